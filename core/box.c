@@ -1,0 +1,241 @@
+/*
+ * Making, mapping and locking black boxes.
+ *
+ * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the program
+ * meet SIGBUS: every page that it will write is reserved first.
+ */
+#include "core/box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/proc.h"
+
+#define GROUP_CAPACITY  4096u
+#define THREAD_CAPACITY 256u
+#define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
+
+static size_t page_up(size_t bytes)
+{
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+static void lay_out(struct ng_box_header *header, uint32_t records)
+{
+    header->magic = NG_BOX_MAGIC;
+    header->version = NG_BOX_VERSION;
+    header->header_bytes = sizeof(struct ng_box_header);
+    header->group_bytes = NG_BOX_GROUP_BYTES;
+    header->group_capacity = GROUP_CAPACITY;
+    header->thread_bytes = NG_BOX_THREAD_BYTES;
+    header->thread_capacity = THREAD_CAPACITY;
+    header->record_bytes = NG_BOX_RECORD_BYTES;
+    header->record_capacity = records;
+    header->threads_offset = NG_BOX_HEADER_BYTES;
+    header->records_offset = header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
+    header->groups_offset = header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
+    header->total_bytes = header->groups_offset + (size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES;
+}
+
+static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
+{
+    char state;
+
+    header->rank = identity->rank;
+    header->world_size = identity->world_size;
+    header->local_rank = identity->local_rank;
+    header->timeout_ns = identity->timeout_ns;
+    header->suspect_ns = identity->suspect_ns;
+    header->init_timeout_ns = identity->init_timeout_ns;
+    header->pid = getpid();
+    ng_proc_stat(0, &state, &header->start_ticks);
+    header->pid_namespace = ng_proc_pid_namespace();
+    ng_proc_boot_id(header->boot_id, sizeof(header->boot_id));
+    gethostname(header->host, sizeof(header->host) - 1);
+    snprintf(header->job, sizeof(header->job), "%s", identity->job);
+    snprintf(header->program, sizeof(header->program), "%s", program_invocation_short_name);
+    snprintf(header->guard_version, sizeof(header->guard_version), "%s", NG_VERSION);
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
+    snprintf(header->run_id, sizeof(header->run_id), "%s", run_id ? run_id : "");
+    header->origin_mono_ns = ng_clock_mono_ns();
+    header->origin_unix_ns = ng_clock_unix_ns();
+    header->life = NG_BOX_RUNNING;
+    header->heartbeat_mono_ns = header->watchdog_mono_ns = header->origin_mono_ns;
+    header->record_next = 1;
+}
+
+static void point(struct ng_box *box, void *map)
+{
+    struct ng_box_header *header = map;
+
+    box->header = header;
+    box->groups = (void *)((char *)map + header->groups_offset);
+    box->threads = (void *)((char *)map + header->threads_offset);
+    box->records = (void *)((char *)map + header->records_offset);
+    box->group_capacity = header->group_capacity;
+    box->thread_capacity = header->thread_capacity;
+    box->record_capacity = header->record_capacity;
+    box->map_bytes = header->total_bytes;
+}
+
+void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
+{
+    snprintf(ret_name, bytes, NG_BOX_PREFIX "%d-%llu", pid, (unsigned long long)start_ticks);
+}
+
+/* Reserve blocks of a shared file; file systems without reservation get zeros written. */
+static int reserve(int fd, uint64_t offset, uint64_t bytes)
+{
+    return -posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+}
+
+static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map, int *ret_fd)
+{
+    char name[64], path[PATH_MAX], hidden[PATH_MAX];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    ng_box_name(header->pid, header->start_ticks, name, sizeof(name));
+    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
+        snprintf(hidden, sizeof(hidden), "%s/.%s", folder, name) >= (int)sizeof(hidden))
+        return -ENAMETOOLONG;
+    int fd = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    /* Out of the low numbers that programs expect to get, and that shells close. */
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    if (high >= 0) {
+        close(fd);
+        fd = high;
+    }
+    int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
+    if (!error)
+        error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    void *map = MAP_FAILED;
+    if (!error) {
+        map = mmap(NULL, header->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+            error = -errno;
+    }
+    if (!error) {
+        memcpy(map, header, sizeof(*header));
+        /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing else is lost. */
+        fcntl(fd, F_OFD_SETLK, &lock);
+        if (rename(hidden, path) != 0)
+            error = -errno;
+    }
+    if (error) {
+        if (map != MAP_FAILED)
+            munmap(map, header->total_bytes);
+        unlink(hidden);
+        close(fd);
+        return error;
+    }
+    *ret_map = map;
+    *ret_fd = fd;
+    return 0;
+}
+
+int ng_box_create(const char *folder, const struct ng_box_identity *identity, uint32_t records,
+                  struct ng_box *ret_box)
+{
+    struct ng_box_header header = {0};
+    void *map;
+    int fd = -1, error = -ENOENT;
+
+    lay_out(&header, records);
+    fill_identity(&header, identity);
+    if (folder)
+        error = create_file(folder, &header, &map, &fd);
+    if (error) {
+        map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+        if (map == MAP_FAILED)
+            return -ENOMEM;
+        memcpy(map, &header, sizeof(header));
+    }
+    point(ret_box, map);
+    ret_box->fd = fd;
+    return folder ? error : 0;
+}
+
+int ng_box_reserve_group(struct ng_box *box, uint32_t index)
+{
+    if (index >= box->group_capacity)
+        return -ENOSPC;
+    if (box->fd < 0 || index % GROUPS_AT_ONCE != 0)
+        return 0;
+    return reserve(box->fd, box->header->groups_offset + (uint64_t)index * NG_BOX_GROUP_BYTES,
+                   GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+}
+
+static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t total)
+{
+    return offset >= NG_BOX_HEADER_BYTES && offset % 8 == 0 && offset <= total && count <= (1u << 24) &&
+           count * each <= total - offset;
+}
+
+int ng_box_open(const char *path, struct ng_box *ret_box)
+{
+    struct stat status;
+    struct ng_box_header header;
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    int error = fstat(fd, &status) == 0 ? 0 : -errno;
+    if (!error && !S_ISREG(status.st_mode))
+        error = -EBADMSG;
+    if (!error && pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
+        error = -EBADMSG;
+    if (!error && header.magic != NG_BOX_MAGIC)
+        error = -EBADMSG;
+    if (!error && (header.version != NG_BOX_VERSION || header.group_bytes != NG_BOX_GROUP_BYTES ||
+                   header.thread_bytes != NG_BOX_THREAD_BYTES || header.record_bytes != NG_BOX_RECORD_BYTES))
+        error = -EPROTO;
+    if (!error && ((uint64_t)status.st_size < header.total_bytes || header.total_bytes < NG_BOX_HEADER_BYTES ||
+                   !in_file(header.groups_offset, header.group_capacity, NG_BOX_GROUP_BYTES, header.total_bytes) ||
+                   !in_file(header.threads_offset, header.thread_capacity, NG_BOX_THREAD_BYTES,
+                            header.total_bytes) ||
+                   !in_file(header.records_offset, header.record_capacity, NG_BOX_RECORD_BYTES,
+                            header.total_bytes)))
+        error = -EIO;
+    void *map = MAP_FAILED;
+    if (!error) {
+        map = mmap(NULL, header.total_bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+            error = -errno;
+    }
+    close(fd);
+    if (error)
+        return error;
+    /* Pointers from the checked copy: the mapped header may change under us. */
+    ret_box->header = map;
+    ret_box->groups = (void *)((char *)map + header.groups_offset);
+    ret_box->threads = (void *)((char *)map + header.threads_offset);
+    ret_box->records = (void *)((char *)map + header.records_offset);
+    ret_box->group_capacity = header.group_capacity;
+    ret_box->thread_capacity = header.thread_capacity;
+    ret_box->record_capacity = header.record_capacity;
+    ret_box->map_bytes = header.total_bytes;
+    ret_box->fd = -1;
+    return 0;
+}
+
+void ng_box_close(struct ng_box *box, const char *unlink_path)
+{
+    if (unlink_path)
+        unlink(unlink_path);
+    if (box->header)
+        munmap(box->header, box->map_bytes);
+    if (box->fd >= 0)
+        close(box->fd);
+    *box = (struct ng_box){.fd = -1};
+}

@@ -1,0 +1,70 @@
+/*
+ * One intercepted NCCL call, as the shim hands it to core: the door between the two.
+ *
+ * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def, calls
+ * ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any number at
+ * once. Must never block, allocate memory (but for a thread's or communicator's first call), change
+ * errno, or change NCCL's result.
+ */
+#ifndef NCCLGUARD_CORE_CALL_H
+#define NCCLGUARD_CORE_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/op.h"
+
+struct ng_comm;
+struct ng_nccl;
+struct ng_thread;
+struct ng_work;
+
+/*
+ * What a call says about itself. The shim zeroes the struct and fills what the API has; core only
+ * reads those fields, and only between enter and leave. Handles are opaque here.
+ */
+struct ng_call {
+    enum ng_op op;
+    const struct ng_nccl *nccl; /* the library instance that serves the call */
+    const void *caller;         /* return address in the program */
+
+    void *comm;   /* communicator of the call, or the parent of a split, shrink or grow; else NULL */
+    void *stream; /* of the work; meaningful for classes COLLECTIVE, P2P and ONESIDED */
+    const void *send_buffer; /* NULL where the API has none */
+    void *recv_buffer;
+    uint64_t count; /* elements, as the caller passed them */
+    int dtype;      /* ncclDataType_t; -1 none */
+    int redop;      /* ncclRedOp_t; -1 none */
+    int root;       /* root, or peer of a point-to-point call; -1 none */
+
+    /* Class CREATE */
+    const void *unique_ids; /* 128-byte ids: one, or `unique_id_count`; NULL for InitAll, Split, Shrink */
+    int unique_id_count;
+    int nranks;          /* ranks of the new communicator; InitAll: its devices; else 0 */
+    int rank;            /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
+    int color, key;      /* Split */
+    const int *list;     /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
+    int list_count;
+    const void *config;  /* ncclConfig_t *, may be NULL */
+    void *new_comm;      /* ncclComm_t *: where NCCL writes the new handle(s) */
+
+    /* Core's own, from enter to leave. */
+    struct ng_thread *thread;
+    uint32_t tid; /* of the calling thread */
+    struct ng_comm *comm_record; /* the group record in play: of `comm`, or of the one being created */
+    uint64_t record_id;          /* in the black box; 0 none */
+    uint64_t seq;                /* of a collective in its group, from 1 */
+    uint64_t peer_ordinal;
+    int64_t entered_mono_ns;
+    struct ng_work *work; /* its events; NULL not observed */
+    bool capturing;       /* the stream is being captured into a graph */
+};
+
+/* Before the real function. Every enter is followed by exactly one leave on the same thread. */
+void ng_call_enter(struct ng_call *call);
+
+/* After the real function, with its ncclResult_t. */
+void ng_call_leave(struct ng_call *call, int result);
+
+#endif

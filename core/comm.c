@@ -1,0 +1,279 @@
+/*
+ * The registry of communicators.
+ *
+ * Step 2. Must never give back memory that a program thread may still look at: records are reused, oldest first,
+ * and only after many others have ended in between, which also keeps their evidence in the black box for a while.
+ */
+#include "core/comm.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/clock.h"
+#include "core/group_id.h"
+#include "core/guard.h"
+#include "core/log.h"
+
+#define TABLE_SIZE   16384u /* power of two, four times the capacity */
+#define KEEP_ENDED   64u    /* ended records that keep their slot */
+#define TOMBSTONE    ((void *)1)
+
+struct entry {
+    _Atomic(void *) handle; /* NULL never used */
+    _Atomic uint32_t index;
+};
+
+/* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and CUDA are never called
+ * with it held. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_comm *_Atomic comms;
+static struct entry *_Atomic table;
+static _Atomic uint32_t comm_count;
+static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
+static uint32_t ended_first, ended_count;
+
+static void *reserve_memory(size_t bytes)
+{
+    /* Untouched pages cost nothing; a fixed place spares every reader a lock. */
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static uint32_t hash_of(const void *handle)
+{
+    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (TABLE_SIZE - 1);
+}
+
+static void table_insert(void *handle, uint32_t index)
+{
+    struct entry *entries = table;
+
+    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
+        if (there && there != TOMBSTONE && there != handle)
+            continue;
+        atomic_store_explicit(&entries[i].index, index, memory_order_relaxed);
+        atomic_store_explicit(&entries[i].handle, handle, memory_order_release);
+        return;
+    }
+}
+
+static void table_remove(const void *handle, uint32_t index)
+{
+    struct entry *entries = table;
+
+    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
+        if (!there)
+            return;
+        if (there == handle && atomic_load_explicit(&entries[i].index, memory_order_relaxed) == index) {
+            atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
+            return;
+        }
+    }
+}
+
+struct ng_comm *ng_comm_find(const void *handle)
+{
+    struct entry *entries = atomic_load_explicit(&table, memory_order_acquire);
+
+    if (!entries || !handle || handle == TOMBSTONE)
+        return NULL;
+    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
+        if (there == handle)
+            return &comms[atomic_load_explicit(&entries[i].index, memory_order_relaxed)];
+        if (!there)
+            return NULL;
+    }
+    return NULL;
+}
+
+uint32_t ng_comm_count(void)
+{
+    return atomic_load_explicit(&comm_count, memory_order_acquire);
+}
+
+struct ng_comm *ng_comm_at(uint32_t index)
+{
+    return &comms[index];
+}
+
+/* A record that nobody uses, or NULL. Under the lock. */
+static struct ng_comm *take_record(void)
+{
+    struct ng_comm *comm;
+
+    if (!comms) {
+        struct entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
+        struct ng_comm *all = reserve_memory(NG_COMM_CAPACITY * sizeof(*all));
+        if (!entries || !all)
+            return NULL;
+        comms = all;
+        atomic_store_explicit(&table, entries, memory_order_release);
+    }
+    for (uint32_t tries = ended_count; ended_count > KEEP_ENDED && tries > 0; tries--) {
+        uint32_t index = ended[ended_first];
+        ended_first = (ended_first + 1) % NG_COMM_CAPACITY;
+        ended_count--;
+        comm = &comms[index];
+        /* Work still in flight belongs to the old communicator: its turn comes later. */
+        if (!atomic_load(&comm->incoming) && atomic_load(&comm->group->pending_works) == 0)
+            return comm;
+        ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
+    }
+    uint32_t index = comm_count;
+    if (index == NG_COMM_CAPACITY)
+        return NULL;
+    comm = &comms[index];
+    comm->slot = index;
+    comm->group = &comm->spare;
+    if (ng_box_reserve_group(&ng_guard.box, index) == 0)
+        comm->group = &ng_guard.box.groups[index];
+    return comm;
+}
+
+static void reset_group(struct ng_box_group *group)
+{
+    uint32_t generation = atomic_load(&group->generation);
+
+    /* Readers skip a free slot, so the order in between does not matter. */
+    atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
+    atomic_store(&group->id, 0);
+    atomic_store(&group->parent_id, 0);
+    atomic_store(&group->device, -1);
+    atomic_store(&group->color, -1);
+    atomic_store(&group->ordinal, 0);
+    atomic_store(&group->derived, 0);
+    atomic_store(&group->async_error, 0);
+    atomic_store(&group->handle, 0);
+    atomic_store(&group->ended_mono_ns, 0);
+    memset(group->name, 0, sizeof(group->name));
+    atomic_store(&group->entered, 0);
+    atomic_store(&group->scheduled, 0);
+    atomic_store(&group->started, 0);
+    atomic_store(&group->completed, 0);
+    atomic_store(&group->entered_record, 0);
+    atomic_store(&group->last_op, 0);
+    atomic_store(&group->hash, 0);
+    atomic_store(&group->p2p_entered, 0);
+    atomic_store(&group->p2p_completed, 0);
+    atomic_store(&group->pending_record, 0);
+    atomic_store(&group->pending_age_ns, 0);
+    atomic_store(&group->generation, generation + 1);
+}
+
+struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id, int nranks, int rank)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct ng_comm *comm = take_record();
+    if (!comm) {
+        pthread_mutex_unlock(&registry_lock);
+        atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
+        return NULL;
+    }
+    struct ng_box_group *group = comm->group;
+    reset_group(group);
+    free(atomic_exchange(&comm->peers, NULL));
+    atomic_store(&comm->handle, NULL);
+    comm->nccl = nccl;
+    atomic_store(&comm->gpu, NULL);
+    atomic_store(&comm->op_count, 0);
+    atomic_store(&group->id, id);
+    atomic_store(&group->nranks, nranks);
+    atomic_store(&group->group_rank, rank);
+    atomic_store(&group->nccl_version, nccl->version);
+    atomic_store(&group->created_by, created_by);
+    atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
+    if (comm->slot == comm_count) {
+        atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
+        if (comm->group != &comm->spare)
+            atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1, memory_order_release);
+        else
+            atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return comm;
+}
+
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
+{
+    struct ng_box_group *group = comm->group;
+    const struct ng_nccl *nccl = comm->nccl;
+    int value;
+
+    if (ask && atomic_load(&group->nranks) <= 0 && nccl->comm_count && nccl->comm_count(handle, &value) == 0)
+        atomic_store(&group->nranks, value);
+    if (ask && atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank && nccl->comm_user_rank(handle, &value) == 0)
+        atomic_store(&group->group_rank, value);
+    if (ask && nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
+        atomic_store(&group->device, value);
+    atomic_store(&group->handle, (uintptr_t)handle);
+    pthread_mutex_lock(&registry_lock);
+    atomic_store(&comm->handle, handle);
+    table_insert(handle, comm->slot);
+    atomic_store_explicit(&group->state, NG_GROUP_READY, memory_order_release);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
+{
+    /* Nobody told us how it was made, so its id is this process's alone: it takes no part in verdicts over ranks. */
+    uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid, ng_guard.box.header->start_ticks};
+    struct ng_comm *comm = ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1);
+
+    if (comm)
+        ng_comm_bind(comm, handle, true);
+    return comm;
+}
+
+void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
+{
+    pthread_mutex_lock(&registry_lock);
+    void *handle = atomic_exchange(&comm->handle, NULL);
+    uint32_t before = atomic_load(&comm->group->state);
+    if (before == NG_GROUP_CREATING || before == NG_GROUP_READY || before == NG_GROUP_FINALIZED) {
+        if (handle)
+            table_remove(handle, comm->slot);
+        atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
+        atomic_store_explicit(&comm->group->state, state, memory_order_release);
+        ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
+{
+    int nranks = atomic_load_explicit(&comm->group->nranks, memory_order_relaxed);
+    struct ng_peer_count *peers = atomic_load_explicit(&comm->peers, memory_order_acquire);
+
+    if (peer < 0 || peer >= nranks)
+        return NULL;
+    if (__builtin_expect(!peers, 0)) {
+        struct ng_peer_count *made = calloc((size_t)nranks, sizeof(*made)), *expected = NULL;
+        if (!made)
+            return NULL;
+        if (atomic_compare_exchange_strong(&comm->peers, &expected, made)) {
+            peers = made;
+        } else {
+            free(made);
+            peers = expected;
+        }
+    }
+    return &peers[peer];
+}
+
+void ng_comm_after_fork(void)
+{
+    /* The parent's mutex may have been held by a thread that does not exist here. */
+    registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    comms = NULL;
+    table = NULL;
+    comm_count = 0;
+    ended_first = ended_count = 0;
+}

@@ -1,0 +1,83 @@
+/*
+ * Communicators of this process: from NCCL's handle to the group record.
+ *
+ * Step 2. Lookups by any program thread, lock-free; making and ending under one mutex. Records are type-stable: a
+ * pointer to one stays readable for ever, though after the end of its communicator it may be given to another.
+ */
+#ifndef NCCLGUARD_CORE_COMM_H
+#define NCCLGUARD_CORE_COMM_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/box.h"
+#include "core/nccl.h"
+
+struct ng_call;
+struct ng_gpu;
+struct ng_work;
+
+#define NG_COMM_CAPACITY 4096u
+
+/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive. */
+struct ng_peer_count {
+    _Atomic uint32_t sends, receives;
+};
+
+/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a microsecond. */
+#define NG_HISTORY_BUCKETS 40
+
+struct ng_comm {
+    _Atomic(void *) handle; /* ncclComm_t; NULL before NCCL wrote it */
+    const struct ng_nccl *nccl;
+    struct ng_box_group *group; /* in the black box, or `spare` when that is full */
+    uint32_t slot;
+    _Atomic(struct ng_gpu *) gpu;           /* known with the first work */
+    _Atomic(struct ng_work *) incoming;     /* newest first; program threads push, the watchdog takes all */
+    _Atomic(struct ng_peer_count *) peers;  /* nranks of them, made with the first point-to-point call */
+    _Atomic uint64_t op_count;
+
+    /* The watchdog's own. */
+    uint32_t watched_generation; /* of the slot: the fields below belong to it */
+    struct ng_work *first, *last; /* in flight, oldest first */
+    int64_t watched;              /* which work the age is of: when it was entered; 0 none */
+    int64_t age_ns;               /* credited age of `first` */
+    unsigned alarmed;             /* levels already raised for `first` */
+    uint32_t history[NG_HISTORY_BUCKETS];
+    uint32_t history_count;
+
+    struct ng_box_group spare;
+};
+
+/*
+ * A record for a communicator that is being made, in state CREATING; NULL when there is no room (counted).
+ * `id` 0: not known before the call.
+ */
+struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id, int nranks, int rank);
+
+/*
+ * NCCL wrote the handle: the record becomes READY and can be found. Asks NCCL for rank, size and device where `ask`;
+ * not while a nonblocking communicator is in progress, when only ncclCommGetAsyncError and ncclCommAbort may be called.
+ */
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask);
+
+/* The record of a handle; NULL not known. Lock-free. */
+struct ng_comm *ng_comm_find(const void *handle);
+
+/* The handle of a communicator that was made behind our back: a record of its own kind. NULL no room. */
+struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
+
+/* The communicator's life ends in `state`; its handle is forgotten. */
+void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
+
+/* Every record ever used lies below the count. Watchdog. */
+uint32_t ng_comm_count(void);
+struct ng_comm *ng_comm_at(uint32_t index);
+
+/* Counts of point-to-point calls with a peer; NULL out of range or out of memory. */
+struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
+
+/* In a forked child: everything is forgotten. */
+void ng_comm_after_fork(void);
+
+#endif

@@ -1,0 +1,261 @@
+/*
+ * rank_<r>.json: all that one process told of itself.
+ *
+ * Step 11: entered by the guard's threads at an incident. Must never allocate or lock; must be able to write a view
+ * built from a damaged black box, whatever numbers it holds.
+ */
+#include "core/dump.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/json.h"
+
+static const char *const life_names[] = {
+    [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
+    [NG_LIFE_STOPPED] = "stopped", [NG_LIFE_EXITED] = "exited",
+    [NG_LIFE_DEAD] = "dead",       [NG_LIFE_ENDED_BY_GUARD] = "ended_by_guard",
+};
+
+static const char *const group_state_names[] = {
+    [NG_GROUP_FREE] = "free",           [NG_GROUP_CREATING] = "creating",
+    [NG_GROUP_READY] = "ready",         [NG_GROUP_FINALIZED] = "finalized",
+    [NG_GROUP_DESTROYED] = "destroyed", [NG_GROUP_ABORTED] = "aborted",
+    [NG_GROUP_FAILED] = "failed",
+};
+
+static const char *const record_state_names[] = {
+    [NG_RECORD_WRITING] = "writing",     [NG_RECORD_ENTERED] = "entered",
+    [NG_RECORD_SCHEDULED] = "scheduled", [NG_RECORD_STARTED] = "started",
+    [NG_RECORD_COMPLETED] = "completed", [NG_RECORD_FAILED] = "failed",
+    [NG_RECORD_CAPTURED] = "captured",   [NG_RECORD_UNWATCHED] = "unwatched",
+};
+
+#define NAME_OF(names, number)                                                                     \
+    ((unsigned)(number) < sizeof(names) / sizeof((names)[0]) ? (names)[(unsigned)(number)] : "unknown")
+
+const char *ng_dump_life_name(enum ng_life life)
+{
+    return NAME_OF(life_names, life);
+}
+
+const char *ng_dump_group_state_name(enum ng_group_state state)
+{
+    return NAME_OF(group_state_names, state);
+}
+
+const char *ng_dump_record_state_name(enum ng_record_state state)
+{
+    return NAME_OF(record_state_names, state);
+}
+
+int ng_dump_rank(const struct ng_view *view, uint32_t process)
+{
+    int lowest = -1;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        if (view->members[i].process != process)
+            continue;
+        int rank = ng_view_rank(view, &view->members[i]);
+        if (rank >= 0 && (lowest < 0 || rank < lowest))
+            lowest = rank;
+    }
+    return lowest >= 0 ? lowest : view->processes[process].rank;
+}
+
+void ng_dump_name(const struct ng_view *view, uint32_t process, char *ret_name, size_t bytes)
+{
+    int rank = ng_dump_rank(view, process);
+
+    if (rank >= 0)
+        snprintf(ret_name, bytes, "rank_%d.json", rank);
+    else
+        snprintf(ret_name, bytes, "rank_unknown_%d.json", view->processes[process].pid);
+}
+
+static void put_uint(struct ng_json *json, const char *key, uint64_t value)
+{
+    char text[24];
+
+    if (value <= INT64_MAX) {
+        ng_json_uint(json, key, value);
+        return;
+    }
+    snprintf(text, sizeof(text), "%" PRIu64, value);
+    ng_json_string(json, key, text);
+}
+
+static void put_op(struct ng_json *json, uint32_t op)
+{
+    ng_json_string(json, "op", op == NG_OP_NONE ? NULL : ng_op_name(op));
+    ng_json_uint(json, "op_number", op);
+}
+
+static void put_signature(struct ng_json *json, const struct ng_signature *signature)
+{
+    put_op(json, signature->op);
+    ng_json_string(json, "dtype", signature->dtype == -1 ? NULL : ng_dtype_name(signature->dtype));
+    ng_json_int(json, "dtype_number", signature->dtype);
+    ng_json_string(json, "redop", signature->redop == -1 ? NULL : ng_redop_name(signature->redop));
+    ng_json_int(json, "redop_number", signature->redop);
+    ng_json_int(json, "root", signature->root);
+    put_uint(json, "count", signature->count);
+}
+
+static void put_process(struct ng_json *json, const struct ng_view_process *process)
+{
+    ng_json_open_object(json, "process", NG_JSON_LINES);
+    ng_json_int(json, "rank", process->rank);
+    ng_json_int(json, "world_size", process->world_size);
+    ng_json_int(json, "pid", process->pid);
+    ng_json_string(json, "host", process->host);
+    ng_json_string(json, "source", process->source);
+    ng_json_string(json, "life", ng_dump_life_name(process->life));
+    ng_json_int(json, "life_number", process->life);
+    ng_json_int(json, "exit_status", process->exit_status);
+    ng_json_int(json, "life_age_ns", process->life_age_ns);
+    ng_json_close_object(json);
+}
+
+static void put_calls(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    ng_json_open_array(json, "calls", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->call_count; i++) {
+        const struct ng_view_call *call = &view->calls[i];
+        if (call->process != process)
+            continue;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_uint(json, "tid", call->tid);
+        put_op(json, call->op);
+        ng_json_hex(json, "group_id", call->group_id);
+        ng_json_int(json, "group_rank", call->group_rank);
+        put_uint(json, "seq", call->seq);
+        put_uint(json, "record_id", call->record_id);
+        ng_json_int(json, "age_ns", call->age_ns);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+static void put_record(struct ng_json *json, const struct ng_view_record *record)
+{
+    ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+    put_uint(json, "id", record->id);
+    ng_json_string(json, "state", ng_dump_record_state_name(record->state));
+    ng_json_int(json, "state_number", record->state);
+    put_signature(json, &record->signature);
+    put_uint(json, "coll_seq", record->coll_seq);
+    put_uint(json, "p2p_seq", record->p2p_seq);
+    put_uint(json, "peer_ordinal", record->peer_ordinal);
+    ng_json_int(json, "entered_age_ns", record->entered_age_ns);
+    ng_json_hex(json, "caller", record->caller);
+    ng_json_uint(json, "flags", record->flags);
+    ng_json_close_object(json);
+}
+
+static void put_member(struct ng_json *json, const struct ng_view *view,
+                       const struct ng_view_member *member)
+{
+    const struct ng_view_group *group = &view->groups[member->group];
+
+    ng_json_open_object(json, NULL, NG_JSON_LINES);
+    ng_json_int(json, "rank", ng_view_rank(view, member));
+    ng_json_int(json, "group_rank", member->group_rank);
+    ng_json_int(json, "device", member->device);
+    ng_json_hex(json, "group_id", group->id);
+    ng_json_hex(json, "parent_id", group->parent_id);
+    ng_json_string(json, "group_name", group->name);
+    ng_json_int(json, "nranks", group->nranks);
+    ng_json_int(json, "nccl_version", group->nccl_version);
+    ng_json_string(json, "state", ng_dump_group_state_name(member->state));
+    ng_json_int(json, "state_number", member->state);
+    ng_json_int(json, "async_error", member->async_error);
+    ng_json_uint(json, "ordinal", member->ordinal);
+    ng_json_uint(json, "derived", member->derived);
+    put_uint(json, "entered", member->entered);
+    put_uint(json, "scheduled", member->scheduled);
+    put_uint(json, "started", member->started);
+    put_uint(json, "completed", member->completed);
+    put_uint(json, "p2p_entered", member->p2p_entered);
+    put_uint(json, "p2p_completed", member->p2p_completed);
+    ng_json_open_object(json, "last", NG_JSON_COMPACT);
+    put_signature(json, &member->last);
+    ng_json_close_object(json);
+    put_uint(json, "pending_seq", member->pending_seq);
+    put_uint(json, "pending_record", member->pending_record);
+    ng_json_int(json, "pending_age_ns", member->pending_age_ns);
+    ng_json_bool(json, "pending_started", member->pending_started);
+    ng_json_open_array(json, "records", NG_JSON_LINES);
+    for (uint32_t i = 0; i < member->record_count; i++)
+        put_record(json, &member->records[i]);
+    ng_json_close_array(json);
+    ng_json_close_object(json);
+}
+
+/* Notes begin with the file that they are about; those about another process belong to its dump. */
+static bool is_about(const char *note, const struct ng_view_process *process)
+{
+    size_t length = strlen(process->source);
+    return length && strncmp(note, process->source, length) == 0 && note[length] == ':';
+}
+
+static void put_notes(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    ng_json_open_array(json, "notes", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->note_count; i++) {
+        bool of_another = false;
+        for (uint32_t p = 0; p < view->process_count && !of_another; p++)
+            of_another = p != process && is_about(view->notes[i], &view->processes[p]);
+        if (!of_another || is_about(view->notes[i], &view->processes[process]))
+            ng_json_string(json, NULL, view->notes[i]);
+    }
+    ng_json_close_array(json);
+}
+
+int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
+{
+    struct ng_json json;
+
+    ng_json_init(&json, fd);
+    ng_json_open_object(&json, NULL, NG_JSON_LINES);
+    ng_json_string(&json, "schema", NG_DUMP_SCHEMA);
+    ng_json_string(&json, "guard_version", NG_VERSION);
+    ng_json_string(&json, "job", view->job);
+    ng_json_int(&json, "written_unix_ns", ng_clock_unix_ns());
+    ng_json_int(&json, "rank", ng_dump_rank(view, process));
+    put_process(&json, &view->processes[process]);
+    put_calls(&json, view, process);
+    ng_json_open_array(&json, "members", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].process == process)
+            put_member(&json, view, &view->members[i]);
+    ng_json_close_array(&json);
+    put_notes(&json, view, process);
+    ng_json_close_object(&json);
+    return ng_json_finish(&json);
+}
+
+struct content {
+    const struct ng_view *view;
+    uint32_t process;
+};
+
+static int write_content(const void *context, int fd)
+{
+    const struct content *content = context;
+    return ng_dump_write_process(content->view, content->process, fd);
+}
+
+int ng_dump_save_process(const struct ng_view *view, uint32_t process, const char *folder)
+{
+    struct content content = {view, process};
+    char name[64];
+
+    if (process >= view->process_count)
+        return -EINVAL;
+    ng_dump_name(view, process, name, sizeof(name));
+    return ng_output_save(folder, name, write_content, &content);
+}

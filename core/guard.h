@@ -1,0 +1,63 @@
+/*
+ * The guard of this process: what its parts share, and its life from the first communicator to the end.
+ *
+ * One per process. Everything but the counters is written before the guard's threads start and only read after.
+ */
+#ifndef NCCLGUARD_CORE_GUARD_H
+#define NCCLGUARD_CORE_GUARD_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/board.h"
+#include "core/box.h"
+#include "core/config.h"
+#include "core/cuda.h"
+#include "core/launch.h"
+
+struct ng_guard {
+    struct ng_config config;
+    struct ng_launch launch;
+    struct ng_box box;
+    struct ng_board *board; /* NULL: this process knows only itself */
+    char dir[PATH_MAX];     /* of the black boxes; "" none */
+    char dump_dir[PATH_MAX];
+    struct ng_cuda cuda; /* complete once `cuda_found` */
+    atomic_bool cuda_found;
+
+    /* From the composition root. */
+    bool (*find_cuda)(struct ng_cuda *ret_cuda); /* false: no driver in this process yet */
+    int (*open_board)(struct ng_guard *guard);   /* sets dir, dump_dir and board as configured */
+    void (*adopt_thread)(void);                  /* the calling thread is the guard's own */
+
+    atomic_uint generation; /* grows with each start: a forked child starts its own guard */
+    atomic_bool running;    /* box and threads exist */
+    atomic_bool ending;     /* the process exits, or is being ended: nothing new begins */
+};
+
+extern struct ng_guard ng_guard;
+
+/*
+ * Make box, board and threads, once per process; called with the first communicator. True when the guard runs.
+ * Cheap when it does. Any program thread.
+ */
+bool ng_guard_start(void);
+
+/* The CUDA driver's functions; NULL as long as none is loaded. Any thread. */
+const struct ng_cuda *ng_guard_cuda(void);
+
+/*
+ * The process exits with `status`: take a last look at what has finished, tell the board, and stop the threads from
+ * touching CUDA. Bounded. Called once, from the exit path.
+ */
+void ng_guard_exit(int status);
+
+/* In a forked child: forget threads, box and communicators of the parent. Async-signal-safe. */
+void ng_guard_after_fork(void);
+
+/* Start a guard thread: all signals blocked, small stack, named, detached. 0 or -errno. */
+int ng_guard_thread(const char *name, void *(*body)(void *));
+
+#endif

@@ -1,0 +1,455 @@
+/*
+ * The incident thread.
+ *
+ * Steps 9 and 10. An essay, for what is not obvious here.
+ *
+ * Every rank that is stuck raises the same alarm within moments of the others. One of them claims the incident on the
+ * board; the claim is exclusive, and a claimant that dies loses it. At a suspect time the claimant judges and publishes
+ * the verdict, and everybody logs one line. At a deadline everybody also writes its evidence first: the claimant judges
+ * before anything changes, waits for the others' dumps, but not for long and never for the dead, writes verdict and
+ * the dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict is on disk, as
+ * the launcher may kill the rest once the first is gone; and nobody waits for a claimant that hangs: after the bound
+ * each acts alone.
+ *
+ * The death of a neighbour is news of its own: if work is pending that needs it, there is no reason to wait for the
+ * suspect time.
+ */
+#include "core/incident.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/dump.h"
+#include "core/guard.h"
+#include "core/log.h"
+#include "core/paths.h"
+#include "core/policy.h"
+#include "core/report.h"
+#include "core/verdict.h"
+
+#define ROUND_MS        1000 /* heartbeat, and the net under lost notifications */
+#define BUSY_ROUND_MS   50   /* while an incident is under way */
+#define DEATH_CHECK_NS  (100 * NG_MS)
+#define DEATH_CHECKS    20           /* at this pace after a death, then once a second */
+#define DEATH_STALL_NS  (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
+#define CLAIMANT_MARGIN_NS (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
+
+/* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
+static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_alarm alarms[16];
+static unsigned alarm_count;
+
+static _Atomic int kick_fd = -1;
+static atomic_bool stopping, stopped;
+
+/* The thread's own. */
+static struct {
+    uint64_t seen_epoch;      /* newest incident that is dealt with */
+    uint32_t ended_seen;      /* processes of the job that had ended */
+    unsigned death_checks;
+    int64_t next_death_check_ns;
+    uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+} own;
+
+static void kick(void)
+{
+    uint64_t one = 1;
+    int fd = atomic_load(&kick_fd);
+
+    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
+}
+
+void ng_incident_raise(const struct ng_alarm *alarm)
+{
+    pthread_mutex_lock(&alarm_lock);
+    if (alarm_count < sizeof(alarms) / sizeof(alarms[0]))
+        alarms[alarm_count++] = *alarm;
+    else if (alarm->level == NG_INCIDENT_TIMEOUT)
+        alarms[alarm_count - 1] = *alarm; /* a deadline counts more than one more suspicion */
+    pthread_mutex_unlock(&alarm_lock);
+    kick();
+}
+
+static bool take_alarm(struct ng_alarm *ret_alarm)
+{
+    bool any;
+
+    pthread_mutex_lock(&alarm_lock);
+    any = alarm_count > 0;
+    if (any) {
+        unsigned best = 0;
+        for (unsigned i = 1; i < alarm_count; i++)
+            if (alarms[i].level > alarms[best].level)
+                best = i;
+        *ret_alarm = alarms[best];
+        memmove(&alarms[best], &alarms[best + 1], (--alarm_count - best) * sizeof(alarms[0]));
+    }
+    pthread_mutex_unlock(&alarm_lock);
+    return any;
+}
+
+static void beat(void)
+{
+    atomic_store_explicit(&ng_guard.box.header->heartbeat_mono_ns, ng_clock_mono_ns(), memory_order_relaxed);
+}
+
+/* What can be seen of the job now. */
+static int look(struct ng_view *ret_view)
+{
+    int error;
+
+    ng_view_init(ret_view);
+    if (ng_guard.board) {
+        error = ng_guard.board->ops->view(ng_guard.board, ret_view);
+    } else {
+        error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(), "this process");
+        ng_view_seal(ret_view);
+    }
+    if (error)
+        ng_log(NG_LOG_ERROR, "cannot gather the evidence: %s", strerror(-error));
+    return error;
+}
+
+/* The global rank of this process as messages name it. */
+static int own_rank(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->processes[view->members[i].process].pid == ng_guard.box.header->pid)
+            return ng_view_rank(view, &view->members[i]);
+    return ng_guard.launch.rank;
+}
+
+static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action, struct ng_verdict *ret_verdict)
+{
+    struct ng_verdict_query query = {.stalled_ns = stalled_ns};
+
+    int error = ng_verdict_reach(view, &query, ret_verdict);
+    if (error) {
+        ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
+        return error;
+    }
+    ret_verdict->time_unix_ns = ng_clock_unix_ns();
+    ret_verdict->detected_by = own_rank(view);
+    ret_verdict->action = action;
+    snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", ng_guard.launch.job);
+    return 0;
+}
+
+/* The folder for evidence, made when first needed. False: there is none, which was logged. */
+static bool have_dump_dir(void)
+{
+    static bool complained;
+    int error = ng_paths_make(ng_guard.dump_dir);
+
+    if (error && !complained) {
+        complained = true;
+        ng_log(NG_LOG_ERROR, "cannot write evidence to %s: %s; set NCCLGUARD_DUMP_DIR to a folder of your own",
+               ng_guard.dump_dir,
+               error == -EPERM ? "it belongs to somebody else or others may write to it" : strerror(-error));
+    }
+    return error == 0;
+}
+
+static void save_verdict(const struct ng_verdict *verdict)
+{
+    if (!have_dump_dir())
+        return;
+    int error = ng_report_save(verdict, ng_guard.dump_dir);
+    if (error)
+        ng_log(NG_LOG_ERROR, "cannot write the verdict to %s: %s", ng_guard.dump_dir, strerror(-error));
+}
+
+static void save_dump(const struct ng_view *view, uint32_t process)
+{
+    if (!have_dump_dir())
+        return;
+    int error = ng_dump_save_process(view, process, ng_guard.dump_dir);
+    if (error)
+        ng_log(NG_LOG_ERROR, "cannot write the dump of pid %d to %s: %s", view->processes[process].pid,
+               ng_guard.dump_dir, strerror(-error));
+}
+
+static void dump_self(uint64_t epoch)
+{
+    struct ng_view view;
+
+    if (look(&view) == 0)
+        for (uint32_t i = 0; i < view.process_count; i++)
+            if (view.processes[i].pid == ng_guard.box.header->pid)
+                save_dump(&view, i);
+    ng_view_fini(&view);
+    atomic_store(&ng_guard.box.header->dump_epoch, epoch);
+}
+
+/* Those who cannot write for themselves. */
+static void dump_others(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life != NG_LIFE_RUNNING)
+            save_dump(view, i);
+}
+
+static void log_verdict(const struct ng_incident *incident)
+{
+    if (incident->level == NG_INCIDENT_SUSPECT)
+        ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
+    else
+        ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line, ng_guard.dump_dir,
+               ng_policy_name());
+}
+
+static void deal_done(const struct ng_incident *incident)
+{
+    if (incident->epoch > own.seen_epoch)
+        own.seen_epoch = incident->epoch;
+}
+
+/* A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the verdict, act. */
+static void follow(struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
+
+    if (incident->state != NG_INCIDENT_JUDGED)
+        dump_self(incident->epoch);
+    while (incident->state != NG_INCIDENT_JUDGED) {
+        if (ng_clock_mono_ns() > until || !board->ops->claimant_alive(board, incident)) {
+            snprintf(incident->line, sizeof(incident->line),
+                     "unknown: the rank that worked out the verdict (pid %d) did not come through",
+                     incident->claimant_pid);
+            break;
+        }
+        board->ops->wait(board, atomic_load(&kick_fd), BUSY_ROUND_MS);
+        beat();
+        board->ops->get(board, incident->epoch, incident);
+    }
+    log_verdict(incident);
+    deal_done(incident);
+    ng_policy_act();
+}
+
+/* Bounded wait for the dumps of the living. */
+static void await_dumps(uint64_t epoch)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns;
+    uint32_t missing;
+
+    while ((missing = board->ops->dumps_missing(board, epoch)) > 0) {
+        if (ng_clock_mono_ns() >= until) {
+            ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT", missing);
+            return;
+        }
+        board->ops->wait(board, atomic_load(&kick_fd), BUSY_ROUND_MS);
+        beat();
+    }
+}
+
+/* The incident is ours: make it whole, then act on it. */
+static void conduct(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_board *board = ng_guard.board;
+
+    ng_report_line(verdict, incident->line, sizeof(incident->line));
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        dump_self(incident->epoch);
+        dump_others(view);
+        if (board)
+            await_dumps(incident->epoch);
+    }
+    save_verdict(verdict);
+    incident->state = NG_INCIDENT_JUDGED;
+    if (board) {
+        int error = board->ops->publish(board, incident);
+        if (error)
+            ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
+    }
+    log_verdict(incident);
+    deal_done(incident);
+    if (incident->level == NG_INCIDENT_TIMEOUT)
+        ng_policy_act();
+}
+
+/* Claim an incident for what we judged, or join the one that covers it. */
+static void open_incident(enum ng_incident_level level, uint64_t group_id, uint64_t seq, enum ng_op op,
+                          struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_incident wanted = {
+        .level = level, .group_id = group_id, .seq = seq, .op = op, .claimant_rank = own_rank(view)};
+    struct ng_incident incident = wanted;
+    int error = 0;
+
+    incident.state = NG_INCIDENT_CLAIMED;
+    if (board)
+        error = board->ops->claim(board, &wanted, &incident);
+    if (error == -EEXIST) {
+        if (incident.epoch <= own.seen_epoch)
+            return; /* known and logged */
+        if (incident.level == NG_INCIDENT_TIMEOUT)
+            follow(&incident);
+        return; /* a suspicion: its line comes as news from the board */
+    }
+    if (error) {
+        ng_log(NG_LOG_WARN, "cannot claim the incident on the board (%s): acting alone", strerror(-error));
+        incident = wanted;
+    }
+    conduct(&incident, view, verdict);
+}
+
+static void handle_alarm(const struct ng_alarm *alarm)
+{
+    struct ng_verdict verdict;
+    struct ng_view view;
+    bool deadline = alarm->level == NG_INCIDENT_TIMEOUT;
+    /* Ranks that came a little later have waited a little less; half is still far beyond the ordinary. */
+    int64_t stalled_ns = alarm->age_ns / 2;
+
+    if (look(&view) != 0) {
+        ng_view_fini(&view);
+        if (deadline)
+            ng_policy_act();
+        return;
+    }
+    if (judge(&view, stalled_ns, deadline ? ng_policy_name() : "none", &verdict) == 0) {
+        /* It went on in the meantime. */
+        if (verdict.kind != NG_KIND_HEALTHY)
+            open_incident(alarm->level, alarm->group_id, alarm->seq, alarm->op, &view, &verdict);
+        ng_verdict_fini(&verdict);
+    } else if (deadline) {
+        ng_policy_act();
+    }
+    ng_view_fini(&view);
+}
+
+/* News from the board: incidents that others claimed. */
+static void read_news(void)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_incident incident;
+    uint64_t epoch = own.seen_epoch;
+
+    while (board->ops->next(board, epoch, &incident) == 0) {
+        epoch = incident.epoch;
+        if (incident.level == NG_INCIDENT_TIMEOUT) {
+            follow(&incident);
+        } else if (incident.state == NG_INCIDENT_JUDGED) {
+            log_verdict(&incident);
+            deal_done(&incident);
+        } else if (!board->ops->claimant_alive(board, &incident)) {
+            deal_done(&incident);
+        }
+    }
+}
+
+/* Has a process ended that pending work needs? */
+static void check_deaths(void)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t now = ng_clock_mono_ns();
+    uint32_t ended = board->ops->ended(board);
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    if (ended != own.ended_seen) {
+        own.ended_seen = ended;
+        own.death_checks = 0;
+        own.next_death_check_ns = now;
+    }
+    if (!ended || ng_guard.config.suspect_ns == 0 || now < own.next_death_check_ns)
+        return;
+    own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
+    if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
+        bool death = verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY;
+        if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
+            own.death_group = verdict.group_id;
+            own.death_seq = verdict.seq;
+            open_incident(NG_INCIDENT_SUSPECT, verdict.group_id, verdict.seq, verdict.op, &view, &verdict);
+        }
+        ng_verdict_fini(&verdict);
+    }
+    ng_view_fini(&view);
+}
+
+static int next_round_ms(void)
+{
+    int64_t left_ms = ROUND_MS;
+
+    if (ng_guard.board && own.ended_seen && ng_guard.config.suspect_ns)
+        left_ms = (own.next_death_check_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
+}
+
+static void wait_alone(int fd, int timeout_ms)
+{
+    uint64_t count;
+    struct pollfd poll_kick = {.fd = fd, .events = POLLIN};
+    if (poll(&poll_kick, 1, timeout_ms) > 0 && read(fd, &count, sizeof(count)) < 0)
+        return;
+}
+
+static void *attend(void *unused)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_alarm alarm;
+
+    ng_guard.adopt_thread();
+    while (!atomic_load(&stopping)) {
+        if (board)
+            board->ops->wait(board, atomic_load(&kick_fd), next_round_ms());
+        else
+            wait_alone(atomic_load(&kick_fd), ROUND_MS);
+        beat();
+        if (atomic_load(&stopping))
+            break;
+        if (board)
+            read_news();
+        while (take_alarm(&alarm))
+            handle_alarm(&alarm);
+        if (board)
+            check_deaths();
+    }
+    if (board)
+        board->ops->leave(board);
+    atomic_store(&stopped, true);
+    return unused;
+}
+
+int ng_incident_start(void)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+    if (fd < 0)
+        return -errno;
+    atomic_store(&kick_fd, fd);
+    return ng_guard_thread("ncclguard/board", attend);
+}
+
+bool ng_incident_finish(int bound_ms)
+{
+    int64_t until = ng_clock_mono_ns() + bound_ms * NG_MS;
+    struct timespec pause = {.tv_nsec = NG_MS};
+
+    atomic_store(&stopping, true);
+    kick();
+    while (!atomic_load(&stopped) && ng_clock_mono_ns() < until)
+        nanosleep(&pause, NULL);
+    return atomic_load(&stopped);
+}
+
+void ng_incident_after_fork(void)
+{
+    alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    alarm_count = 0;
+    atomic_store(&kick_fd, -1);
+    atomic_store(&stopping, false);
+    atomic_store(&stopped, false);
+    memset(&own, 0, sizeof(own));
+}

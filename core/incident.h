@@ -1,0 +1,35 @@
+/*
+ * Incidents: from an alarm of this process, or news of another, to a verdict and its consequences.
+ *
+ * Steps 9 and 10. One thread per process, which never calls CUDA or NCCL: it must work when those hang.
+ */
+#ifndef NCCLGUARD_CORE_INCIDENT_H
+#define NCCLGUARD_CORE_INCIDENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/board.h"
+
+/* What the watchdog saw. */
+struct ng_alarm {
+    enum ng_incident_level level;
+    uint64_t group_id;
+    uint64_t seq; /* 0: no collective */
+    enum ng_op op;
+    int64_t age_ns; /* credited */
+};
+
+/* Start the thread. 0 or -errno. */
+int ng_incident_start(void);
+
+/* Watchdog: raise an alarm. Never blocks for longer than a copy. */
+void ng_incident_raise(const struct ng_alarm *alarm);
+
+/* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end in time. */
+bool ng_incident_finish(int bound_ms);
+
+/* In a forked child. */
+void ng_incident_after_fork(void);
+
+#endif

@@ -1,0 +1,129 @@
+/*
+ * The log: formats a line on the stack and writes it with one write(2).
+ *
+ * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a stuck
+ * program may hold.
+ */
+#include "core/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_BYTES 1152
+
+/* Plain ints, written once at start; atomics because a thread may log while the rank becomes known. */
+static _Atomic int log_level = NG_LOG_WARN;
+static _Atomic int log_rank = -1;
+static _Atomic int log_fd = STDERR_FILENO;
+
+static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
+
+static void expand(const char *pattern, int rank, char *ret_path, size_t bytes)
+{
+    char host[64] = "unknown";
+    size_t used = 0;
+
+    gethostname(host, sizeof(host) - 1);
+    for (; *pattern && used + 1 < bytes; pattern++) {
+        int written = 0;
+        if (pattern[0] == '%' && pattern[1] == 'r')
+            written = snprintf(ret_path + used, bytes - used, "%d", rank);
+        else if (pattern[0] == '%' && pattern[1] == 'p')
+            written = snprintf(ret_path + used, bytes - used, "%d", (int)getpid());
+        else if (pattern[0] == '%' && pattern[1] == 'h')
+            written = snprintf(ret_path + used, bytes - used, "%s", host);
+        if (written > 0) {
+            used = used + (size_t)written < bytes ? used + (size_t)written : bytes - 1;
+            pattern++;
+        } else {
+            ret_path[used++] = *pattern;
+        }
+    }
+    ret_path[used] = '\0';
+}
+
+void ng_log_init(enum ng_log_level level, const char *file, int rank)
+{
+    char path[4096];
+
+    log_level = (int)level;
+    log_rank = rank;
+    if (!file || !*file)
+        return;
+    expand(file, rank, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0) {
+        ng_log(NG_LOG_WARN, "cannot open the log file %s (NCCLGUARD_LOG_FILE): %s; logging to stderr", path,
+               strerror(errno));
+        return;
+    }
+    /* Out of the low numbers that shells and daemons reuse. */
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    if (high >= 0) {
+        close(fd);
+        fd = high;
+    }
+    log_fd = fd;
+}
+
+void ng_log_set_rank(int rank)
+{
+    log_rank = rank;
+}
+
+bool ng_log_enabled(enum ng_log_level level)
+{
+    return (int)level <= log_level && level != NG_LOG_OFF;
+}
+
+/* A closed pipe at the other end must not raise SIGPIPE in the program's thread. */
+static void write_quietly(int fd, const char *line, size_t length)
+{
+    sigset_t pipe_only, before, pending_before;
+
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    sigpending(&pending_before);
+    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+    if (write(fd, line, length) < 0 && errno == EPIPE && !sigismember(&pending_before, SIGPIPE)) {
+        struct timespec at_once = {0, 0};
+        sigtimedwait(&pipe_only, NULL, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void ng_log(enum ng_log_level level, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list arguments;
+    int saved_errno = errno;
+
+    if (!ng_log_enabled(level))
+        return;
+    int rank = log_rank;
+    size_t used;
+    if (rank >= 0)
+        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] rank %d %s: ", (int)getpid(), rank,
+                                level_names[level]);
+    else
+        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] %s: ", (int)getpid(), level_names[level]);
+    va_start(arguments, format);
+    errno = saved_errno; /* for %m */
+    int written = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
+    va_end(arguments);
+    if (written > 0)
+        used += (size_t)written;
+    if (used > sizeof(line) - 2)
+        used = sizeof(line) - 2;
+    line[used++] = '\n';
+    write_quietly(log_fd, line, used);
+    errno = saved_errno;
+}

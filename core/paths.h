@@ -1,0 +1,24 @@
+/*
+ * The folders of a job, and safe making of them.
+ */
+#ifndef NCCLGUARD_CORE_PATHS_H
+#define NCCLGUARD_CORE_PATHS_H
+
+#include <stddef.h>
+
+/* Per user and job, in shared memory: black boxes and the local board. Needs no file system access. */
+void ng_paths_default_dir(const char *job, char *ret_path, size_t bytes);
+
+/* Per user and job, under the temporary folder (TMPDIR, else /tmp): evidence. */
+void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes);
+
+/*
+ * Make a folder and those above it that are missing, mode 0700. 0, or -errno; -EPERM when the folder exists but
+ * belongs to somebody else or others may write to it (a stranger's trap in a shared temporary folder).
+ */
+int ng_paths_make(const char *path);
+
+/* Remove a folder with the plain files in it (not its subfolders' contents beyond one level). Errors are ignored. */
+void ng_paths_remove(const char *path);
+
+#endif

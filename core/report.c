@@ -1,0 +1,445 @@
+/*
+ * A verdict for programs, for people and for the log.
+ *
+ * Steps 10 and 11: entered by the watchdog of the rank that claimed the incident, and by the command. Must never
+ * allocate, lock or wait, nor let a name that the program chose reach a terminal raw.
+ */
+#include "core/report.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/json.h"
+
+/* How the log line joins the culprits, one or several, to the operation: one row per kind. */
+static const struct {
+    const char *culprit;    /* "rank 2 (...) <this> AllReduce #7 of group ..." */
+    const char *no_culprit; /* "AllReduce #7 of group ... <this>" */
+    bool with_why;          /* the words above do not tell the reason */
+} phrases[NG_KIND_COUNT] = {
+    [NG_KIND_MISSING_RANK] = {"never called", "lacks a rank", false},
+    [NG_KIND_DEAD_RANK] = {"died without finishing", "lacks a rank that died", false},
+    [NG_KIND_STOPPED_RANK] = {"froze without finishing", "lacks a rank that froze", false},
+    [NG_KIND_LEFT_EARLY] = {"ended without finishing", "lacks a rank that ended", false},
+    [NG_KIND_MISMATCH] = {"did not match the others in", "was called with different arguments", true},
+    [NG_KIND_ORDER_DEADLOCK] = {"came in another order to", "is in a cycle across groups", true},
+    [NG_KIND_GPU_STALL] = {"called but never started",
+                           "was called by all and does not finish on the device", true},
+    [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
+    [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
+};
+
+/* Text into an array, cut at its end. */
+struct line {
+    char *text;
+    size_t used, bytes;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct line *line, const char *format, ...)
+{
+    va_list arguments;
+    size_t room = line->bytes - line->used;
+
+    va_start(arguments, format);
+    int length = vsnprintf(line->text + line->used, room, format, arguments);
+    va_end(arguments);
+    if (length > 0)
+        line->used += (size_t)length < room ? (size_t)length : room - 1;
+}
+
+static bool has_operation(const struct ng_verdict *verdict)
+{
+    return verdict->op != NG_OP_NONE;
+}
+
+/* "AllReduce #7", "Send", "a collective"… and then of which group. */
+static void add_operation(struct line *line, const struct ng_verdict *verdict)
+{
+    add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
+    if (verdict->seq)
+        add(line, " #%" PRIu64, verdict->seq);
+}
+
+static void add_group(struct line *line, const struct ng_verdict *verdict, bool with_id)
+{
+    if (verdict->group_name[0])
+        add(line, "group \"%.63s\"", verdict->group_name);
+    else
+        add(line, "group %016" PRIx64, verdict->group_id);
+    add(line, " (");
+    if (verdict->group_name[0] && with_id)
+        add(line, "id %016" PRIx64 ", ", verdict->group_id);
+    if (verdict->group_nranks > 0)
+        add(line, "%d ranks)", verdict->group_nranks);
+    else
+        add(line, "ranks not known)");
+}
+
+/* Short for a log, exact enough to compare with a deadline. No %f: the locale would choose the point. */
+static void add_duration(struct line *line, int64_t ns)
+{
+    int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
+
+    if (ms < 1000)
+        add(line, "%" PRId64 " ms", ms);
+    else if (s < 120)
+        add(line, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
+    else if (s < 7200)
+        add(line, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+    else
+        add(line, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
+}
+
+/* Ranks by index, so that culprits and waiting ranks share the loop without a copy. */
+typedef int rank_at_fn(const void *ranks, uint32_t index);
+
+static int rank_in_array(const void *ranks, uint32_t index)
+{
+    return ((const int *)ranks)[index];
+}
+
+static int rank_of_culprit(const void *culprits, uint32_t index)
+{
+    return ((const struct ng_culprit *)culprits)[index].rank;
+}
+
+static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks, uint32_t count, size_t limit)
+{
+    size_t end = line->used + limit < line->bytes ? line->used + limit : line->bytes;
+
+    if (count == 0) {
+        add(line, "none");
+        return;
+    }
+    for (uint32_t i = 0; i < count;) {
+        int first = rank_at(ranks, i), last = first;
+        const char *comma = i ? "," : "";
+        char piece[32];
+        for (i++; i < count; i++) {
+            int next = rank_at(ranks, i);
+            if (next != last && (next != last + 1 || first < 0))
+                break;
+            last = next;
+        }
+        if (first < 0)
+            snprintf(piece, sizeof(piece), "%s?", comma); /* -1: a rank that nothing told of */
+        else if (first == last)
+            snprintf(piece, sizeof(piece), "%s%d", comma, first);
+        else
+            snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-", last);
+        /* 4 bytes stay for the dots, and one for the end. */
+        if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
+            add(line, "%s...", comma);
+            return;
+        }
+        add(line, "%s", piece);
+    }
+}
+
+void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes)
+{
+    struct line line = {ret_text, 0, bytes};
+
+    if (!bytes)
+        return;
+    ret_text[0] = '\0';
+    add_ranks(&line, rank_in_array, ranks, count, bytes);
+}
+
+/* Names come from the program: no control characters, and no half character where the line was cut. */
+static void make_safe(struct line *line)
+{
+    size_t used = 0;
+
+    for (const char *at = line->text; *at;) {
+        size_t skip, length = ng_output_utf8(at, &skip);
+        const unsigned char *byte = (const unsigned char *)at;
+        bool control = (length == 1 && (byte[0] < 0x20 || byte[0] == 0x7f)) ||
+                       (length == 2 && byte[0] == 0xc2 && byte[1] < 0xa0);
+        if (length && !control)
+            for (size_t i = 0; i < length; i++)
+                line->text[used + i] = at[i];
+        else
+            line->text[used] = '?';
+        used += length && !control ? length : 1;
+        at += length ? length : skip;
+    }
+    line->text[used] = '\0';
+    line->used = used;
+}
+
+static void add_culprit(struct line *line, const struct ng_culprit *culprit)
+{
+    if (culprit->rank >= 0)
+        add(line, "rank %d", culprit->rank);
+    else if (culprit->group_rank >= 0)
+        add(line, "group rank %d", culprit->group_rank);
+    else
+        add(line, "a rank not known");
+    if (culprit->host[0] && culprit->pid)
+        add(line, " (host %.63s, pid %d)", culprit->host, culprit->pid);
+    else if (culprit->host[0])
+        add(line, " (host %.63s)", culprit->host);
+    else if (culprit->pid)
+        add(line, " (pid %d)", culprit->pid);
+}
+
+static void add_operation_in_group(struct line *line, const struct ng_verdict *verdict)
+{
+    add_operation(line, verdict);
+    if (verdict->group_id) {
+        add(line, " of ");
+        add_group(line, verdict, false);
+    }
+}
+
+/* "; waiting: 0,1,3 for 5.0 s; certain" */
+static void add_tail(struct line *line, const struct ng_verdict *verdict)
+{
+    if (verdict->waiting_count) {
+        add(line, "; waiting: ");
+        add_ranks(line, rank_in_array, verdict->waiting, verdict->waiting_count, 64);
+        add(line, " for ");
+        add_duration(line, verdict->stalled_ns);
+    } else if (verdict->kind != NG_KIND_HEALTHY) {
+        add(line, "; for ");
+        add_duration(line, verdict->stalled_ns);
+    }
+    if (verdict->missing_evidence_count)
+        add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
+    add(line, "; %s", ng_confidence_name(verdict->confidence));
+}
+
+static void add_body(struct line *line, const struct ng_verdict *verdict)
+{
+    enum ng_verdict_kind kind = verdict->kind < NG_KIND_COUNT ? verdict->kind : NG_KIND_UNKNOWN;
+
+    add(line, "%s: ", ng_verdict_kind_name(verdict->kind));
+    if (kind == NG_KIND_HEALTHY) {
+        add(line, "%s", ng_verdict_kind_text(kind));
+        return;
+    }
+    if (verdict->culprit_count == 0) {
+        add_operation_in_group(line, verdict);
+        add(line, " %s", phrases[kind].no_culprit);
+        return;
+    }
+    if (verdict->culprit_count == 1) {
+        add_culprit(line, verdict->culprits);
+    } else {
+        add(line, "ranks ");
+        add_ranks(line, rank_of_culprit, verdict->culprits, verdict->culprit_count, 64);
+    }
+    add(line, " %s ", phrases[kind].culprit);
+    add_operation_in_group(line, verdict);
+    /* The reason gets the room that is left, if that is enough to say something. */
+    if (phrases[kind].with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
+        add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")), verdict->culprits[0].why);
+}
+
+void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes)
+{
+    char tail_text[192] = "";
+    struct line tail = {tail_text, 0, sizeof(tail_text)};
+    struct line line = {ret_line, 0, bytes < NG_REPORT_LINE_BYTES ? bytes : NG_REPORT_LINE_BYTES};
+    size_t whole = line.bytes;
+
+    if (!bytes)
+        return;
+    ret_line[0] = '\0';
+    add_tail(&tail, verdict);
+    /* How long and how sure is never cut off, unless the caller has no room for anything. */
+    if (tail.used < line.bytes)
+        line.bytes -= tail.used;
+    add_body(&line, verdict);
+    line.bytes = whole;
+    add(&line, "%s", tail_text);
+    make_safe(&line);
+}
+
+int ng_report_write_json(const struct ng_verdict *verdict, int fd)
+{
+    struct ng_json json;
+
+    ng_json_init(&json, fd);
+    ng_json_open_object(&json, NULL, NG_JSON_LINES);
+    ng_json_string(&json, "schema", NG_REPORT_SCHEMA);
+    ng_json_string(&json, "job", verdict->job);
+    ng_json_int(&json, "time_unix_ns", verdict->time_unix_ns);
+    ng_json_string(&json, "kind", ng_verdict_kind_name(verdict->kind));
+    if (verdict->group_id) {
+        ng_json_open_object(&json, "group", NG_JSON_COMPACT);
+        ng_json_hex(&json, "id", verdict->group_id);
+        ng_json_string(&json, "name", verdict->group_name);
+        ng_json_int(&json, "nranks", verdict->group_nranks);
+        ng_json_close_object(&json);
+    } else {
+        ng_json_null(&json, "group");
+    }
+    ng_json_uint(&json, "seq", verdict->seq);
+    ng_json_string(&json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    ng_json_open_array(&json, "culprits", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        const struct ng_culprit *culprit = &verdict->culprits[i];
+        ng_json_open_object(&json, NULL, NG_JSON_COMPACT);
+        ng_json_int(&json, "rank", culprit->rank);
+        ng_json_int(&json, "group_rank", culprit->group_rank);
+        ng_json_string(&json, "host", culprit->host);
+        ng_json_int(&json, "pid", culprit->pid);
+        ng_json_string(&json, "why", culprit->why);
+        ng_json_close_object(&json);
+    }
+    ng_json_close_array(&json);
+    ng_json_open_array(&json, "waiting", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < verdict->waiting_count; i++)
+        ng_json_int(&json, NULL, verdict->waiting[i]);
+    ng_json_close_array(&json);
+    ng_json_string(&json, "confidence", ng_confidence_name(verdict->confidence));
+    ng_json_open_array(&json, "missing_evidence", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
+        ng_json_string(&json, NULL, verdict->missing_evidence[i]);
+    ng_json_close_array(&json);
+    ng_json_int(&json, "detected_by", verdict->detected_by);
+    ng_json_int(&json, "stalled_ms", verdict->stalled_ns / NG_MS);
+    ng_json_string(&json, "action", verdict->action ? verdict->action : "none");
+    ng_json_close_object(&json);
+    return ng_json_finish(&json);
+}
+
+/* UTC by arithmetic: the C library's conversions take the lock of the time zone. */
+static void add_time(struct line *line, int64_t unix_ns)
+{
+    int64_t seconds = unix_ns / NG_S, day = seconds / 86400, of_day = seconds % 86400;
+    /* Eras of 400 years that begin on 1 March, so that the leap day is the last one. */
+    int64_t shifted = day + 719468, era = shifted / 146097, of_era = shifted % 146097;
+    int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int64_t of_year = of_era - (365 * year + year / 4 - year / 100);
+    int64_t month = (5 * of_year + 2) / 153, of_month = of_year - (153 * month + 2) / 5 + 1;
+
+    month = month < 10 ? month + 3 : month - 9;
+    year += era * 400 + (month <= 2);
+    add(line, "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64 " UTC", year,
+        month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
+}
+
+/* One row of the text: the first line carries its name, the others are indented alike. */
+static void put_row(struct ng_output *output, const char *name, const char *text)
+{
+    ng_output_format(output, "  %-12s", name);
+    ng_output_safe(output, text);
+    ng_output_bytes(output, "\n", 1);
+}
+
+static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        const struct ng_culprit *culprit = &verdict->culprits[i];
+        char text[512] = "";
+        struct line line = {text, 0, sizeof(text)};
+        add_culprit(&line, culprit);
+        if (culprit->rank >= 0 && culprit->group_rank >= 0 && culprit->group_rank != culprit->rank)
+            add(&line, ", rank %d of the group", culprit->group_rank);
+        put_row(output, i ? "" : "who", text);
+        if (culprit->why[0])
+            put_row(output, "", culprit->why);
+    }
+    if (verdict->culprit_count == 0)
+        put_row(output, "who", "no rank stands out");
+}
+
+static void put_what(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    char text[512] = "";
+    struct line line = {text, 0, sizeof(text)};
+
+    put_row(output, "what", ng_verdict_kind_text(verdict->kind));
+    if (!has_operation(verdict) && !verdict->group_id)
+        return;
+    add_operation(&line, verdict);
+    if (verdict->group_id) {
+        add(&line, " of ");
+        add_group(&line, verdict, true);
+    }
+    put_row(output, "operation", text);
+}
+
+static void put_waiting(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    char text[1024] = "";
+    struct line line = {text, 0, sizeof(text)};
+
+    add_duration(&line, verdict->stalled_ns);
+    put_row(output, "stuck for", text);
+    line = (struct line){text, 0, sizeof(text)};
+    text[0] = '\0';
+    if (verdict->waiting_count)
+        add(&line, "%s ", verdict->waiting_count == 1 ? "rank" : "ranks");
+    add_ranks(&line, rank_in_array, verdict->waiting, verdict->waiting_count, 800);
+    if (verdict->waiting_count > 1)
+        add(&line, " (%" PRIu32 ")", verdict->waiting_count);
+    put_row(output, "waiting", text);
+}
+
+int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd)
+{
+    struct ng_output output;
+    char text[512] = "";
+    struct line line = {text, 0, sizeof(text)};
+
+    ng_output_init(&output, fd);
+    ng_output_format(&output, "ncclguard verdict: %s", ng_verdict_kind_name(verdict->kind));
+    ng_output_bytes(&output, "\n", 1);
+    if (verdict->kind == NG_KIND_HEALTHY) {
+        put_row(&output, "what", ng_verdict_kind_text(verdict->kind));
+    } else {
+        put_who(&output, verdict);
+        put_what(&output, verdict);
+        put_waiting(&output, verdict);
+    }
+    put_row(&output, "confidence", ng_confidence_name(verdict->confidence));
+    for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
+        put_row(&output, i ? "" : "not known", verdict->missing_evidence[i]);
+    if (verdict->job[0])
+        put_row(&output, "job", verdict->job);
+    if (verdict->time_unix_ns > 0) {
+        add_time(&line, verdict->time_unix_ns);
+        if (verdict->detected_by >= 0)
+            add(&line, ", noticed by rank %d", verdict->detected_by);
+        put_row(&output, "when", text);
+    }
+    if (verdict->action && strcmp(verdict->action, "none") != 0)
+        put_row(&output, "action", verdict->action);
+    if (folder)
+        put_row(&output, "evidence", folder);
+    return ng_output_flush(&output);
+}
+
+struct text_of {
+    const struct ng_verdict *verdict;
+    const char *folder;
+};
+
+static int write_text(const void *context, int fd)
+{
+    const struct text_of *text = context;
+    return ng_report_write_text(text->verdict, text->folder, fd);
+}
+
+static int write_json(const void *context, int fd)
+{
+    return ng_report_write_json(context, fd);
+}
+
+int ng_report_save(const struct ng_verdict *verdict, const char *folder)
+{
+    struct text_of text = {verdict, folder};
+
+    /* The text first: who finds verdict.json shall find the text beside it. */
+    int text_error = ng_output_save(folder, "verdict.txt", write_text, &text);
+    int json_error = ng_output_save(folder, "verdict.json", write_json, verdict);
+    return text_error ? text_error : json_error;
+}

@@ -1,0 +1,192 @@
+/*
+ * Signatures of collectives: equal or not, and who deviates.
+ *
+ * Step 9, pure. NCCL itself never compares them: ranks that differ hang or mix data.
+ */
+#include "core/signature.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* How far back the history of a group is asked for what usually comes next. */
+#define HISTORY 256u
+
+uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signature *b)
+{
+    if (a->op != b->op)
+        return NG_F_OP;
+    uint32_t fields = a->op < NG_OP_LIMIT ? ng_op_table[a->op].fields : 0, differ = 0;
+    if ((fields & NG_F_COUNT) && a->count != b->count)
+        differ |= NG_F_COUNT;
+    if ((fields & NG_F_DTYPE) && a->dtype != b->dtype)
+        differ |= NG_F_DTYPE;
+    /* Reductions beyond the built-in ones are handles, which ranks number by themselves. */
+    bool custom = a->redop > 4 && b->redop > 4;
+    if ((fields & NG_F_REDOP) && a->redop != b->redop && !custom)
+        differ |= NG_F_REDOP;
+    if ((fields & NG_F_ROOT) && a->root != b->root)
+        differ |= NG_F_ROOT;
+    return differ;
+}
+
+/* Index of the first collective record with coll_seq >= seq; point-to-point records carry the seq before them. */
+static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
+{
+    uint32_t low = 0, high = member->record_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (member->records[middle].coll_seq < seq)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool ng_signature_at(const struct ng_view_member *member, uint64_t seq, struct ng_signature *ret_signature)
+{
+    /* Threads may have written a few records out of order: look a little around. */
+    uint32_t from = first_at(member, seq);
+    from = from > 8 ? from - 8 : 0;
+    for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (!record->peer_ordinal && record->coll_seq == seq && record->state != NG_RECORD_FAILED) {
+            *ret_signature = record->signature;
+            return true;
+        }
+    }
+    if (member->entered == seq && member->last.op) {
+        *ret_signature = member->last;
+        return true;
+    }
+    return false;
+}
+
+void ng_signature_text(const struct ng_signature *signature, char *ret_text, size_t bytes)
+{
+    uint32_t fields = signature->op < NG_OP_LIMIT ? ng_op_table[signature->op].fields : 0;
+    char count[40] = "", root[24] = "";
+
+    if (fields & NG_F_COUNT)
+        snprintf(count, sizeof(count), "count %" PRIu64 ", ", signature->count);
+    if (fields & NG_F_ROOT)
+        snprintf(root, sizeof(root), ", root %d", signature->root);
+    snprintf(ret_text, bytes, "%s(%s%s%s%s%s)", ng_op_name(signature->op), count, ng_dtype_name(signature->dtype),
+             fields & NG_F_REDOP ? ", " : "", fields & NG_F_REDOP ? ng_redop_name(signature->redop) : "", root);
+}
+
+/* One member per group rank: the newest handle. */
+static bool shadowed(const struct ng_view_member *members, uint32_t i)
+{
+    return i > 0 && members[i - 1].group_rank == members[i].group_rank;
+}
+
+/*
+ * What usually followed the call before `seq`: the newest earlier place in any member's history where the same call
+ * came before decides; failing that, what came most often.
+ */
+static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t seq,
+                  const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
+{
+    uint32_t seen_a = 0, seen_b = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct ng_signature before, other, then;
+        if (shadowed(members, i) || seq < 2)
+            continue;
+        bool have_before = ng_signature_at(&members[i], seq - 1, &before);
+        for (uint64_t at = seq - 1; at > 1 && seq - at < HISTORY; at--) {
+            if (!ng_signature_at(&members[i], at, &then))
+                break;
+            bool is_a = !ng_signature_differ(&then, a), is_b = !ng_signature_differ(&then, b);
+            if (have_before && is_a != is_b && ng_signature_at(&members[i], at - 1, &other) &&
+                !ng_signature_differ(&other, &before)) {
+                *ret_a = is_a;
+                return true;
+            }
+            seen_a += is_a;
+            seen_b += is_b;
+        }
+        if (ng_signature_at(&members[i], 1, &then)) {
+            seen_a += !ng_signature_differ(&then, a);
+            seen_b += !ng_signature_differ(&then, b);
+        }
+    }
+    if (seen_a == seen_b)
+        return false;
+    *ret_a = seen_a > seen_b;
+    return true;
+}
+
+/* Do members differ at `seq`, and if so, who is in the majority. */
+static bool differ_at(const struct ng_view_member *members, uint32_t count, uint64_t seq,
+                      struct ng_mismatch *ret_mismatch)
+{
+    struct ng_signature candidate = {0}, other = {0}, signature;
+    uint32_t votes = 0, known = 0, for_candidate = 0, for_other = 0;
+
+    /* Boyer and Moore's vote: the candidate is the majority if there is one. */
+    for (uint32_t i = 0; i < count; i++) {
+        if (shadowed(members, i) || !ng_signature_at(&members[i], seq, &signature))
+            continue;
+        known++;
+        if (votes == 0) {
+            candidate = signature;
+            votes = 1;
+        } else if (!ng_signature_differ(&candidate, &signature)) {
+            votes++;
+        } else {
+            votes--;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (shadowed(members, i) || !ng_signature_at(&members[i], seq, &signature))
+            continue;
+        if (!ng_signature_differ(&candidate, &signature)) {
+            for_candidate++;
+        } else if (for_other == 0 || !ng_signature_differ(&other, &signature)) {
+            other = signature;
+            for_other++;
+        }
+    }
+    if (for_candidate == known)
+        return false;
+    *ret_mismatch = (struct ng_mismatch){.seq = seq, .known = known, .expected = candidate};
+    if (for_candidate * 2 <= known) {
+        bool candidate_usual;
+        if (for_candidate + for_other == known && usual(members, count, seq, &candidate, &other, &candidate_usual)) {
+            ret_mismatch->by_history = true;
+            if (!candidate_usual) {
+                ret_mismatch->expected = other;
+                for_candidate = for_other;
+            }
+        } else {
+            ret_mismatch->undecided = true;
+        }
+    }
+    ret_mismatch->differing = known - for_candidate;
+    return true;
+}
+
+bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last, struct ng_mismatch *ret_mismatch)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    uint64_t first = last;
+
+    if (count < 2)
+        return false;
+    /* From the oldest that at least one member still has recorded. */
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < members[i].record_count; k++)
+            if (!members[i].records[k].peer_ordinal && members[i].records[k].coll_seq) {
+                if (members[i].records[k].coll_seq < first)
+                    first = members[i].records[k].coll_seq;
+                break;
+            }
+    for (uint64_t seq = first ? first : 1; seq <= last; seq++)
+        if (differ_at(members, count, seq, ret_mismatch))
+            return true;
+    return false;
+}

@@ -1,0 +1,122 @@
+/*
+ * Per-thread state, found through one thread-local pointer.
+ *
+ * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call, but when a NCCL
+ * group grows larger than any before it on this thread.
+ */
+#include "core/thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/guard.h"
+
+/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
+static __thread struct ng_thread *this_thread __attribute__((tls_model("initial-exec")));
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static void release(void *memory)
+{
+    struct ng_thread *thread = memory;
+
+    if (thread->generation == atomic_load(&ng_guard.generation) && thread->slot != &thread->spare) {
+        atomic_store(&thread->slot->op, 0);
+        atomic_store_explicit(&thread->slot->tid, 0, memory_order_release);
+    }
+    this_thread = NULL;
+    free(thread->pending);
+    free(thread->created);
+    free(thread);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&key, release);
+}
+
+/* A free slot of the box; the thread's spare when all are taken. */
+static struct ng_box_thread *claim_slot(struct ng_thread *thread)
+{
+    struct ng_box *box = &ng_guard.box;
+
+    for (uint32_t i = 0; i < box->thread_capacity; i++) {
+        uint32_t nobody = 0;
+        if (!atomic_compare_exchange_strong(&box->threads[i].tid, &nobody, thread->tid))
+            continue;
+        uint32_t used = atomic_load(&box->header->thread_used);
+        while (used < i + 1 && !atomic_compare_exchange_weak(&box->header->thread_used, &used, i + 1))
+            ;
+        return &box->threads[i];
+    }
+    atomic_fetch_add(&box->header->threads_lost, 1);
+    return &thread->spare;
+}
+
+static struct ng_thread *make(void)
+{
+    uint32_t generation = atomic_load(&ng_guard.generation);
+    struct ng_thread *thread = this_thread;
+
+    if (!thread) {
+        thread = calloc(1, sizeof(*thread));
+        if (!thread)
+            return NULL;
+        pthread_once(&key_once, make_key);
+        pthread_setspecific(key, thread);
+        this_thread = thread;
+    } else {
+        /* Inherited over a fork: the lists belong to the parent's calls. */
+        thread->pending_count = thread->created_count = 0;
+        thread->group_depth = 0;
+    }
+    thread->generation = generation;
+    thread->tid = (uint32_t)gettid();
+    thread->slot = claim_slot(thread);
+    return thread;
+}
+
+struct ng_thread *ng_thread_get(void)
+{
+    struct ng_thread *thread = this_thread;
+
+    if (__builtin_expect(thread && thread->generation ==
+                                       atomic_load_explicit(&ng_guard.generation, memory_order_relaxed),
+                         1))
+        return thread;
+    return make();
+}
+
+static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
+{
+    if (used < *room)
+        return array;
+    uint32_t wanted = *room ? *room * 2 : 16;
+    void *bigger = realloc(array, wanted * each);
+    if (bigger)
+        *room = wanted;
+    return bigger;
+}
+
+struct ng_pending *ng_thread_add_pending(struct ng_thread *thread)
+{
+    void *array = grow(thread->pending, thread->pending_count, &thread->pending_room, sizeof(*thread->pending));
+
+    if (!array)
+        return NULL;
+    thread->pending = array;
+    return &thread->pending[thread->pending_count++];
+}
+
+struct ng_created *ng_thread_add_created(struct ng_thread *thread)
+{
+    void *array = grow(thread->created, thread->created_count, &thread->created_room, sizeof(*thread->created));
+
+    if (!array)
+        return NULL;
+    thread->created = array;
+    return &thread->created[thread->created_count++];
+}

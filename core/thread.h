@@ -1,0 +1,53 @@
+/*
+ * What the guard keeps for each of the program's threads.
+ *
+ * Made with a thread's first tracked call (the only allocation), given back when the thread ends. A thread touches
+ * only its own.
+ */
+#ifndef NCCLGUARD_CORE_THREAD_H
+#define NCCLGUARD_CORE_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/box.h"
+#include "core/call.h"
+
+/* Calls on one communicator and stream in the open NCCL group: one work when the group is closed. */
+struct ng_pending {
+    struct ng_comm *comm;
+    void *stream;
+    uint64_t last_record;
+    uint64_t first_seq, last_seq;
+    uint32_t p2p_count;
+    int64_t entered_mono_ns;
+    struct ng_work *work;
+    bool capturing;
+};
+
+/* A communicator whose handle NCCL has still to write. */
+struct ng_created {
+    struct ng_comm *comm;
+    void **new_comm;
+};
+
+struct ng_thread {
+    uint32_t generation; /* of the guard that it belongs to */
+    uint32_t tid;
+    struct ng_box_thread *slot; /* in the black box, or `spare` */
+    struct ng_box_thread spare;
+    uint32_t group_depth; /* open ncclGroupStart */
+    struct ng_pending *pending;
+    uint32_t pending_count, pending_room;
+    struct ng_created *created;
+    uint32_t created_count, created_room;
+};
+
+/* This thread's own; NULL when memory is short: the call then goes unrecorded. */
+struct ng_thread *ng_thread_get(void);
+
+/* Room for one more; NULL when memory is short. */
+struct ng_pending *ng_thread_add_pending(struct ng_thread *thread);
+struct ng_created *ng_thread_add_created(struct ng_thread *thread);
+
+#endif

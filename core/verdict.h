@@ -1,0 +1,76 @@
+/*
+ * The verdict engine: a job's progress in, the reason of a stall out.
+ *
+ * Step 9. Pure functions: no clock, no file, no lock, no globals; the live library and the offline tool share them.
+ * Linear in members and records. Calibrated: a rank without evidence is never blamed, it is listed as missing
+ * evidence, and the confidence says how far the evidence goes.
+ */
+#ifndef NCCLGUARD_CORE_VERDICT_H
+#define NCCLGUARD_CORE_VERDICT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/view.h"
+
+enum ng_verdict_kind {
+#define NG_VERDICT(id, name, text) NG_KIND_##id,
+#include "core/verdict.def"
+#undef NG_VERDICT
+    NG_KIND_COUNT
+};
+
+enum ng_confidence { NG_CONFIDENCE_UNKNOWN, NG_CONFIDENCE_LIKELY, NG_CONFIDENCE_CERTAIN };
+
+struct ng_culprit {
+    int rank;       /* global, as ng_view_rank; -1 not known */
+    int group_rank; /* in the verdict's group; -1 not a member */
+    int pid;        /* 0 not known */
+    char host[64];
+    char why[320]; /* one sentence */
+};
+
+struct ng_verdict {
+    struct ng_arena arena; /* owns everything below */
+    enum ng_verdict_kind kind;
+    enum ng_confidence confidence;
+    /* The group and operation in question; group_id 0 where there is none (healthy). */
+    uint64_t group_id;
+    char group_name[64];
+    int group_nranks;
+    uint64_t seq; /* from 1; 0 where it is no collective */
+    enum ng_op op;
+    int64_t stalled_ns; /* the longest wait in that operation */
+    struct ng_culprit *culprits;
+    uint32_t culprit_count;
+    int *waiting; /* global ranks, ascending, that wait directly or indirectly */
+    uint32_t waiting_count;
+    char **missing_evidence; /* one phrase each */
+    uint32_t missing_evidence_count;
+
+    /* Not the engine's: filled by who acts. */
+    char job[128];
+    int64_t time_unix_ns;
+    int detected_by;       /* global rank; -1 offline */
+    const char *action;    /* "none", "log", "kill" */
+};
+
+struct ng_verdict_query {
+    /* Work pending for at least this long counts as stalled; younger work is not looked at. */
+    int64_t stalled_ns;
+};
+
+/*
+ * Judge a sealed view. Always gives a verdict; HEALTHY where nothing is stalled. `verdict` is initialised by this
+ * function and freed with ng_verdict_fini. -ENOMEM is the only error.
+ */
+int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
+                     struct ng_verdict *ret_verdict);
+
+void ng_verdict_fini(struct ng_verdict *verdict);
+
+const char *ng_verdict_kind_name(enum ng_verdict_kind kind); /* "missing_rank" */
+const char *ng_verdict_kind_text(enum ng_verdict_kind kind);
+const char *ng_confidence_name(enum ng_confidence confidence);
+
+#endif

@@ -1,0 +1,221 @@
+/*
+ * Building and asking a view: growth, groups by id, members in order.
+ *
+ * Between steps 8 and 9: entered by whoever wants a verdict. No clock, no files but what it is given.
+ */
+#include "core/view.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ng_view_init(struct ng_view *view)
+{
+    memset(view, 0, sizeof(*view));
+}
+
+void ng_view_fini(struct ng_view *view)
+{
+    ng_arena_reset(&view->arena);
+    memset(view, 0, sizeof(*view));
+}
+
+/* Room for one more element; the old array stays in the arena, which costs at most as much again. */
+static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
+{
+    if (used < *room)
+        return array;
+    uint32_t wanted = *room ? *room * 2 : 16;
+    void *bigger = ng_arena_alloc(&view->arena, wanted * each);
+    if (!bigger)
+        return NULL;
+    if (used)
+        memcpy(bigger, array, used * each);
+    *room = wanted;
+    return bigger;
+}
+
+#define APPEND(view, array, count, room)                                                           \
+    ({                                                                                             \
+        void *grown = grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array)); \
+        if (grown)                                                                                 \
+            (view)->array = grown;                                                                 \
+        grown ? &(view)->array[(view)->count++] : NULL;                                            \
+    })
+
+struct ng_view_process *ng_view_add_process(struct ng_view *view)
+{
+    struct ng_view_process *process = APPEND(view, processes, process_count, process_room);
+    if (process)
+        process->rank = process->world_size = -1;
+    return process;
+}
+
+uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
+{
+    /* Newest last: a job's groups are few, and lookups come in runs. */
+    for (uint32_t i = view->group_count; i > 0; i--)
+        if (view->groups[i - 1].id == id)
+            return i - 1;
+    struct ng_view_group *group = APPEND(view, groups, group_count, group_room);
+    if (!group)
+        return UINT32_MAX;
+    group->id = id;
+    return view->group_count - 1;
+}
+
+struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group, int group_rank)
+{
+    struct ng_view_member *member = APPEND(view, members, member_count, member_room);
+    if (!member)
+        return NULL;
+    member->process = process;
+    member->group = group;
+    member->group_rank = group_rank;
+    member->device = -1;
+    return member;
+}
+
+struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process)
+{
+    struct ng_view_call *call = APPEND(view, calls, call_count, call_room);
+    if (call)
+        call->process = process;
+    return call;
+}
+
+void ng_view_note(struct ng_view *view, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    char **note = APPEND(view, notes, note_count, note_room);
+    if (note)
+        *note = ng_arena_strdup(&view->arena, line);
+}
+
+static int compare_members(const void *left, const void *right)
+{
+    const struct ng_view_member *a = left, *b = right;
+
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    if (a->group_rank != b->group_rank)
+        return a->group_rank < b->group_rank ? -1 : 1;
+    /* Two handles of one rank in one group: a retried creation. The one in use comes first. */
+    if (a->state != b->state)
+        return a->state == NG_GROUP_READY ? -1 : b->state == NG_GROUP_READY ? 1 : a->state < b->state ? -1 : 1;
+    return a->entered > b->entered ? -1 : a->entered < b->entered;
+}
+
+/* Heapsort: qsort may call malloc, which the guard's threads must not. */
+static void sort_members(struct ng_view_member *members, uint32_t count)
+{
+    struct ng_view_member moving;
+
+    for (uint32_t start = count / 2, end = count; end > 1;) {
+        if (start > 0) {
+            moving = members[--start];
+        } else {
+            moving = members[--end];
+            members[end] = members[0];
+        }
+        uint32_t hole = start, child;
+        while ((child = 2 * hole + 1) < end) {
+            if (child + 1 < end && compare_members(&members[child], &members[child + 1]) < 0)
+                child++;
+            if (compare_members(&moving, &members[child]) >= 0)
+                break;
+            members[hole] = members[child];
+            hole = child;
+        }
+        members[hole] = moving;
+    }
+}
+
+/* Processes that hold more than one rank of some group. Last member seen per process, one group at a time. */
+static void find_several(struct ng_view *view)
+{
+    uint32_t *last = ng_arena_alloc(&view->arena, view->process_count * sizeof(*last));
+
+    for (uint32_t i = 0; last && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        uint32_t before = last[member->process];
+        if (before && view->members[before - 1].group == member->group &&
+            view->members[before - 1].group_rank != member->group_rank)
+            view->processes[member->process].drives_several = true;
+        last[member->process] = i + 1;
+    }
+}
+
+void ng_view_seal(struct ng_view *view)
+{
+    sort_members(view->members, view->member_count);
+    for (uint32_t i = 0; i < view->group_count; i++)
+        view->groups[i].member_count = 0;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        view->processes[i].member_count = 0;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        view->processes[member->process].member_count++;
+        if (i == 0 || member[-1].group != member->group || member[-1].group_rank != member->group_rank)
+            view->groups[member->group].member_count++;
+    }
+    find_several(view);
+}
+
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group, uint32_t *ret_count)
+{
+    uint32_t low = 0, high = view->member_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (view->members[middle].group < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    uint32_t end = low;
+    while (end < view->member_count && view->members[end].group == group)
+        end++;
+    *ret_count = end - low;
+    return end > low ? &view->members[low] : NULL;
+}
+
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group, int group_rank)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (members[middle].group_rank < group_rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
+}
+
+int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member)
+{
+    const struct ng_view_process *process = &view->processes[member->process];
+    const struct ng_view_member *largest = member;
+
+    if (process->rank >= 0 && !process->drives_several)
+        return process->rank;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *other = &view->members[i];
+        if (other->process != member->process || other->device != member->device)
+            continue;
+        if (view->groups[other->group].nranks > view->groups[largest->group].nranks)
+            largest = other;
+    }
+    return largest->group_rank;
+}

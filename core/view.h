@@ -1,0 +1,150 @@
+/*
+ * What is known of a job at one moment: the verdict engine's only input.
+ *
+ * Built from black boxes on one host, from the board across hosts, or from dumps long after; the engine cannot tell.
+ * Plain data without pointers into anything but its arena. One owner at a time.
+ */
+#ifndef NCCLGUARD_CORE_VIEW_H
+#define NCCLGUARD_CORE_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/box.h"
+
+enum ng_life {
+    NG_LIFE_UNKNOWN,
+    NG_LIFE_RUNNING,
+    NG_LIFE_STOPPED,        /* alive, but frozen: SIGSTOP, debugger, or its guard no longer runs */
+    NG_LIFE_EXITED,         /* through exit() or main */
+    NG_LIFE_DEAD,           /* killed, crashed or _exit */
+    NG_LIFE_ENDED_BY_GUARD, /* by policy: a victim, not a cause */
+};
+
+/* One process. */
+struct ng_view_process {
+    int rank; /* global, from the launcher; -1 not known */
+    int world_size;
+    int pid;
+    char host[64];
+    char source[128]; /* file name it was read from, for messages */
+    enum ng_life life;
+    int exit_status;      /* meaningful for NG_LIFE_EXITED */
+    int64_t life_age_ns;  /* how long ago its life ended; 0 unknown or alive */
+    uint32_t member_count;
+    bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
+};
+
+/* A tracked NCCL call that a thread of a process is inside. */
+struct ng_view_call {
+    uint32_t process;
+    uint32_t tid;
+    enum ng_op op;
+    uint64_t group_id; /* 0 none */
+    int group_rank;    /* in that group; -1 not known */
+    uint64_t seq;      /* collective sequence of the call; 0 none */
+    uint64_t record_id;
+    int64_t age_ns;
+};
+
+/* One recorded call of a member. */
+struct ng_view_record {
+    uint64_t id;
+    enum ng_record_state state;
+    struct ng_signature signature;
+    uint64_t coll_seq; /* meaningful unless peer_ordinal is set */
+    uint64_t p2p_seq;
+    uint64_t peer_ordinal; /* 0: a collective */
+    int64_t entered_age_ns;
+    uint64_t caller;
+    uint32_t flags; /* NG_RECORD_* bits */
+};
+
+/* One rank of one group, as its own process tells it. */
+struct ng_view_member {
+    uint32_t process;
+    uint32_t group; /* index in ng_view.groups */
+    int group_rank;
+    int device;
+    enum ng_group_state state;
+    int async_error;
+    uint32_t ordinal; /* which split, shrink or grow of the parent made it, from 1; 0 none */
+    uint32_t derived; /* splits, shrinks and grows called on this communicator so far */
+    uint64_t entered, scheduled, started, completed; /* collectives, from 1 */
+    uint64_t p2p_entered, p2p_completed;
+    struct ng_signature last; /* of collective `entered` */
+    uint64_t pending_seq;     /* oldest collective in flight; 0 none */
+    uint64_t pending_record;  /* oldest work in flight; 0 none */
+    int64_t pending_age_ns;   /* its credited age */
+    bool pending_started;
+    struct ng_view_record *records; /* what the ring still holds of this member, oldest first */
+    uint32_t record_count;
+};
+
+struct ng_view_group {
+    uint64_t id, parent_id;
+    char name[64];
+    int nranks;
+    int nccl_version;
+    uint32_t member_count; /* members that told of themselves; up to nranks */
+};
+
+struct ng_view {
+    struct ng_arena arena;
+    struct ng_view_process *processes;
+    struct ng_view_group *groups;
+    struct ng_view_member *members; /* sorted by group, then group rank, newest handle first */
+    struct ng_view_call *calls;
+    uint32_t process_count, group_count, member_count, call_count;
+    uint32_t process_room, group_room, member_room, call_room;
+    char job[128];
+    /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */
+    char **notes;
+    uint32_t note_count, note_room;
+};
+
+/* An empty view; nothing to fail. */
+void ng_view_init(struct ng_view *view);
+
+/* Everything goes back. */
+void ng_view_fini(struct ng_view *view);
+
+/*
+ * Append. The returned element is zeroed (ids and ranks are set as passed) and stays valid until the next append
+ * of its kind. NULL when memory is short.
+ */
+struct ng_view_process *ng_view_add_process(struct ng_view *view);
+/* The group of this id, added where it is new. */
+uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id);
+struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
+                                          int group_rank);
+struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
+__attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format, ...);
+
+/*
+ * Append a process with all it tells in `box`, as it is at `now_mono_ns` on the box's host clock. A box of a
+ * process that died tells its ages as of then. `life` is what the caller found out about the process; RUNNING is
+ * overruled by what the box says of itself (exited, ended by guard). Damaged slots are skipped with a note.
+ * 0 or -ENOMEM.
+ */
+int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life, int64_t now_mono_ns,
+                    const char *source);
+
+/* Sort members and count them in their groups and processes. Call once, after the last append. */
+void ng_view_seal(struct ng_view *view);
+
+/*
+ * The global rank to name for a member: that of its process; or, where the launcher gave none or the process drives
+ * several devices, the rank of that device in the largest group.
+ */
+int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member);
+
+/* The member of `group` with this group rank, newest handle; NULL if none told of itself. */
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group, int group_rank);
+
+/* First member of a group (they are contiguous, in order of group rank), and how many. NULL none. */
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group, uint32_t *ret_count);
+
+#endif

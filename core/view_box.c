@@ -1,0 +1,255 @@
+/*
+ * A black box becomes part of a view.
+ *
+ * Between steps 8 and 9. The box may be written to while we read, or be a damaged file: every number is checked
+ * before it is used, and a slot whose guard word changed under us is read again.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/view.h"
+
+#define LOAD(field) atomic_load_explicit(&(field), memory_order_relaxed)
+
+/* What holds only while one box is read. */
+struct reading {
+    struct ng_view *view;
+    const struct ng_box *box;
+    int64_t now_mono_ns;
+    uint32_t process;
+    uint32_t *first_member_of_slot; /* group slot -> member index + 1 */
+    uint32_t slots;
+};
+
+static void copy_text(char *ret_text, size_t bytes, const char *text, size_t room)
+{
+    size_t length = strnlen(text, room < bytes ? room : bytes - 1);
+    memcpy(ret_text, text, length);
+    ret_text[length] = '\0';
+}
+
+static int64_t age_of(const struct reading *reading, int64_t mono_ns)
+{
+    return mono_ns > 0 && mono_ns < reading->now_mono_ns ? reading->now_mono_ns - mono_ns : 0;
+}
+
+static int read_groups(struct reading *reading)
+{
+    struct ng_view *view = reading->view;
+
+    for (uint32_t slot = 0; slot < reading->slots; slot++) {
+        const struct ng_box_group *group = &reading->box->groups[slot];
+        uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+        int nranks = LOAD(group->nranks), group_rank = LOAD(group->group_rank);
+        if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || LOAD(group->id) == 0)
+            continue;
+        if (state > NG_GROUP_FAILED || nranks < 0 || nranks > (1 << 24) || group_rank >= nranks) {
+            if (state > NG_GROUP_FAILED || nranks > 0)
+                ng_view_note(view, "%s: group slot %u is damaged and left out",
+                             view->processes[reading->process].source, slot);
+            continue;
+        }
+        uint32_t index = ng_view_intern_group(view, LOAD(group->id));
+        if (index == UINT32_MAX)
+            return -ENOMEM;
+        struct ng_view_group *in_view = &view->groups[index];
+        in_view->nranks = nranks;
+        in_view->parent_id = LOAD(group->parent_id);
+        in_view->nccl_version = LOAD(group->nccl_version);
+        copy_text(in_view->name, sizeof(in_view->name), group->name, sizeof(group->name));
+
+        struct ng_view_member *member = ng_view_add_member(view, reading->process, index, group_rank);
+        if (!member)
+            return -ENOMEM;
+        reading->first_member_of_slot[slot] = view->member_count;
+        member->device = LOAD(group->device);
+        member->state = (enum ng_group_state)state;
+        member->async_error = LOAD(group->async_error);
+        member->ordinal = LOAD(group->ordinal);
+        member->derived = LOAD(group->derived);
+        member->completed = LOAD(group->completed);
+        member->started = LOAD(group->started);
+        member->scheduled = LOAD(group->scheduled);
+        member->entered = LOAD(group->entered);
+        member->p2p_completed = LOAD(group->p2p_completed);
+        member->p2p_entered = LOAD(group->p2p_entered);
+        member->last = (struct ng_signature){.op = LOAD(group->last_op),
+                                             .dtype = LOAD(group->last_dtype),
+                                             .redop = LOAD(group->last_redop),
+                                             .root = LOAD(group->last_root),
+                                             .count = LOAD(group->last_count)};
+        member->pending_record = LOAD(group->pending_record);
+        if (member->pending_record) {
+            member->pending_seq = LOAD(group->pending_seq);
+            member->pending_age_ns = LOAD(group->pending_age_ns);
+            member->pending_started = LOAD(group->pending_started);
+        }
+    }
+    return 0;
+}
+
+static int read_threads(struct reading *reading)
+{
+    uint32_t used = LOAD(reading->box->header->thread_used);
+
+    for (uint32_t i = 0; i < used && i < reading->box->thread_capacity; i++) {
+        const struct ng_box_thread *thread = &reading->box->threads[i];
+        uint32_t tid = atomic_load_explicit(&thread->tid, memory_order_acquire);
+        uint32_t op = LOAD(thread->op);
+        if (!tid || !op || op >= NG_OP_LIMIT)
+            continue;
+        struct ng_view_call *call = ng_view_add_call(reading->view, reading->process);
+        if (!call)
+            return -ENOMEM;
+        call->tid = tid;
+        call->op = (enum ng_op)op;
+        call->group_id = LOAD(thread->group_id);
+        uint32_t slot = LOAD(thread->group_slot);
+        call->group_rank =
+            call->group_id && slot < reading->slots ? LOAD(reading->box->groups[slot].group_rank) : -1;
+        call->record_id = LOAD(thread->record_id);
+        call->seq = LOAD(thread->seq);
+        call->age_ns = age_of(reading, LOAD(thread->since_mono_ns));
+    }
+    return 0;
+}
+
+/* One consistent copy of a slot. False: never used, or overwritten while we looked. */
+static bool copy_record(const struct ng_box_record *slot, const struct reading *reading,
+                        struct ng_view_record *ret_record, uint32_t *ret_group_slot)
+{
+    uint64_t before = atomic_load_explicit(&slot->id_state, memory_order_acquire);
+
+    if (before == 0 || ng_record_state(before) == NG_RECORD_WRITING)
+        return false;
+    *ret_group_slot = LOAD(slot->group_slot);
+    *ret_record = (struct ng_view_record){
+        .id = ng_record_id(before),
+        .state = ng_record_state(before),
+        .signature = {.op = LOAD(slot->op),
+                      .dtype = LOAD(slot->dtype),
+                      .redop = LOAD(slot->redop),
+                      .root = LOAD(slot->root),
+                      .count = LOAD(slot->count)},
+        .coll_seq = LOAD(slot->coll_seq),
+        .p2p_seq = LOAD(slot->p2p_seq),
+        .peer_ordinal = LOAD(slot->peer_ordinal),
+        .entered_age_ns = age_of(reading, LOAD(slot->entered_mono_ns)),
+        .caller = LOAD(slot->caller),
+        .flags = LOAD(slot->flags),
+    };
+    uint64_t group_id = LOAD(slot->group_id);
+    atomic_thread_fence(memory_order_acquire);
+    uint64_t after = atomic_load_explicit(&slot->id_state, memory_order_relaxed);
+    /* The state may have moved on; the rest is written once per id. */
+    if (ng_record_id(after) != ng_record_id(before))
+        return false;
+    if (*ret_group_slot >= reading->slots || !reading->first_member_of_slot[*ret_group_slot] ||
+        ret_record->signature.op >= NG_OP_LIMIT)
+        return false;
+    /* A slot of the group table that was reused since: the record belongs to a group that is gone. */
+    const struct ng_view_member *member =
+        &reading->view->members[reading->first_member_of_slot[*ret_group_slot] - 1];
+    return reading->view->groups[member->group].id == group_id;
+}
+
+/* Records sorted into their members, oldest first: count, then place. */
+static int read_records(struct reading *reading)
+{
+    const struct ng_box *box = reading->box;
+    struct ng_view *view = reading->view;
+    uint64_t next = LOAD(box->header->record_next);
+    uint32_t capacity = box->record_capacity;
+    struct ng_view_record record;
+    uint32_t slot;
+
+    if (!capacity || next <= 1)
+        return 0;
+    uint64_t oldest = next > capacity ? next - capacity : 1;
+    for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
+        if (copy_record(&box->records[id % capacity], reading, &record, &slot))
+            view->members[reading->first_member_of_slot[slot] - 1].record_count++;
+    for (uint32_t i = 0; i < reading->slots; i++) {
+        if (!reading->first_member_of_slot[i])
+            continue;
+        struct ng_view_member *member = &view->members[reading->first_member_of_slot[i] - 1];
+        if (!member->record_count)
+            continue;
+        member->records = ng_arena_alloc(&view->arena, member->record_count * sizeof(*member->records));
+        if (!member->records)
+            return -ENOMEM;
+    }
+    uint32_t *placed = ng_arena_alloc(&view->arena, (reading->slots + 1) * sizeof(*placed));
+    if (!placed)
+        return -ENOMEM;
+    for (uint64_t id = oldest; id < next && id - oldest < capacity; id++) {
+        if (!copy_record(&box->records[id % capacity], reading, &record, &slot))
+            continue;
+        struct ng_view_member *member = &view->members[reading->first_member_of_slot[slot] - 1];
+        if (placed[slot] < member->record_count)
+            member->records[placed[slot]++] = record;
+    }
+    for (uint32_t i = 0; i < reading->slots; i++)
+        if (reading->first_member_of_slot[i])
+            view->members[reading->first_member_of_slot[i] - 1].record_count = placed[i];
+    return 0;
+}
+
+int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life, int64_t now_mono_ns,
+                    const char *source)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+    struct reading reading = {.view = view, .box = box, .now_mono_ns = now_mono_ns};
+
+    if (!process)
+        return -ENOMEM;
+    reading.process = view->process_count - 1;
+    process->rank = box->header->rank;
+    process->world_size = box->header->world_size;
+    process->pid = box->header->pid;
+    copy_text(process->host, sizeof(process->host), box->header->host, sizeof(box->header->host));
+    snprintf(process->source, sizeof(process->source), "%s", source);
+    if (!view->job[0])
+        copy_text(view->job, sizeof(view->job), box->header->job, sizeof(box->header->job));
+    process->life = life;
+    switch (LOAD(box->header->life)) {
+    case NG_BOX_EXITED:
+        process->life = NG_LIFE_EXITED;
+        process->exit_status = LOAD(box->header->exit_status);
+        break;
+    case NG_BOX_ENDED_BY_GUARD:
+        process->life = NG_LIFE_ENDED_BY_GUARD;
+        break;
+    case NG_BOX_RUNNING:
+    case NG_BOX_EXECED:
+        break;
+    default:
+        ng_view_note(view, "%s: unknown state of life %u", source, LOAD(box->header->life));
+    }
+    if (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED) {
+        int64_t ended = LOAD(box->header->life_mono_ns);
+        /* Nothing of a dead process grows older than it was at its end. */
+        if (ended <= 0)
+            ended = LOAD(box->header->heartbeat_mono_ns);
+        if (ended > 0 && ended < now_mono_ns) {
+            process->life_age_ns = now_mono_ns - ended;
+            reading.now_mono_ns = ended;
+        }
+    }
+    reading.slots = LOAD(box->header->group_used);
+    if (reading.slots > box->group_capacity) {
+        ng_view_note(view, "%s: counts more groups than it has room for", source);
+        reading.slots = box->group_capacity;
+    }
+    reading.first_member_of_slot =
+        ng_arena_alloc(&view->arena, (reading.slots + 1) * sizeof(*reading.first_member_of_slot));
+    if (!reading.first_member_of_slot)
+        return -ENOMEM;
+    int error = read_groups(&reading);
+    if (!error)
+        error = read_threads(&reading);
+    if (!error)
+        error = read_records(&reading);
+    return error;
+}

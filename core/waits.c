@@ -1,0 +1,500 @@
+/*
+ * The wait-for relation: from counters and pending work to waits and absentees.
+ *
+ * Step 9, pure. Each group is looked at once per kind of wait; the cost is linear in members and records.
+ */
+#include "core/waits.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct finder {
+    const struct ng_view *view;
+    struct ng_arena *arena;
+    struct ng_waits *waits;
+    int64_t stalled_ns;
+    uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are contiguous */
+};
+
+static const struct ng_view_process *process_of(const struct finder *finder, const struct ng_view_member *member)
+{
+    return &finder->view->processes[member->process];
+}
+
+static bool gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED;
+}
+
+/* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none. */
+static const struct ng_view_call *call_of(const struct finder *finder, const struct ng_view_member *member,
+                                          enum ng_op_class op_class, uint64_t group_id)
+{
+    const struct ng_view *view = finder->view;
+    uint32_t first = finder->calls_of_process[member->process];
+
+    for (uint32_t i = first; first && i - 1 < view->call_count && view->calls[i - 1].process == member->process;
+         i++) {
+        const struct ng_view_call *call = &view->calls[i - 1];
+        if (ng_op_table[call->op].op_class != op_class)
+            continue;
+        if (call->group_id == group_id && (call->group_rank < 0 || call->group_rank == member->group_rank))
+            return call;
+    }
+    return NULL;
+}
+
+/* Closing an NCCL group covers every call in it, whatever its communicator. */
+static const struct ng_view_call *group_end_of(const struct finder *finder, const struct ng_view_member *member)
+{
+    const struct ng_view *view = finder->view;
+    uint32_t first = finder->calls_of_process[member->process];
+
+    for (uint32_t i = first; first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++)
+        if (view->calls[i - 1].op == NG_OP_GroupEnd)
+            return &view->calls[i - 1];
+    return NULL;
+}
+
+static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, uint32_t group)
+{
+    struct ng_waits *waits = finder->waits;
+
+    if (waits->count == waits->room) {
+        uint32_t room = waits->room ? waits->room * 2 : 16;
+        struct ng_wait *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        if (waits->count)
+            memcpy(bigger, waits->waits, waits->count * sizeof(*bigger));
+        waits->waits = bigger;
+        waits->room = room;
+    }
+    struct ng_wait *wait = &waits->waits[waits->count++];
+    *wait = (struct ng_wait){.type = type, .group = group};
+    return wait;
+}
+
+static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *wait,
+                                        const struct ng_view_member *member, int group_rank)
+{
+    if (wait->absentee_count == wait->absentee_room) {
+        uint32_t room = wait->absentee_room ? wait->absentee_room * 2 : 8;
+        struct ng_absentee *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        if (wait->absentee_count)
+            memcpy(bigger, wait->absentees, wait->absentee_count * sizeof(*bigger));
+        wait->absentees = bigger;
+        wait->absentee_room = room;
+    }
+    struct ng_absentee *absentee = &wait->absentees[wait->absentee_count++];
+    *absentee = (struct ng_absentee){
+        .member = member, .group_rank = group_rank, .absence = NG_ABSENT_UNSEEN, .stuck_in = -1, .for_rank = -1};
+    if (!member)
+        return absentee;
+    switch (process_of(finder, member)->life) {
+    case NG_LIFE_DEAD:
+        absentee->absence = NG_ABSENT_DEAD;
+        break;
+    case NG_LIFE_EXITED:
+        absentee->absence = NG_ABSENT_EXITED;
+        break;
+    case NG_LIFE_STOPPED:
+        absentee->absence = NG_ABSENT_STOPPED;
+        break;
+    default:
+        absentee->absence = NG_ABSENT_ALIVE;
+    }
+    absentee->left_group = member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
+    return absentee;
+}
+
+static void join(struct finder *finder, const struct ng_wait *wait, const struct ng_view_member *member)
+{
+    int32_t index = (int32_t)(wait - finder->waits->waits);
+    int32_t *held = &finder->waits->wait_of_member[member - finder->view->members];
+
+    if (*held < 0)
+        *held = index;
+}
+
+/* Which collective a member is stuck in, and for how long; 0 none. */
+static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+{
+    const struct ng_view_group *group = &finder->view->groups[member->group];
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
+
+    if (gone(process_of(finder, member)->life))
+        return 0;
+    if (member->pending_record && member->pending_seq && member->pending_age_ns >= finder->stalled_ns) {
+        *ret_age_ns = member->pending_age_ns;
+        return member->pending_seq;
+    }
+    if (call && call->seq && call->age_ns >= finder->stalled_ns) {
+        *ret_age_ns = call->age_ns;
+        return call->seq;
+    }
+    call = group_end_of(finder, member);
+    if (call && call->age_ns >= finder->stalled_ns && member->entered > member->scheduled) {
+        *ret_age_ns = call->age_ns;
+        return member->scheduled + 1;
+    }
+    return 0;
+}
+
+static int find_collective(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    uint64_t stuck = 0;
+    int64_t age_ns;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t seq = stuck_collective(finder, &members[i], &age_ns);
+        if (seq && (!stuck || seq < stuck))
+            stuck = seq;
+    }
+    if (!stuck)
+        return 0;
+    struct ng_wait *wait = add_wait(finder, NG_WAIT_COLLECTIVE, group);
+    if (!wait)
+        return -ENOMEM;
+    wait->seq = stuck;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        if (i > 0 && member[-1].group_rank == member->group_rank)
+            continue;
+        uint64_t seq = stuck_collective(finder, member, &age_ns);
+        if (seq) {
+            join(finder, wait, member);
+            wait->waiter_count++;
+            if (age_ns > wait->age_ns)
+                wait->age_ns = age_ns;
+            if (seq == stuck && !member->pending_started)
+                wait->not_started++;
+        }
+    }
+    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        struct ng_absentee *absentee = NULL;
+        if (!member || member->entered < stuck) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+        } else if (member->completed < stuck && (gone(life) || life == NG_LIFE_STOPPED)) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = true;
+        } else if (member->scheduled < stuck && member->completed < stuck &&
+                   !call_of(finder, member, NG_CLASS_COLLECTIVE, view->groups[group].id) &&
+                   !group_end_of(finder, member)) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->open_group = true;
+        }
+    }
+    return 0;
+}
+
+static bool done(enum ng_record_state state)
+{
+    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED || state == NG_RECORD_CAPTURED ||
+           state == NG_RECORD_UNWATCHED || state == NG_RECORD_WRITING;
+}
+
+/* Has `peer` made its `ordinal`-th call of the other direction towards `rank`? */
+static bool peer_made_it(const struct ng_view_member *peer, bool peer_sends, int rank, uint64_t ordinal)
+{
+    /* Newest first: the ordinals of a pair only grow. */
+    for (uint32_t i = peer->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &peer->records[i - 1];
+        if (record->peer_ordinal && record->signature.root == rank &&
+            (record->signature.op == NG_OP_Send) == peer_sends && record->state != NG_RECORD_FAILED)
+            return record->peer_ordinal >= ordinal;
+    }
+    return false;
+}
+
+static bool already_absent(const struct ng_wait *wait, int group_rank)
+{
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (wait->absentees[i].group_rank == group_rank)
+            return true;
+    return false;
+}
+
+/* Is this point-to-point work stuck: pending on the device, or inside a host call. */
+static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+{
+    uint64_t id = finder->view->groups[member->group].id;
+
+    if (gone(process_of(finder, member)->life) || !member->p2p_entered)
+        return false;
+    if (member->pending_record && member->pending_age_ns >= finder->stalled_ns) {
+        *ret_age_ns = member->pending_age_ns;
+        return true;
+    }
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_P2P, id);
+    if (!call)
+        call = group_end_of(finder, member);
+    if (call && call->age_ns >= finder->stalled_ns) {
+        *ret_age_ns = call->age_ns;
+        return true;
+    }
+    return false;
+}
+
+static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+{
+    struct ng_wait *wait = NULL;
+    int64_t age_ns;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        bool waits = false;
+        if ((i > 0 && member[-1].group_rank == member->group_rank) || !stuck_p2p(finder, member, &age_ns))
+            continue;
+        for (uint32_t k = 0; k < member->record_count; k++) {
+            const struct ng_view_record *record = &member->records[k];
+            int peer = record->signature.root;
+            if (!record->peer_ordinal || done(record->state) || peer == member->group_rank)
+                continue;
+            /* Work behind the one that is stuck waits for that one, not for its own peer. */
+            if (member->pending_record && record->id > member->pending_record)
+                break;
+            waits = true;
+            if (!wait) {
+                wait = add_wait(finder, NG_WAIT_P2P, group);
+                if (!wait)
+                    return -ENOMEM;
+                wait->op = (enum ng_op)record->signature.op;
+            }
+            bool peer_sends = record->signature.op == NG_OP_Recv;
+            const struct ng_view_member *other = ng_view_member(finder->view, group, peer);
+            enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
+            bool made = other && peer_made_it(other, peer_sends, member->group_rank, record->peer_ordinal);
+            if ((made && !gone(life) && life != NG_LIFE_STOPPED) || already_absent(wait, peer))
+                continue;
+            struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = made;
+            absentee->send = peer_sends;
+            absentee->for_rank = member->group_rank;
+        }
+        if (!waits)
+            continue;
+        join(finder, wait, member);
+        wait->waiter_count++;
+        if (age_ns > wait->age_ns)
+            wait->age_ns = age_ns;
+        if (!member->pending_started)
+            wait->not_started++;
+    }
+    return 0;
+}
+
+/* Init: members that are inside the creating call, and group ranks that nobody has seen. */
+static int find_create(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_wait *wait = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_call *call = call_of(finder, &members[i], NG_CLASS_CREATE, view->groups[group].id);
+        if (!call)
+            call = group_end_of(finder, &members[i]);
+        if (members[i].state != NG_GROUP_CREATING || !call || call->age_ns < finder->stalled_ns ||
+            gone(process_of(finder, &members[i])->life))
+            continue;
+        if (!wait) {
+            wait = add_wait(finder, NG_WAIT_CREATE, group);
+            if (!wait)
+                return -ENOMEM;
+        }
+        if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
+            wait->op = call->op;
+        wait->waiter_count++;
+        if (call->age_ns > wait->age_ns)
+            wait->age_ns = call->age_ns;
+        join(finder, wait, &members[i]);
+    }
+    if (!wait)
+        return 0;
+    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        if (member && !gone(life) && life != NG_LIFE_STOPPED)
+            continue;
+        struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
+        if (!absentee)
+            return -ENOMEM;
+        absentee->came = member != NULL;
+    }
+    return 0;
+}
+
+/* Split, shrink, grow: which members of the parent have not made their so-many-th such call. */
+static int find_derive(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_wait *wait = NULL;
+    uint32_t ordinal = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        const struct ng_view_call *call = call_of(finder, member, NG_CLASS_CREATE, view->groups[group].id);
+        if (!call || call->age_ns < finder->stalled_ns || !member->derived || gone(process_of(finder, member)->life))
+            continue;
+        if (call->op != NG_OP_CommSplit && call->op != NG_OP_CommShrink && call->op != NG_OP_CommGrow)
+            continue;
+        if (!wait) {
+            wait = add_wait(finder, NG_WAIT_CREATE, group);
+            if (!wait)
+                return -ENOMEM;
+            ordinal = member->derived;
+        }
+        wait->op = call->op;
+        wait->waiter_count++;
+        if (call->age_ns > wait->age_ns)
+            wait->age_ns = call->age_ns;
+        if (member->derived < ordinal)
+            ordinal = member->derived;
+        join(finder, wait, member);
+    }
+    /* Shrink leaves ranks out on purpose, and which ones only its callers know. */
+    if (!wait || wait->op == NG_OP_CommShrink)
+        return 0;
+    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        bool came = member && member->derived >= ordinal;
+        if (came && !gone(life) && life != NG_LIFE_STOPPED)
+            continue;
+        struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
+        if (!absentee)
+            return -ENOMEM;
+        absentee->came = came;
+    }
+    return 0;
+}
+
+static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_wait *wait = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_call *call = call_of(finder, &members[i], NG_CLASS_END, view->groups[group].id);
+        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, &members[i])->life))
+            continue;
+        if (!wait) {
+            wait = add_wait(finder, NG_WAIT_END, group);
+            if (!wait)
+                return -ENOMEM;
+            wait->op = call->op;
+        }
+        wait->waiter_count++;
+        if (call->age_ns > wait->age_ns)
+            wait->age_ns = call->age_ns;
+        join(finder, wait, &members[i]);
+    }
+    if (!wait)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
+            finder->waits->wait_of_member[&members[i] - view->members] >= 0 || members[i].state > NG_GROUP_READY)
+            continue;
+        if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Same process and, where it drives several devices, same device: what one waits for, the other cannot do. */
+static bool same_actor(const struct finder *finder, const struct ng_view_member *a, const struct ng_view_member *b)
+{
+    return a->process == b->process && (!process_of(finder, a)->drives_several || a->device == b->device);
+}
+
+static int link_waits(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    uint32_t *first = ng_arena_alloc(finder->arena, (view->process_count + 2) * sizeof(*first));
+    uint32_t *stuck = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(*stuck));
+
+    if (!first || !stuck)
+        return -ENOMEM;
+    /* Stuck members in order of process (counting sort). */
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (waits->wait_of_member[i] >= 0)
+            first[view->members[i].process + 2]++;
+    for (uint32_t p = 0; p < view->process_count; p++)
+        first[p + 2] += first[p + 1];
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (waits->wait_of_member[i] >= 0)
+            stuck[first[view->members[i].process + 1]++] = i;
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        for (uint32_t a = 0; a < wait->absentee_count; a++) {
+            struct ng_absentee *absentee = &wait->absentees[a];
+            if (!absentee->member || absentee->absence != NG_ABSENT_ALIVE)
+                continue;
+            uint32_t process = absentee->member->process;
+            for (uint32_t k = first[process]; k < first[process + 1]; k++) {
+                const struct ng_view_member *held = &view->members[stuck[k]];
+                int32_t in = waits->wait_of_member[stuck[k]];
+                if (!same_actor(finder, held, absentee->member))
+                    continue;
+                /* In one's own wait only where ranks of one wait can hold up each other. */
+                if (in == (int32_t)w && wait->type != NG_WAIT_P2P)
+                    continue;
+                absentee->stuck_in = in;
+                if (in != (int32_t)w)
+                    break;
+            }
+        }
+    }
+    return 0;
+}
+
+int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena, struct ng_waits *ret_waits)
+{
+    struct finder finder = {.view = view, .arena = arena, .waits = ret_waits, .stalled_ns = stalled_ns};
+    int error = 0;
+
+    *ret_waits = (struct ng_waits){0};
+    ret_waits->wait_of_member = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(int32_t));
+    finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
+    if (!ret_waits->wait_of_member || !finder.calls_of_process)
+        return -ENOMEM;
+    memset(ret_waits->wait_of_member, 0xff, view->member_count * sizeof(int32_t));
+    for (uint32_t i = view->call_count; i > 0; i--)
+        finder.calls_of_process[view->calls[i - 1].process] = i;
+    for (uint32_t group = 0; group < view->group_count && !error; group++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, group, &count);
+        if (!members)
+            continue;
+        error = find_create(&finder, group, members, count);
+        if (!error)
+            error = find_derive(&finder, group, members, count);
+        if (!error)
+            error = find_collective(&finder, group, members, count);
+        if (!error)
+            error = find_p2p(&finder, group, members, count);
+        if (!error)
+            error = find_end(&finder, group, members, count);
+    }
+    return error ? error : link_waits(&finder);
+}

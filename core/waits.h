@@ -1,0 +1,63 @@
+/*
+ * Who waits in what, and for whom: the wait-for relation of a view.
+ *
+ * A wait is one operation of one group in which at least one rank has been stuck for long enough. Ranks that it needs
+ * and that have not come are its absentees; an absentee that is itself stuck in another wait is an edge from this wait
+ * to that one. Step 9, pure.
+ */
+#ifndef NCCLGUARD_CORE_WAITS_H
+#define NCCLGUARD_CORE_WAITS_H
+
+#include "core/view.h"
+
+enum ng_wait_type {
+    NG_WAIT_COLLECTIVE,
+    NG_WAIT_P2P,
+    NG_WAIT_CREATE, /* communicator init: the group is the new one; split and its kin: the parent */
+    NG_WAIT_END,    /* finalize, destroy */
+};
+
+enum ng_absence {
+    NG_ABSENT_ALIVE,
+    NG_ABSENT_STOPPED,
+    NG_ABSENT_EXITED,
+    NG_ABSENT_DEAD,
+    NG_ABSENT_UNSEEN, /* no evidence of this rank */
+};
+
+/* A rank that a wait needs. */
+struct ng_absentee {
+    const struct ng_view_member *member; /* NULL: no evidence */
+    int group_rank;
+    enum ng_absence absence;
+    int32_t stuck_in; /* index of another wait that holds it; -1 none */
+    bool came;        /* it made the call, but is gone or frozen before it finished */
+    bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
+    bool left_group;  /* it destroyed or aborted its communicator */
+    bool send;        /* point-to-point: what is missing is its send (else its receive) */
+    int for_rank;     /* point-to-point: group rank that waits for it */
+};
+
+struct ng_wait {
+    enum ng_wait_type type;
+    uint32_t group;
+    uint64_t seq;  /* collective sequence; 0 else */
+    enum ng_op op;
+    int64_t age_ns; /* the longest */
+    uint32_t waiter_count;
+    uint32_t not_started; /* waiters whose device has not reached the work */
+    struct ng_absentee *absentees;
+    uint32_t absentee_count, absentee_room;
+};
+
+struct ng_waits {
+    struct ng_wait *waits;
+    uint32_t count, room;
+    int32_t *wait_of_member; /* index of the (oldest) wait that a member is stuck in; -1 none */
+};
+
+/* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
+int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
+                  struct ng_waits *ret_waits);
+
+#endif

@@ -1,0 +1,390 @@
+/*
+ * The watchdog's thread.
+ *
+ * Step 7. An essay, for what is not obvious here.
+ *
+ * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the first collective
+ * of a cold communicator): the time since the call was entered. On the stream but not begun, and begun but not
+ * finished: the time since the work became the oldest of its communicator, that is since the later of its call and the
+ * end of the work before it; so a deep queue ages nobody.
+ *
+ * All these clocks are credited: they advance by the time between two rounds of this thread, but never by more than the
+ * planned pause and a second. When the process was stopped, sat in a debugger or its machine slept, no round took
+ * place, and that time counts for nothing.
+ *
+ * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue of a communicator is
+ * asked at its newest end first: if that has finished, everything has. Else the border is searched by halving. A round
+ * costs one or two queries for each busy communicator, however fast it is.
+ *
+ * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond when the pool of
+ * works runs low; program threads can ask for an early round.
+ */
+#include "core/watchdog.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/comm.h"
+#include "core/gpu.h"
+#include "core/guard.h"
+#include "core/incident.h"
+#include "core/log.h"
+#include "core/ring.h"
+
+#define PAUSE_MAX_NS (100 * NG_MS)
+#define PAUSE_MIN_NS (NG_MS / 2)
+#define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
+
+#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
+#define STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+/* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
+static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool finished; /* under round_lock */
+static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+
+/* The watchdog's own view of a thread inside a call. */
+struct watched_call {
+    int64_t since_mono_ns; /* which call: a thread never enters two at one time */
+    int64_t age_ns;
+    unsigned alarmed;
+};
+#define WATCHED_CALLS 256
+static struct watched_call watched_calls[WATCHED_CALLS];
+
+static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
+{
+    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
+    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+}
+
+void ng_watchdog_hurry(void)
+{
+    atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
+    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* What program threads pushed, newest first, goes behind the queue in the order of calls. */
+static void take_incoming(struct ng_comm *comm)
+{
+    struct ng_work *work = atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire), *oldest = NULL;
+
+    while (work) {
+        struct ng_work *next = work->next;
+        work->next = oldest;
+        oldest = work;
+        work = next;
+    }
+    if (!oldest)
+        return;
+    if (comm->last)
+        comm->last->next = oldest;
+    else
+        comm->first = oldest;
+    while (oldest->next)
+        oldest = oldest->next;
+    comm->last = oldest;
+}
+
+/* The records of a work change state together; each is left alone once it is near being overwritten. */
+static void mark_records(const struct ng_work *work, enum ng_record_state state, int64_t now_mono_ns)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint64_t id = work->last_record;
+
+    while (id) {
+        uint64_t next = LOAD(box->header->record_next);
+        if (next - id + box->record_capacity / 8 >= box->record_capacity)
+            return;
+        struct ng_box_record *record = ng_ring_find(id);
+        if (!record)
+            return;
+        uint64_t previous = LOAD(record->work_previous);
+        if (state == NG_RECORD_STARTED || (state == NG_RECORD_COMPLETED && !LOAD(record->started_mono_ns)))
+            STORE(record->started_mono_ns, now_mono_ns);
+        if (state == NG_RECORD_COMPLETED)
+            STORE(record->completed_mono_ns, now_mono_ns);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
+}
+
+static void add_history(struct ng_comm *comm, int64_t age_ns)
+{
+    uint64_t us = age_ns > 0 ? (uint64_t)age_ns / 1000 : 0;
+    unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
+
+    comm->history[bucket < NG_HISTORY_BUCKETS ? bucket : NG_HISTORY_BUCKETS - 1]++;
+    comm->history_count++;
+}
+
+/* Upper edge of the bucket that holds the 99th percentile; 0 without history. */
+static int64_t usual_ns(const struct ng_comm *comm)
+{
+    uint32_t above = comm->history_count / 100;
+
+    for (int bucket = NG_HISTORY_BUCKETS - 1; bucket >= 0 && comm->history_count; bucket--) {
+        if (comm->history[bucket] > above)
+            return (INT64_C(1) << bucket) * 1000;
+        above -= comm->history[bucket];
+    }
+    return 0;
+}
+
+/* Remove and give back the queue's works up to and including `last`, which have finished. */
+static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+
+    for (bool more = true; more;) {
+        struct ng_work *work = comm->first;
+        more = work != last;
+        comm->first = work->next;
+        if (!comm->first)
+            comm->last = NULL;
+        mark_records(work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED, now_mono_ns);
+        if (work->last_seq && !lost) {
+            STORE(group->started, work->last_seq);
+            STORE(group->completed, work->last_seq);
+            STORE(group->completed_mono_ns, now_mono_ns);
+        }
+        if (!lost)
+            atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
+        else
+            atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&group->pending_works, 1, memory_order_relaxed);
+        ng_gpu_give(work);
+    }
+}
+
+/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as good as finished. */
+static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
+{
+    enum ng_gpu_state state = ng_gpu_ended(comm->last);
+    uint32_t length = 0;
+
+    *ret_lost = state == NG_GPU_LOST;
+    if (state != NG_GPU_PENDING)
+        return comm->last;
+    if (comm->first == comm->last || ng_gpu_ended(comm->first) != NG_GPU_DONE)
+        return NULL;
+    for (struct ng_work *work = comm->first; work; work = work->next)
+        length++;
+    /* `low` has finished, the one `distance` behind it has not. */
+    struct ng_work *low = comm->first;
+    for (uint32_t distance = length - 1; distance > 1;) {
+        struct ng_work *middle = low;
+        for (uint32_t i = 0; i < distance / 2; i++)
+            middle = middle->next;
+        if (ng_gpu_ended(middle) == NG_GPU_DONE) {
+            low = middle;
+            distance -= distance / 2;
+        } else {
+            distance /= 2;
+        }
+    }
+    return low;
+}
+
+static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, int64_t timeout_ns,
+                         const struct ng_alarm *what)
+{
+    struct ng_alarm alarm = *what;
+
+    alarm.age_ns = age_ns;
+    if (timeout_ns > 0 && age_ns >= timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT) {
+        alarm.level = NG_INCIDENT_TIMEOUT;
+    } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns && *alarmed < NG_INCIDENT_SUSPECT) {
+        alarm.level = NG_INCIDENT_SUSPECT;
+    } else {
+        return;
+    }
+    *alarmed = alarm.level;
+    ng_incident_raise(&alarm);
+}
+
+static enum ng_op op_of_record(uint64_t id)
+{
+    struct ng_box_record *record = ng_ring_find(id);
+    return record ? (enum ng_op)LOAD(record->op) : NG_OP_NONE;
+}
+
+/* Publish the oldest work of a communicator, and see whether it has been there for too long. */
+static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+    struct ng_work *work = comm->first;
+
+    if (!work) {
+        STORE(group->pending_record, 0);
+        comm->watched = 0;
+        return;
+    }
+    if (comm->watched != work->entered_mono_ns) {
+        int64_t waited = now_mono_ns - work->entered_mono_ns;
+        comm->watched = work->entered_mono_ns;
+        comm->age_ns = waited < step_ns ? waited : step_ns;
+        comm->alarmed = 0;
+        STORE(group->pending_started, 0);
+    } else {
+        comm->age_ns += step_ns;
+    }
+    if (!LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
+        STORE(group->pending_started, 1);
+        if (work->last_seq)
+            STORE(group->started, work->last_seq);
+        mark_records(work, NG_RECORD_STARTED, now_mono_ns);
+    }
+    STORE(group->pending_seq, work->first_seq);
+    STORE(group->pending_age_ns, comm->age_ns);
+    atomic_store_explicit(&group->pending_record, work->last_record ? work->last_record : UINT64_MAX,
+                          memory_order_release);
+    int64_t suspect_ns = 10 * usual_ns(comm);
+    if (suspect_ns < ng_guard.config.suspect_ns)
+        suspect_ns = ng_guard.config.suspect_ns;
+    struct ng_alarm alarm = {.group_id = LOAD(group->id), .seq = work->first_seq,
+                             .op = op_of_record(work->last_record)};
+    raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
+}
+
+static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
+{
+    bool lost;
+
+    if (comm->watched_generation != LOAD(comm->group->generation)) {
+        /* A new communicator in an old record. */
+        comm->watched_generation = LOAD(comm->group->generation);
+        comm->watched = 0;
+        comm->age_ns = 0;
+        memset(comm->history, 0, sizeof(comm->history));
+        comm->history_count = 0;
+    }
+    take_incoming(comm);
+    if (comm->first) {
+        struct ng_work *finished_work = newest_finished(comm, &lost);
+        if (finished_work) {
+            bool aged = comm->watched == comm->first->entered_mono_ns;
+            add_history(comm, (aged ? comm->age_ns : 0) + step_ns / 2);
+            retire(comm, finished_work, lost, now_mono_ns);
+        }
+    }
+    age_oldest(comm, step_ns, now_mono_ns);
+}
+
+static bool is_creation_or_end(uint32_t op)
+{
+    return op < NG_OP_LIMIT &&
+           (ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END);
+}
+
+/* Threads inside a NCCL call. */
+static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint32_t used = LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < used && i < WATCHED_CALLS; i++) {
+        struct ng_box_thread *thread = &box->threads[i];
+        struct watched_call *watched = &watched_calls[i];
+        uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
+        int64_t since = LOAD(thread->since_mono_ns);
+        if (!op || !LOAD(thread->tid)) {
+            watched->since_mono_ns = 0;
+            continue;
+        }
+        if (watched->since_mono_ns != since) {
+            int64_t waited = now_mono_ns - since;
+            *watched = (struct watched_call){.since_mono_ns = since, .age_ns = waited < step_ns ? waited : step_ns};
+        } else {
+            watched->age_ns += step_ns;
+        }
+        struct ng_alarm alarm = {
+            .group_id = LOAD(thread->group_id), .seq = LOAD(thread->seq), .op = (enum ng_op)op};
+        raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
+                     is_creation_or_end(op) || !alarm.seq ? ng_guard.config.init_timeout_ns
+                                                          : ng_guard.config.timeout_ns,
+                     &alarm);
+    }
+}
+
+/* One round over everything. Under round_lock. */
+static void look(int64_t step_ns)
+{
+    int64_t now = ng_clock_mono_ns();
+    uint32_t count = ng_comm_count();
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) || comm->watched)
+            watch_comm(comm, step_ns, now);
+    }
+    watch_calls(step_ns, now);
+    STORE(ng_guard.box.header->watchdog_mono_ns, now);
+}
+
+static void *watch(void *unused)
+{
+    int64_t before = ng_clock_mono_ns(), pause = PAUSE_MAX_NS;
+    bool adopted = false;
+    uint32_t generation = atomic_load(&ng_guard.generation);
+
+    ng_guard.adopt_thread();
+    while (atomic_load(&ng_guard.generation) == generation) {
+        uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
+        int64_t now = ng_clock_mono_ns(), step = now - before;
+        before = now;
+        if (step > pause + GRACE_NS)
+            step = pause + GRACE_NS;
+        if (!adopted && ng_guard_cuda()) {
+            ng_gpu_adopt_thread();
+            adopted = true;
+        }
+        /* How full the pools are before the round says how fast they fill. */
+        unsigned load = ng_gpu_load();
+        pthread_mutex_lock(&round_lock);
+        bool stop = finished;
+        if (!stop)
+            look(step);
+        pthread_mutex_unlock(&round_lock);
+        if (stop)
+            break;
+        if (load > 25 && pause > PAUSE_MIN_NS)
+            pause = pause / 4 > PAUSE_MIN_NS ? pause / 4 : PAUSE_MIN_NS;
+        else if (load < 12 && pause < PAUSE_MAX_NS)
+            pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+        pause_until_hurried(seen, pause);
+    }
+    return unused;
+}
+
+int ng_watchdog_start(void)
+{
+    return ng_guard_thread("ncclguard/watch", watch);
+}
+
+bool ng_watchdog_finish(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    if (pthread_mutex_timedlock(&round_lock, &until) != 0)
+        return false;
+    if (!finished)
+        look(0);
+    finished = true;
+    pthread_mutex_unlock(&round_lock);
+    return true;
+}
+
+void ng_watchdog_after_fork(void)
+{
+    round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    finished = false;
+    memset(watched_calls, 0, sizeof(watched_calls));
+}

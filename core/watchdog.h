@@ -1,0 +1,26 @@
+/*
+ * The watchdog: what has finished, what has not, and for how long.
+ *
+ * Step 7. One thread per process.
+ */
+#ifndef NCCLGUARD_CORE_WATCHDOG_H
+#define NCCLGUARD_CORE_WATCHDOG_H
+
+#include <stdbool.h>
+
+/* Start the thread. 0 or -errno. */
+int ng_watchdog_start(void);
+
+/* Program threads: works are getting short, look soon. At most one system call. */
+void ng_watchdog_hurry(void);
+
+/*
+ * One last round by the calling thread, and no more rounds after it: the process exits. Bounded; false when the
+ * watchdog's thread could not be had out of the way in time.
+ */
+bool ng_watchdog_finish(void);
+
+/* In a forked child. */
+void ng_watchdog_after_fork(void);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * The table of CUDA driver functions, from the libcuda.so.1 that the program itself has loaded.
+ *
+ * Serves steps 4, 6 and 7. Entered by the thread that makes the first communicator, and by guard
+ * threads. Never loads a driver, never calls one.
+ */
+#include "shim/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "core/log.h"
+
+static bool fill(void *handle, struct ng_cuda *cuda)
+{
+    static atomic_bool told;
+    const char *missing = NULL;
+
+#define NG_CUDA_FIND(field, name, prototype)                                                       \
+    cuda->field = (__typeof__(cuda->field))dlsym(handle, name);                                    \
+    if (!cuda->field)                                                                              \
+        missing = name;
+    NG_CUDA_FUNCTIONS(NG_CUDA_FIND)
+#undef NG_CUDA_FIND
+
+    if (!missing)
+        return true;
+    if (!atomic_exchange(&told, true))
+        ng_log(NG_LOG_WARN, "the CUDA driver lacks %s: GPU progress cannot be watched", missing);
+    return false;
+}
+
+bool ng_driver_find(struct ng_cuda *ret_cuda)
+{
+    struct ng_cuda cuda = {0};
+    int saved = errno;
+    /* The handle is kept: core goes on calling the driver, so it must not be unloaded. */
+    void *handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+
+    if (handle && fill(handle, &cuda)) {
+        cuda.loaded = true;
+        *ret_cuda = cuda;
+    } else {
+        if (handle)
+            dlclose(handle);
+        dlerror(); /* or the program would read our error as its own */
+    }
+    errno = saved;
+    return cuda.loaded;
+}

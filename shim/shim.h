@@ -1,0 +1,28 @@
+/*
+ * What the composition root (lifecycle.c) sees of the shim.
+ *
+ * Any thread. Nothing here waits or allocates, except that looking for a library calls the dynamic linker.
+ */
+#ifndef NCCLGUARD_SHIM_SHIM_H
+#define NCCLGUARD_SHIM_SHIM_H
+
+#include <stdbool.h>
+
+#include "core/api.h"
+#include "core/nccl.h"
+
+/*
+ * Whether calls reach core. False from the start: the library forwards untouched until the
+ * composition root is ready, and again once it has been told to stop. Calls that are under way keep
+ * their leave.
+ */
+void ng_shim_set_active(bool active);
+
+/* This thread is the guard's own: its NCCL calls are never recorded, whatever way they take. */
+void ng_shim_adopt_thread(void);
+
+/* Libraries of NCCL known so far; index below the count. Entries stay valid for ever. */
+unsigned ng_shim_nccl_count(void);
+const struct ng_nccl *ng_shim_nccl(unsigned index);
+
+#endif

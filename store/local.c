@@ -1,0 +1,635 @@
+/*
+ * The local board.
+ *
+ * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools. Must never wait for another process,
+ * whatever state that is in, nor trust what a file says without checking.
+ */
+#include "store/local.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/box.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/paths.h"
+#include "core/proc.h"
+
+#define INCIDENT_PREFIX "incident-"
+#define INCIDENT_MAGIC  UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
+#define POLL_MS         100          /* where there is no inotify */
+#define FROZEN_NS       (5 * NG_S)   /* a guard without a heartbeat for this long does not run */
+#define STALE_NS        (60 * NG_S)  /* ended that long before we came: of an earlier run */
+#define ABANDONED_S     3600         /* other jobs' folders that nobody lives in go after this */
+
+/* Another process of the job, or this one. */
+struct peer {
+    char name[64];
+    struct ng_box box;
+    int pid;
+    uint64_t start_ticks;
+    int pid_fd;  /* readable once it is gone; -1: another namespace, or too old a kernel */
+    int lock_fd; /* to ask for its lock; -1 not needed */
+    bool self;
+    bool gone;        /* dead for sure */
+    bool counted;     /* in `ended` */
+    int64_t gone_mono_ns;
+};
+
+struct incident_file {
+    uint64_t magic;
+    struct ng_incident incident;
+};
+
+struct local {
+    struct ng_board board;
+    char folder[PATH_MAX - 128]; /* leaves room for a file name */
+    const struct ng_box *own_box;
+    int inotify_fd;
+    bool ready; /* first use is over */
+    struct peer *peers;
+    uint32_t peer_count, peer_room;
+    struct pollfd *polls;
+    uint32_t poll_room;
+    uint32_t ended;
+    int64_t joined_unix_ns;
+    char boot_id[40];
+    uint64_t pid_namespace;
+};
+
+/* ---- One process: is it there, does it run ---- */
+
+static int open_pid(int pid, uint64_t start_ticks)
+{
+    uint64_t ticks;
+    char state;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    /* The number may belong to somebody else by now: only then look who it is, the descriptor holds it fast. */
+    if (fd >= 0 && (ng_proc_stat(pid, &state, &ticks) != 0 || ticks != start_ticks)) {
+        close(fd);
+        errno = ESRCH;
+        return -1;
+    }
+    return fd;
+}
+
+static void mark_gone(struct peer *peer)
+{
+    if (peer->gone)
+        return;
+    peer->gone = true;
+    peer->gone_mono_ns = ng_clock_mono_ns();
+}
+
+/* Map a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of ng_box_open. */
+static int open_peer(const char *folder, const char *name, const char *boot_id, uint64_t pid_namespace,
+                     struct peer *ret_peer)
+{
+    char path[PATH_MAX];
+    struct peer peer = {.pid_fd = -1, .lock_fd = -1};
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    snprintf(peer.name, sizeof(peer.name), "%s", name);
+    int error = ng_box_open(path, &peer.box);
+    if (error)
+        return error;
+    peer.pid = peer.box.header->pid;
+    peer.start_ticks = peer.box.header->start_ticks;
+    if (strncmp(peer.box.header->boot_id, boot_id, sizeof(peer.box.header->boot_id)) != 0) {
+        ng_box_close(&peer.box, NULL);
+        return -ESTALE;
+    }
+    if (peer.box.header->pid_namespace == pid_namespace) {
+        peer.pid_fd = open_pid(peer.pid, peer.start_ticks);
+        if (peer.pid_fd < 0 && errno == ESRCH)
+            mark_gone(&peer);
+    }
+    if (peer.pid_fd < 0 && !peer.gone)
+        peer.lock_fd = open(path, O_RDONLY | O_CLOEXEC);
+    *ret_peer = peer;
+    return 0;
+}
+
+static void close_peer(struct peer *peer)
+{
+    ng_box_close(&peer->box, NULL);
+    if (peer->pid_fd >= 0)
+        close(peer->pid_fd);
+    if (peer->lock_fd >= 0)
+        close(peer->lock_fd);
+    peer->pid_fd = peer->lock_fd = -1;
+}
+
+static void refresh_peer(struct peer *peer)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+    if (peer->gone || peer->self)
+        return;
+    if (peer->pid_fd >= 0) {
+        struct pollfd ended = {.fd = peer->pid_fd, .events = POLLIN};
+        if (poll(&ended, 1, 0) > 0 && (ended.revents & POLLIN))
+            mark_gone(peer);
+    } else if (peer->lock_fd >= 0 && fcntl(peer->lock_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
+        mark_gone(peer);
+    }
+}
+
+static enum ng_life life_of(struct peer *peer)
+{
+    uint64_t ticks;
+    char state;
+
+    if (peer->self)
+        return NG_LIFE_RUNNING;
+    refresh_peer(peer);
+    if (peer->gone)
+        return NG_LIFE_DEAD; /* unless the box says how it left */
+    if (peer->pid_fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 && ticks == peer->start_ticks &&
+        (state == 'T' || state == 't'))
+        return NG_LIFE_STOPPED;
+    int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
+    return silent > FROZEN_NS ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+}
+
+/* Does it still take part: alive, and neither leaving nor ended by its guard? */
+static bool takes_part(struct peer *peer)
+{
+    refresh_peer(peer);
+    return !peer->gone && atomic_load(&peer->box.header->life) == NG_BOX_RUNNING;
+}
+
+static int add_to_view(struct peer *peer, struct ng_view *view)
+{
+    int error = ng_view_add_box(view, &peer->box, life_of(peer), ng_clock_mono_ns(), peer->name);
+
+    if (!error && peer->gone) {
+        struct ng_view_process *process = &view->processes[view->process_count - 1];
+        /* The kernel told us when, which is nearer than the last heartbeat. */
+        if (process->life == NG_LIFE_DEAD && ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
+            process->life_age_ns = ng_clock_mono_ns() - peer->gone_mono_ns;
+    }
+    return error;
+}
+
+/* ---- The folder ---- */
+
+static bool is_box_name(const char *name)
+{
+    return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
+}
+
+static bool known(const struct local *local, const char *name)
+{
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (strcmp(local->peers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool ended_long_ago(const struct peer *peer)
+{
+    const struct ng_box_header *header = peer->box.header;
+    int64_t last = atomic_load(&header->heartbeat_mono_ns);
+
+    return peer->gone && ng_clock_mono_ns() - last > STALE_NS;
+}
+
+static void add_peer(struct local *local, const char *name)
+{
+    struct peer peer;
+    char path[PATH_MAX];
+
+    int error = open_peer(local->folder, name, local->boot_id, local->pid_namespace, &peer);
+    if (error == -ESTALE || (!error && ended_long_ago(&peer))) {
+        snprintf(path, sizeof(path), "%s/%s", local->folder, name);
+        unlink(path);
+        if (!error)
+            close_peer(&peer);
+        return;
+    }
+    if (error) {
+        ng_log(NG_LOG_DEBUG, "%s/%s is not a usable black box: %s", local->folder, name, strerror(-error));
+        return;
+    }
+    if (local->peer_count == local->peer_room) {
+        uint32_t room = local->peer_room ? local->peer_room * 2 : 16;
+        struct peer *bigger = realloc(local->peers, room * sizeof(*bigger));
+        if (!bigger) {
+            close_peer(&peer);
+            return;
+        }
+        local->peers = bigger;
+        local->peer_room = room;
+    }
+    peer.self = peer.pid == local->own_box->header->pid &&
+                peer.start_ticks == local->own_box->header->start_ticks &&
+                peer.box.header->pid_namespace == local->pid_namespace;
+    local->peers[local->peer_count++] = peer;
+}
+
+static void scan(struct local *local)
+{
+    DIR *folder = opendir(local->folder);
+
+    if (!folder)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (is_box_name(entry->d_name) && strlen(entry->d_name) < sizeof(((struct peer *)0)->name) &&
+            !known(local, entry->d_name))
+            add_peer(local, entry->d_name);
+    closedir(folder);
+}
+
+/* Folders of this user's other jobs in which nobody lives any more. */
+static void sweep(const struct local *local)
+{
+    char parent[PATH_MAX], path[PATH_MAX * 2];
+    struct stat status;
+    const char *own = strrchr(local->folder, '/');
+
+    snprintf(parent, sizeof(parent), "%.*s", (int)(own - local->folder), local->folder);
+    /* Only where we chose the place ourselves. */
+    if (!strstr(parent, "/ncclguard-"))
+        return;
+    DIR *jobs = opendir(parent);
+    if (!jobs)
+        return;
+    for (struct dirent *entry; (entry = readdir(jobs));) {
+        bool lives = false;
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, own + 1) == 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
+        if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || time(NULL) - status.st_mtime < ABANDONED_S)
+            continue;
+        DIR *job = opendir(path);
+        for (struct dirent *box; job && (box = readdir(job)) && !lives;) {
+            struct peer peer;
+            if (!is_box_name(box->d_name) ||
+                open_peer(path, box->d_name, local->boot_id, local->pid_namespace, &peer) != 0)
+                continue;
+            refresh_peer(&peer);
+            lives = !peer.gone;
+            close_peer(&peer);
+        }
+        if (job)
+            closedir(job);
+        if (!lives)
+            ng_paths_remove(path);
+    }
+    closedir(jobs);
+}
+
+/* First use, on the incident thread: by then our own box has its name. */
+static void get_ready(struct local *local)
+{
+    local->ready = true;
+    local->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (local->inotify_fd >= 0 &&
+        inotify_add_watch(local->inotify_fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0) {
+        close(local->inotify_fd);
+        local->inotify_fd = -1;
+    }
+    scan(local);
+    sweep(local);
+}
+
+/* ---- Waiting ---- */
+
+static unsigned local_wait(struct ng_board *board, int kick_fd, int timeout_ms)
+{
+    struct local *local = (struct local *)board;
+    char events[4096];
+    uint64_t count;
+    unsigned happened = 0;
+    uint32_t used = 0;
+
+    if (!local->ready)
+        get_ready(local);
+    if (local->poll_room < local->peer_count + 2) {
+        struct pollfd *bigger = realloc(local->polls, (local->peer_count + 18) * sizeof(*bigger));
+        if (bigger) {
+            local->polls = bigger;
+            local->poll_room = local->peer_count + 18;
+        }
+    }
+    bool blind = local->inotify_fd < 0;
+    if (local->poll_room > used)
+        local->polls[used++] = (struct pollfd){.fd = kick_fd, .events = POLLIN};
+    if (local->poll_room > used)
+        local->polls[used++] = (struct pollfd){.fd = local->inotify_fd, .events = POLLIN};
+    for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
+        const struct peer *peer = &local->peers[i];
+        if (!peer->gone && !peer->self && peer->pid_fd >= 0)
+            local->polls[used++] = (struct pollfd){.fd = peer->pid_fd, .events = POLLIN};
+        blind |= !peer->gone && !peer->self && peer->pid_fd < 0;
+    }
+    if (blind && timeout_ms > POLL_MS)
+        timeout_ms = POLL_MS;
+    poll(local->polls, used, timeout_ms);
+    if (used > 0 && (local->polls[0].revents & POLLIN) && read(kick_fd, &count, sizeof(count)) > 0)
+        happened |= NG_BOARD_KICK;
+    if (blind || (used > 1 && (local->polls[1].revents & POLLIN))) {
+        while (local->inotify_fd >= 0 && read(local->inotify_fd, events, sizeof(events)) > 0)
+            ;
+        scan(local);
+        happened |= NG_BOARD_INCIDENT;
+    }
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        if (peer->counted || peer->self)
+            continue;
+        refresh_peer(peer);
+        if (peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) {
+            peer->counted = true;
+            local->ended++;
+            happened |= NG_BOARD_DEATH;
+        }
+    }
+    return happened;
+}
+
+static uint32_t local_ended(struct ng_board *board)
+{
+    return ((struct local *)board)->ended;
+}
+
+static int local_view(struct ng_board *board, struct ng_view *view)
+{
+    struct local *local = (struct local *)board;
+    int error = 0;
+
+    scan(local);
+    for (uint32_t i = 0; i < local->peer_count && !error; i++)
+        error = add_to_view(&local->peers[i], view);
+    if (!error)
+        ng_view_seal(view);
+    return error;
+}
+
+/* ---- Incidents ---- */
+
+static void incident_path(const struct local *local, uint64_t epoch, bool hidden, char *ret_path)
+{
+    if (hidden)
+        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, INCIDENT_PREFIX, (unsigned long long)epoch,
+                 (int)getpid());
+    else
+        snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, INCIDENT_PREFIX, (unsigned long long)epoch);
+}
+
+static int read_incident(const struct local *local, uint64_t epoch, struct ng_incident *ret_incident)
+{
+    struct incident_file file;
+    char path[PATH_MAX];
+
+    incident_path(local, epoch, false, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    ssize_t got = read(fd, &file, sizeof(file));
+    close(fd);
+    if (got != (ssize_t)sizeof(file) || file.magic != INCIDENT_MAGIC)
+        return -EBADMSG;
+    file.incident.line[sizeof(file.incident.line) - 1] = '\0';
+    file.incident.epoch = epoch;
+    *ret_incident = file.incident;
+    return 0;
+}
+
+static int write_incident(const struct local *local, const struct ng_incident *incident, bool first)
+{
+    struct incident_file file;
+    char hidden[PATH_MAX], path[PATH_MAX];
+
+    memset(&file, 0, sizeof(file));
+    file.magic = INCIDENT_MAGIC;
+    file.incident = *incident;
+    incident_path(local, incident->epoch, true, hidden);
+    incident_path(local, incident->epoch, false, path);
+    int fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int error = 0;
+    ssize_t written = write(fd, &file, sizeof(file));
+    if (written != (ssize_t)sizeof(file))
+        error = written < 0 ? -errno : -ENOSPC;
+    close(fd);
+    /* link fails where somebody was faster: that is the claim. rename replaces: that is news of one's own. */
+    if (!error && (first ? link(hidden, path) : rename(hidden, path)) != 0)
+        error = -errno;
+    if (error || first)
+        unlink(hidden);
+    return error;
+}
+
+/* Epochs that exist: the smallest above `above` and the largest; 0 none. */
+static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret_next, uint64_t *ret_largest)
+{
+    DIR *folder = opendir(local->folder);
+
+    *ret_next = *ret_largest = 0;
+    if (!folder)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (strncmp(entry->d_name, INCIDENT_PREFIX, strlen(INCIDENT_PREFIX)) != 0)
+            continue;
+        uint64_t epoch = strtoull(entry->d_name + strlen(INCIDENT_PREFIX), NULL, 10);
+        if (epoch > *ret_largest)
+            *ret_largest = epoch;
+        if (epoch > above && (!*ret_next || epoch < *ret_next))
+            *ret_next = epoch;
+    }
+    closedir(folder);
+}
+
+static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident)
+{
+    struct local *local = (struct local *)board;
+    uint64_t next, largest;
+
+    for (;;) {
+        find_epochs(local, epoch, &next, &largest);
+        if (!next)
+            return -ENOENT;
+        if (read_incident(local, next, ret_incident) == 0 && ret_incident->claimed_unix_ns >= local->joined_unix_ns)
+            return 0;
+        epoch = next;
+    }
+}
+
+static int local_get(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident)
+{
+    return read_incident((struct local *)board, epoch, ret_incident);
+}
+
+static bool local_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct local *local = (struct local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        if (peer->pid != incident->claimant_pid || peer->start_ticks != incident->claimant_ticks)
+            continue;
+        refresh_peer(peer);
+        return !peer->gone;
+    }
+    return false;
+}
+
+static bool covers(const struct ng_incident *there, const struct ng_incident *wanted)
+{
+    if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
+        return true;
+    return there->level >= wanted->level && there->group_id == wanted->group_id && there->seq == wanted->seq &&
+           there->op == wanted->op;
+}
+
+static int local_claim(struct ng_board *board, const struct ng_incident *wanted, struct ng_incident *ret_incident)
+{
+    struct local *local = (struct local *)board;
+    struct ng_incident there;
+    uint64_t next, largest;
+
+    for (int tries = 0; tries < 100; tries++) {
+        uint64_t epoch = 0;
+        while (local_next(board, epoch, &there) == 0) {
+            epoch = there.epoch;
+            if (covers(&there, wanted) && local_claimant_alive(board, &there)) {
+                *ret_incident = there;
+                return -EEXIST;
+            }
+        }
+        find_epochs(local, 0, &next, &largest);
+        struct ng_incident mine = *wanted;
+        mine.epoch = largest + 1;
+        mine.state = NG_INCIDENT_CLAIMED;
+        mine.claimant_pid = local->own_box->header->pid;
+        mine.claimant_ticks = local->own_box->header->start_ticks;
+        mine.claimed_unix_ns = ng_clock_unix_ns();
+        int error = write_incident(local, &mine, true);
+        if (error == -EEXIST)
+            continue; /* somebody was faster: is it the same incident? */
+        if (!error)
+            *ret_incident = mine;
+        return error;
+    }
+    return -EAGAIN;
+}
+
+static int local_publish(struct ng_board *board, const struct ng_incident *incident)
+{
+    return write_incident((struct local *)board, incident, false);
+}
+
+static uint32_t local_dumps_missing(struct ng_board *board, uint64_t epoch)
+{
+    struct local *local = (struct local *)board;
+    uint32_t missing = 0;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        if (!peer->self && takes_part(peer) && life_of(peer) == NG_LIFE_RUNNING &&
+            atomic_load(&peer->box.header->dump_epoch) < epoch)
+            missing++;
+    }
+    return missing;
+}
+
+static void local_leave(struct ng_board *board)
+{
+    struct local *local = (struct local *)board;
+    uint64_t next, largest;
+
+    scan(local);
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (!local->peers[i].self && takes_part(&local->peers[i]))
+            return;
+    find_epochs(local, 0, &next, &largest);
+    /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
+    if (!largest)
+        ng_paths_remove(local->folder);
+}
+
+static const struct ng_board_ops local_ops = {
+    .wait = local_wait,
+    .ended = local_ended,
+    .view = local_view,
+    .claim = local_claim,
+    .publish = local_publish,
+    .next = local_next,
+    .get = local_get,
+    .claimant_alive = local_claimant_alive,
+    .dumps_missing = local_dumps_missing,
+    .leave = local_leave,
+};
+
+static void identify(struct local *local)
+{
+    ng_proc_boot_id(local->boot_id, sizeof(local->boot_id));
+    local->pid_namespace = ng_proc_pid_namespace();
+}
+
+int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_board **ret_board)
+{
+    struct local *local = calloc(1, sizeof(*local));
+
+    if (!local)
+        return -ENOMEM;
+    if (snprintf(local->folder, sizeof(local->folder), "%s", folder) >= (int)sizeof(local->folder)) {
+        free(local);
+        return -ENAMETOOLONG;
+    }
+    local->board.ops = &local_ops;
+    local->own_box = own_box;
+    local->inotify_fd = -1;
+    local->joined_unix_ns = ng_clock_unix_ns();
+    identify(local);
+    *ret_board = &local->board;
+    return 0;
+}
+
+int ng_local_collect(const char *folder, struct ng_view *view)
+{
+    struct local local = {.inotify_fd = -1};
+    struct peer peer;
+    int count = 0;
+
+    identify(&local);
+    DIR *entries = opendir(folder);
+    if (!entries)
+        return -errno;
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (!is_box_name(entry->d_name))
+            continue;
+        int error = open_peer(folder, entry->d_name, local.boot_id, local.pid_namespace, &peer);
+        if (!error) {
+            error = add_to_view(&peer, view);
+            close_peer(&peer);
+        }
+        if (error)
+            ng_view_note(view, "%s: %s", entry->d_name,
+                         error == -EBADMSG  ? "not a black box"
+                         : error == -EPROTO ? "of another version of ncclguard"
+                         : error == -EIO    ? "damaged or cut off"
+                         : error == -ESTALE ? "from before the last boot"
+                                            : strerror(-error));
+        else
+            count++;
+    }
+    closedir(entries);
+    ng_view_seal(view);
+    return count;
+}

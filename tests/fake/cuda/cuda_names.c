@@ -1,0 +1,118 @@
+/*
+ * Names: error texts, and cuGetProcAddress, through which runtimes and preloaded libraries find every
+ * other function.
+ */
+#include "tests/fake/cuda/cuda_state.h"
+
+#include <string.h>
+
+static const struct {
+    CUresult error;
+    const char *name, *text;
+} errors[] = {
+#define ERROR(error, text) {error, #error, text},
+#include "tests/fake/cuda/cuda_errors.def"
+#undef ERROR
+};
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char **pStr)
+{
+    if (!pStr)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
+        if (errors[i].error == error) {
+            *pStr = errors[i].name;
+            return CUDA_SUCCESS;
+        }
+    *pStr = NULL;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
+{
+    if (!pStr)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
+        if (errors[i].error == error) {
+            *pStr = errors[i].text;
+            return CUDA_SUCCESS;
+        }
+    *pStr = NULL;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static const struct {
+    const char *name, *symbol;
+    int version;
+    bool per_thread;
+    void *function;
+} functions[] = {
+#define API(name, version, symbol)  {#name, #symbol, version, false, (void *)symbol},
+#define PTSZ(name, version, symbol) {#name, #symbol, version, true, (void *)symbol},
+#include "tests/fake/cuda/cuda_api.def"
+#undef API
+#undef PTSZ
+};
+
+/* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */
+#define UNSUPPORTED(name) extern int fake_unsupported_##name(void) __asm__(#name);
+#include "tests/fake/cuda/cuda_unsupported.def"
+#undef UNSUPPORTED
+
+static const struct {
+    const char *symbol;
+    void *function;
+} unsupported[] = {
+#define UNSUPPORTED(name) {#name, (void *)fake_unsupported_##name},
+#include "tests/fake/cuda/cuda_unsupported.def"
+#undef UNSUPPORTED
+};
+
+CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
+                                     cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus)
+{
+    bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    size_t best = SIZE_MAX;
+    bool known = false;
+
+    if (!symbol || !*symbol || !pfn || (flags & ~(cuuint64_t)3) || flags == 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pfn = NULL;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+        if (strcmp(functions[i].name, symbol))
+            continue;
+        known = true;
+        if (functions[i].version > cudaVersion || (functions[i].per_thread && !per_thread))
+            continue;
+        /* The newest form that the caller knows; of two, the one for its kind of default stream. */
+        if (best == SIZE_MAX || functions[i].per_thread > functions[best].per_thread ||
+            (functions[i].per_thread == functions[best].per_thread &&
+             functions[i].version > functions[best].version))
+            best = i;
+    }
+    /* A full name is answered too. */
+    for (size_t i = 0; i < sizeof(functions) / sizeof(*functions) && !known; i++)
+        if (!strcmp(functions[i].symbol, symbol)) {
+            known = true;
+            if (functions[i].version <= cudaVersion)
+                best = i;
+        }
+    if (best != SIZE_MAX)
+        *pfn = functions[best].function;
+    for (size_t i = 0; i < sizeof(unsupported) / sizeof(*unsupported) && !known; i++)
+        if (!strcmp(unsupported[i].symbol, symbol)) {
+            known = true;
+            *pfn = unsupported[i].function;
+        }
+    if (symbolStatus)
+        *symbolStatus = *pfn     ? CU_GET_PROC_ADDRESS_SUCCESS
+                        : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    /* Who asks for the status is told there, who does not gets an error. */
+    return *pfn || symbolStatus ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+    return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+}

@@ -1,0 +1,1229 @@
+/*
+ * Streams and events of the stand-in driver: each stream runs its work in order on a thread of its
+ * own, made with the first piece of work, so that one that hangs holds up no other.
+ *
+ * Entered by any thread of the program; stream_main is what the stream threads run. Host functions
+ * run without the lock and may block for ever.
+ */
+#include "tests/fake/cuda/cuda_state.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Signalled when a stream wrote a value that another stream may wait for. */
+static pthread_cond_t value_written;
+static pthread_once_t value_once = PTHREAD_ONCE_INIT;
+
+static void value_written_init(void)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&value_written, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* References. */
+
+void fake_stream_ref(struct CUstream_st *stream)
+{
+    stream->refs++;
+}
+
+void fake_stream_unref(struct CUstream_st *stream)
+{
+    if (--stream->refs)
+        return;
+    pthread_cond_destroy(&stream->arrived);
+    pthread_cond_destroy(&stream->done);
+    free(stream->capture_deps);
+    free(stream);
+}
+
+struct mark *fake_mark_create(struct CUstream_st *stream)
+{
+    struct mark *mark = calloc(1, sizeof(*mark));
+
+    if (!mark)
+        return NULL;
+    mark->refs = 1;
+    mark->stream = stream;
+    fake_stream_ref(stream);
+    return mark;
+}
+
+void fake_mark_unref(struct mark *mark)
+{
+    if (!mark || --mark->refs)
+        return;
+    fake_stream_unref(mark->stream);
+    free(mark);
+}
+
+void fake_mark_reach(struct mark *mark)
+{
+    mark->done = true;
+    mark->time_ns = fake_now_ns();
+    pthread_cond_broadcast(&mark->stream->done);
+}
+
+/* Waits; all give up the lock meanwhile. */
+
+static void point_wait(const struct point *point)
+{
+    while (point->stream->completed < point->seq)
+        pthread_cond_wait(&point->stream->done, &fake_mutex);
+}
+
+static void mark_wait(struct mark *mark)
+{
+    while (!mark->done)
+        pthread_cond_wait(&mark->stream->done, &fake_mutex);
+}
+
+void fake_stream_wait_idle(struct CUstream_st *stream)
+{
+    struct point point = {stream, stream->enqueued};
+
+    fake_stream_ref(stream);
+    point_wait(&point);
+    fake_stream_unref(stream);
+}
+
+/* Waits for what was enqueued until now in the streams that `wanted` chooses. */
+static void drain(CUcontext ctx, bool (*wanted)(const struct CUstream_st *))
+{
+    struct point *points;
+    size_t n = 0, i = 0;
+
+    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+        n += s->completed < s->enqueued && (!wanted || wanted(s));
+    if (!n)
+        return;
+    points = calloc(n, sizeof(*points));
+    if (!points)
+        abort();
+    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+        if (s->completed < s->enqueued && (!wanted || wanted(s))) {
+            fake_stream_ref(s);
+            points[i++] = (struct point){s, s->enqueued};
+        }
+    for (i = 0; i < n; i++) {
+        point_wait(&points[i]);
+        fake_stream_unref(points[i].stream);
+    }
+    free(points);
+}
+
+static bool is_blocking(const struct CUstream_st *stream)
+{
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+void fake_context_drain(CUcontext ctx)
+{
+    drain(ctx, NULL);
+}
+
+void fake_device_drain(int device)
+{
+    for (CUcontext ctx = fake_contexts; ctx; ctx = ctx->next)
+        if (ctx->device == device)
+            drain(ctx, NULL);
+}
+
+/* Running one operation; locked on entry and exit. */
+
+static void run_copy(struct operation *op)
+{
+    char *dst = op->copy.dst;
+    const char *src = op->copy.src;
+
+    if (op->copy.height == 1 && op->copy.depth == 1) {
+        memmove(dst, src, op->copy.width);
+        return;
+    }
+    for (size_t z = 0; z < op->copy.depth; z++)
+        for (size_t y = 0; y < op->copy.height; y++)
+            memmove(dst + z * op->copy.dst_slice + y * op->copy.dst_pitch,
+                    src + z * op->copy.src_slice + y * op->copy.src_pitch, op->copy.width);
+}
+
+static bool copy_still_valid(const struct operation *op)
+{
+    size_t rows = op->copy.height - 1, slices = op->copy.depth - 1;
+
+    if (op->copy.dst_known &&
+        !fake_memory_known(op->copy.dst, slices * op->copy.dst_slice + rows * op->copy.dst_pitch +
+                                             op->copy.width))
+        return false;
+    return !op->copy.src_known || op->copy.staging ||
+           fake_memory_known(op->copy.src, slices * op->copy.src_slice +
+                                               rows * op->copy.src_pitch + op->copy.width);
+}
+
+static void run_set(const struct operation *op)
+{
+    for (size_t y = 0; y < op->set.height; y++) {
+        char *row = op->set.dst + y * op->set.pitch;
+
+        if (op->set.element == 1) {
+            memset(row, (int)op->set.value, op->set.width);
+            continue;
+        }
+        for (size_t x = 0; x < op->set.width; x++)
+            memcpy(row + x * op->set.element, &op->set.value, op->set.element);
+    }
+}
+
+static bool set_still_valid(const struct operation *op)
+{
+    return fake_memory_known(op->set.dst, (op->set.height - 1) * op->set.pitch +
+                                              op->set.width * op->set.element);
+}
+
+static bool value_reached(const struct operation *op)
+{
+    uint64_t now, want = op->value.value;
+    int64_t ahead;
+
+    if (op->value.wide) {
+        now = __atomic_load_n((uint64_t *)op->value.address, __ATOMIC_ACQUIRE);
+        ahead = (int64_t)(now - want);
+    } else {
+        now = __atomic_load_n((uint32_t *)op->value.address, __ATOMIC_ACQUIRE);
+        want = (uint32_t)want;
+        ahead = (int32_t)((uint32_t)now - (uint32_t)want);
+    }
+    switch (op->value.flags & 3) {
+    case CU_STREAM_WAIT_VALUE_GEQ:
+        return ahead >= 0;
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return now == want;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (now & want) != 0;
+    default:
+        return (~(now | want) & (op->value.wide ? UINT64_MAX : UINT32_MAX)) != 0;
+    }
+}
+
+/* The host writes such values with plain stores, so beside the signal the memory is looked at. */
+static void wait_value(const struct operation *op)
+{
+    while (!value_reached(op)) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+        pthread_cond_timedwait(&value_written, &fake_mutex, &until);
+    }
+}
+
+static void run_host(struct operation *op, CUresult status)
+{
+    struct thread *thread = fake_thread();
+
+    thread->in_host_function = true;
+    fake_unlock();
+    if (op->kind == OP_HOST)
+        op->host.fn(op->host.data);
+    else
+        op->callback.fn(op->callback.handle, status, op->callback.data);
+    fake_lock();
+    thread->in_host_function = false;
+}
+
+void fake_operation_run(struct CUstream_st *stream, struct operation *op)
+{
+    CUresult sticky = stream->ctx->sticky;
+
+    switch (op->kind) {
+    case OP_HOST:
+        /* After a fault a host function is not run, a callback is told. */
+        if (sticky == CUDA_SUCCESS)
+            run_host(op, sticky);
+        break;
+    case OP_CALLBACK:
+        run_host(op, sticky);
+        break;
+    case OP_COPY:
+        if (sticky == CUDA_SUCCESS && !copy_still_valid(op)) {
+            stream->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        } else if (sticky == CUDA_SUCCESS) {
+            fake_unlock();
+            run_copy(op);
+            fake_lock();
+        }
+        break;
+    case OP_SET:
+        if (sticky == CUDA_SUCCESS && !set_still_valid(op)) {
+            stream->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        } else if (sticky == CUDA_SUCCESS) {
+            fake_unlock();
+            run_set(op);
+            fake_lock();
+        }
+        break;
+    case OP_RECORD:
+        fake_mark_reach(op->event.mark);
+        break;
+    case OP_WAIT:
+        mark_wait(op->event.mark);
+        break;
+    case OP_WRITE_VALUE:
+        if (op->value.wide)
+            __atomic_store_n((uint64_t *)op->value.address, op->value.value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n((uint32_t *)op->value.address, (uint32_t)op->value.value,
+                             __ATOMIC_RELEASE);
+        pthread_cond_broadcast(&value_written);
+        break;
+    case OP_WAIT_VALUE:
+        wait_value(op);
+        break;
+    case OP_FREE:
+        fake_memory_free_base(op->free.base);
+        break;
+    case OP_GRAPH:
+        fake_graph_run(stream, op);
+        break;
+    case OP_EMPTY:
+        break;
+    }
+}
+
+static void operation_release(struct operation *op)
+{
+    if (op->kind == OP_COPY)
+        free(op->copy.staging);
+    else if (op->kind == OP_RECORD || op->kind == OP_WAIT)
+        fake_mark_unref(op->event.mark);
+    else if (op->kind == OP_GRAPH)
+        fake_graph_launch_release(op);
+}
+
+/* Once the process is being torn down, streams stand still: the program's memory is going away. */
+static void stand_still_at_exit(void)
+{
+    static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+
+    while (!fake_running())
+        pthread_cond_wait(&never, &fake_mutex);
+}
+
+static void stream_unlink(struct CUstream_st *stream)
+{
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        stream->ctx->streams = stream->next;
+    if (stream->next)
+        stream->next->prev = stream->prev;
+}
+
+static void *stream_main(void *data)
+{
+    struct CUstream_st *stream = data;
+
+    fake_lock();
+    for (;;) {
+        struct work *work;
+
+        while (!stream->head && !stream->closing)
+            pthread_cond_wait(&stream->arrived, &fake_mutex);
+        stand_still_at_exit();
+        work = stream->head;
+        if (!work)
+            break;
+        for (unsigned int i = 0; i < work->n_waits; i++)
+            point_wait(&work->waits[i]);
+        fake_operation_run(stream, &work->op);
+        stand_still_at_exit();
+        stream->head = work->next;
+        if (!stream->head)
+            stream->tail = NULL;
+        stream->completed = work->seq;
+        pthread_cond_broadcast(&stream->done);
+        for (unsigned int i = 0; i < work->n_waits; i++)
+            fake_stream_unref(work->waits[i].stream);
+        operation_release(&work->op);
+        free(work->waits);
+        free(work);
+        fake_user_objects_reap();
+    }
+    stream_unlink(stream);
+    fake_stream_unref(stream);
+    fake_unlock();
+    return NULL;
+}
+
+static bool worker_start(struct CUstream_st *stream)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, old;
+    int failed;
+
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the program's own threads */
+    failed = pthread_create(&thread, &attributes, stream_main, stream);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    if (failed)
+        return false;
+    stream->worker = true;
+    fake_stream_ref(stream);
+    return true;
+}
+
+/* What a new item must wait for because of the default stream's implicit order. */
+static bool implicit_waits(struct CUstream_st *stream, struct work *work)
+{
+    CUcontext ctx = stream->ctx;
+    unsigned int n = 0;
+
+    if (!is_blocking(stream))
+        return true;
+    if (!stream->legacy) {
+        struct CUstream_st *legacy = ctx->legacy;
+
+        if (!legacy || legacy->completed == legacy->enqueued)
+            return true;
+        work->waits = malloc(sizeof(*work->waits));
+        if (!work->waits)
+            return false;
+        work->waits[0] = (struct point){legacy, legacy->enqueued};
+        work->n_waits = 1;
+        fake_stream_ref(legacy);
+        return true;
+    }
+    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+        n += s != stream && is_blocking(s) && s->completed < s->enqueued;
+    if (!n)
+        return true;
+    work->waits = calloc(n, sizeof(*work->waits));
+    if (!work->waits)
+        return false;
+    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
+        if (s != stream && is_blocking(s) && s->completed < s->enqueued) {
+            work->waits[work->n_waits++] = (struct point){s, s->enqueued};
+            fake_stream_ref(s);
+        }
+    return true;
+}
+
+/* Takes over what `op` refers to on success only. */
+CUresult fake_stream_enqueue(struct CUstream_st *stream, const struct operation *op)
+{
+    struct work *work;
+
+    fake_stream_ref(stream);
+    while (stream->enqueued - stream->completed >= FAKE_QUEUE_LIMIT)
+        pthread_cond_wait(&stream->done, &fake_mutex);
+    work = calloc(1, sizeof(*work));
+    if (!work || !implicit_waits(stream, work) || (!stream->worker && !worker_start(stream))) {
+        if (work) {
+            for (unsigned int i = 0; i < work->n_waits; i++)
+                fake_stream_unref(work->waits[i].stream);
+            free(work->waits);
+        }
+        free(work);
+        fake_stream_unref(stream);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    work->op = *op;
+    work->seq = ++stream->enqueued;
+    if (stream->tail)
+        stream->tail->next = work;
+    else
+        stream->head = work;
+    stream->tail = work;
+    pthread_cond_signal(&stream->arrived);
+    fake_stream_unref(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_stream_submit(struct CUstream_st *stream, const struct operation *op)
+{
+    CUresult result;
+
+    if (stream->capture)
+        return fake_capture_add(stream, op);
+    result = fake_capture_legacy_guard(stream);
+    return result == CUDA_SUCCESS ? fake_stream_enqueue(stream, op) : result;
+}
+
+/* Making and finding streams. */
+
+static struct CUstream_st *stream_create(CUcontext ctx, unsigned int flags, int priority)
+{
+    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+
+    if (!stream)
+        return NULL;
+    pthread_once(&value_once, value_written_init);
+    pthread_cond_init(&stream->arrived, NULL);
+    pthread_cond_init(&stream->done, NULL);
+    stream->ctx = ctx;
+    stream->id = fake_next_id();
+    stream->flags = flags;
+    stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+    stream->refs = 1;
+    stream->next = ctx->streams;
+    if (stream->next)
+        stream->next->prev = stream;
+    ctx->streams = stream;
+    fake_handle_add(stream, HANDLE_STREAM);
+    return stream;
+}
+
+CUresult fake_stream_legacy(CUcontext ctx, struct CUstream_st **ret_stream)
+{
+    if (!ctx->legacy) {
+        ctx->legacy = stream_create(ctx, 0, 0);
+        if (!ctx->legacy)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        ctx->legacy->legacy = true;
+    }
+    *ret_stream = ctx->legacy;
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_of_thread(CUcontext ctx, struct CUstream_st **ret_stream)
+{
+    struct thread *thread = fake_thread();
+    struct CUstream_st *stream;
+
+    for (stream = thread->default_streams; stream; stream = stream->thread_next)
+        if (stream->ctx == ctx && !stream->closing) {
+            *ret_stream = stream;
+            return CUDA_SUCCESS;
+        }
+    stream = stream_create(ctx, 0, 0);
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream->per_thread = true;
+    fake_stream_ref(stream); /* the thread's list */
+    stream->thread_next = thread->default_streams;
+    thread->default_streams = stream;
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream)
+{
+    CUcontext ctx;
+    CUresult result = fake_context(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (handle == CU_STREAM_LEGACY)
+        return fake_stream_legacy(ctx, ret_stream);
+    if (!handle || handle == CU_STREAM_PER_THREAD)
+        return stream_of_thread(ctx, ret_stream);
+    if (!fake_handle_is(handle, HANDLE_STREAM))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!handle->ctx->alive)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (handle->ctx->sticky != CUDA_SUCCESS)
+        return handle->ctx->sticky;
+    *ret_stream = handle;
+    return CUDA_SUCCESS;
+}
+
+/* The handle is dead at once, the stream when its work is done. */
+void fake_stream_close(struct CUstream_st *stream)
+{
+    if (stream->closing)
+        return;
+    fake_capture_stream_gone(stream);
+    fake_handle_remove(stream);
+    stream->closing = true;
+    if (stream == stream->ctx->legacy)
+        stream->ctx->legacy = NULL;
+    if (stream->worker)
+        pthread_cond_signal(&stream->arrived);
+    else
+        stream_unlink(stream);
+    fake_stream_unref(stream);
+}
+
+void fake_context_close_streams(CUcontext ctx)
+{
+    struct CUstream_st *next;
+
+    for (struct CUstream_st *stream = ctx->streams; stream; stream = next) {
+        next = stream->next;
+        fake_stream_close(stream);
+    }
+}
+
+void fake_thread_close_streams(struct thread *thread)
+{
+    while (thread->default_streams) {
+        struct CUstream_st *stream = thread->default_streams;
+
+        thread->default_streams = stream->thread_next;
+        fake_stream_close(stream);
+        fake_stream_unref(stream);
+    }
+}
+
+/* The calls. */
+
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else {
+        CUstream stream = stream_create(ctx, flags, priority);
+
+        if (stream)
+            *phStream = stream;
+        else
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+    return cuStreamCreateWithPriority(phStream, Flags, 0);
+}
+
+CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!fake_handle_is(hStream, HANDLE_STREAM) || hStream->legacy || hStream->per_thread)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else
+        fake_stream_close(hStream);
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
+{
+    return cuStreamDestroy_v2(hStream);
+}
+
+/* Locks, and returns with the lock held on success only. */
+static CUresult stream_enter(CUstream handle, struct CUstream_st **ret_stream)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_stream_resolve(handle, ret_stream);
+    if (result != CUDA_SUCCESS)
+        fake_unlock();
+    return result;
+}
+
+static CUstream or_legacy(CUstream handle)
+{
+    return handle ? handle : CU_STREAM_LEGACY;
+}
+
+CUresult CUDAAPI cuStreamGetCtx_ptsz(CUstream hStream, CUcontext *pctx)
+{
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (pctx)
+        *pctx = stream->ctx;
+    fake_unlock();
+    return pctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+{
+    return cuStreamGetCtx_ptsz(or_legacy(hStream), pctx);
+}
+
+CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    CUresult result = cuStreamGetCtx_ptsz(hStream, pCtx);
+
+    if (result == CUDA_SUCCESS && pGreenCtx)
+        *pGreenCtx = NULL;
+    return result;
+}
+
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    return cuStreamGetCtx_v2_ptsz(or_legacy(hStream), pCtx, pGreenCtx);
+}
+
+#define DEFINE_STREAM_GETTER(name, type, expression)                                               \
+    CUresult CUDAAPI name##_ptsz(CUstream hStream, type *out)                                      \
+    {                                                                                              \
+        struct CUstream_st *stream;                                                                \
+        CUresult result = stream_enter(hStream, &stream);                                          \
+        if (result != CUDA_SUCCESS)                                                                \
+            return result;                                                                         \
+        if (out)                                                                                   \
+            *out = (expression);                                                                   \
+        fake_unlock();                                                                             \
+        return out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                                      \
+    }                                                                                              \
+    CUresult CUDAAPI name(CUstream hStream, type *out)                                             \
+    {                                                                                              \
+        return name##_ptsz(or_legacy(hStream), out);                                               \
+    }
+
+DEFINE_STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
+DEFINE_STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
+DEFINE_STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
+DEFINE_STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->ctx->device)
+
+static bool stream_idle(const struct CUstream_st *stream)
+{
+    if (stream->completed < stream->enqueued)
+        return false;
+    if (stream->legacy)
+        for (const struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
+            if (is_blocking(s) && s->completed < s->enqueued)
+                return false;
+    return true;
+}
+
+/* What forbids to look at, or wait for, a stream. */
+static CUresult stream_guard(struct CUstream_st *stream)
+{
+    CUresult result = fake_capture_legacy_guard(stream);
+
+    if (result == CUDA_SUCCESS)
+        result = fake_capture_stream_guard(stream);
+    return result == CUDA_SUCCESS ? fake_capture_guard() : result;
+}
+
+CUresult CUDAAPI cuStreamQuery_ptsz(CUstream hStream)
+{
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = stream_guard(stream);
+    if (result == CUDA_SUCCESS && !stream_idle(stream))
+        result = CUDA_ERROR_NOT_READY;
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamQuery(CUstream hStream)
+{
+    return cuStreamQuery_ptsz(or_legacy(hStream));
+}
+
+CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
+{
+    struct CUstream_st *stream;
+    CUcontext ctx;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = stream_guard(stream);
+    if (result == CUDA_SUCCESS) {
+        ctx = stream->ctx;
+        if (stream->legacy)
+            drain(ctx, is_blocking);
+        else
+            fake_stream_wait_idle(stream);
+        result = ctx->sticky;
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamSynchronize(CUstream hStream)
+{
+    return cuStreamSynchronize_ptsz(or_legacy(hStream));
+}
+
+CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
+{
+    struct operation op = {.kind = OP_HOST, .host = {.fn = fn, .data = userData}};
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fn ? fake_stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+    return cuLaunchHostFunc_ptsz(or_legacy(hStream), fn, userData);
+}
+
+CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback,
+                                          void *userData, unsigned int flags)
+{
+    struct operation op = {.kind = OP_CALLBACK,
+                           .callback = {.fn = callback, .data = userData, .handle = hStream}};
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!callback || flags)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (stream->capture)
+        result = fake_capture_stream_guard(stream); /* callbacks cannot be captured */
+    else
+        result = fake_stream_submit(stream, &op);
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                     unsigned int flags)
+{
+    return cuStreamAddCallback_ptsz(or_legacy(hStream), callback, userData, flags);
+}
+
+/* Values in memory. */
+
+static CUresult value_operation(enum operation_kind kind, CUstream hStream, CUdeviceptr addr,
+                                uint64_t value, unsigned int flags, bool wide)
+{
+    struct operation op = {
+        .kind = kind,
+        .value = {.address = (void *)addr, .value = value, .flags = flags, .wide = wide}};
+    unsigned int allowed = kind == OP_WAIT_VALUE ? 3u : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    size_t size = wide ? 8 : 4;
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed))
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (stream->capture && kind == OP_WRITE_VALUE && flags)
+        result = CUDA_ERROR_NOT_SUPPORTED; /* a graph node keeps the barrier */
+    else
+        result = fake_stream_submit(stream, &op);
+    fake_unlock();
+    return result;
+}
+
+#define DEFINE_VALUE(name, kind, type, wide)                                                       \
+    CUresult CUDAAPI name##_v2_ptsz(CUstream stream, CUdeviceptr addr, type value,                 \
+                                    unsigned int flags)                                            \
+    {                                                                                              \
+        return value_operation(kind, stream, addr, value, flags, wide);                            \
+    }                                                                                              \
+    CUresult CUDAAPI name##_v2(CUstream stream, CUdeviceptr addr, type value, unsigned int flags)  \
+    {                                                                                              \
+        return value_operation(kind, or_legacy(stream), addr, value, flags, wide);                 \
+    }                                                                                              \
+    CUresult CUDAAPI name##_ptsz(CUstream stream, CUdeviceptr addr, type value,                    \
+                                 unsigned int flags)                                               \
+    {                                                                                              \
+        return value_operation(kind, stream, addr, value, flags, wide);                            \
+    }                                                                                              \
+    CUresult CUDAAPI name(CUstream stream, CUdeviceptr addr, type value, unsigned int flags)       \
+    {                                                                                              \
+        return value_operation(kind, or_legacy(stream), addr, value, flags, wide);                 \
+    }
+
+DEFINE_VALUE(cuStreamWriteValue32, OP_WRITE_VALUE, cuuint32_t, false)
+DEFINE_VALUE(cuStreamWriteValue64, OP_WRITE_VALUE, cuuint64_t, true)
+DEFINE_VALUE(cuStreamWaitValue32, OP_WAIT_VALUE, cuuint32_t, false)
+DEFINE_VALUE(cuStreamWaitValue64, OP_WAIT_VALUE, cuuint64_t, true)
+
+CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count,
+                                            CUstreamBatchMemOpParams *paramArray,
+                                            unsigned int flags)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (!paramArray || flags || count > 256)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUstreamBatchMemOpParams *p = &paramArray[i];
+
+        switch (p->operation) {
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+            result = value_operation(OP_WAIT_VALUE, stream, p->waitValue.address,
+                                     p->waitValue.value, p->waitValue.flags, false);
+            break;
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+            result = value_operation(OP_WAIT_VALUE, stream, p->waitValue.address,
+                                     p->waitValue.value64, p->waitValue.flags, true);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+            result = value_operation(OP_WRITE_VALUE, stream, p->writeValue.address,
+                                     p->writeValue.value, p->writeValue.flags, false);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+            result = value_operation(OP_WRITE_VALUE, stream, p->writeValue.address,
+                                     p->writeValue.value64, p->writeValue.flags, true);
+            break;
+        case CU_STREAM_MEM_OP_BARRIER:
+        case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+            break; /* every operation here is ordered already */
+        default:
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return result;
+}
+
+CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                       CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    return cuStreamBatchMemOp_v2_ptsz(or_legacy(stream), count, paramArray, flags);
+}
+
+CUresult CUDAAPI cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count,
+                                         CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    return cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags);
+}
+
+CUresult CUDAAPI cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                    CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    return cuStreamBatchMemOp_v2_ptsz(or_legacy(stream), count, paramArray, flags);
+}
+
+/* Memory hints: accepted for known ranges, nothing to do. */
+
+CUresult CUDAAPI cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                             unsigned int flags)
+{
+    struct CUstream_st *stream;
+    CUresult result = stream_enter(hStream, &stream);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!fake_memory_find((void *)dptr))
+        result = CUDA_ERROR_INVALID_VALUE;
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                        unsigned int flags)
+{
+    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), dptr, length, flags);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count,
+                                            CUmemLocation location, unsigned int flags,
+                                            CUstream hStream)
+{
+    return cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, flags);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                                       unsigned int flags, CUstream hStream)
+{
+    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), devPtr, count, flags);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                         CUstream hStream)
+{
+    return cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, 0);
+}
+
+CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                    CUstream hStream)
+{
+    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), devPtr, count, 0);
+}
+
+/* Events. */
+
+void fake_event_unref(struct CUevent_st *event)
+{
+    if (--event->refs)
+        return;
+    fake_mark_unref(event->mark);
+    fake_capture_event_reset(event);
+    free(event);
+}
+
+/* Locks, and returns with the lock held on success only. */
+static CUresult event_enter(CUevent handle)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!fake_handle_is(handle, HANDLE_EVENT))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (!handle->ctx->alive)
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (result != CUDA_SUCCESS)
+        fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    CUevent event;
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!phEvent || (Flags & ~7u) ||
+        ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING))) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    } else if (!(event = calloc(1, sizeof(*event)))) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        event->ctx = ctx;
+        event->flags = Flags;
+        event->refs = 1;
+        fake_handle_add(event, HANDLE_EVENT);
+        *phEvent = event;
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!fake_handle_is(hEvent, HANDLE_EVENT)) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    } else {
+        fake_handle_remove(hEvent);
+        hEvent->destroyed = true;
+        fake_event_unref(hEvent);
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent hEvent)
+{
+    return cuEventDestroy_v2(hEvent);
+}
+
+CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    struct operation op = {.kind = OP_RECORD};
+    struct CUstream_st *stream;
+    struct mark *before;
+    CUresult result = event_enter(hEvent);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_stream_resolve(hStream, &stream);
+    if (result != CUDA_SUCCESS)
+        goto out;
+    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        goto out;
+    }
+    if (stream->ctx != hEvent->ctx) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+        goto out;
+    }
+    if (stream->capture) {
+        result = fake_capture_record(stream, hEvent, flags != 0);
+        goto out;
+    }
+    if (flags) {
+        result = CUDA_ERROR_INVALID_VALUE; /* external means a graph node */
+        goto out;
+    }
+    op.event.mark = fake_mark_create(stream);
+    if (!op.event.mark) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        goto out;
+    }
+    /* Not ready from now on, also while this call waits for room in the queue. */
+    before = hEvent->mark;
+    hEvent->mark = op.event.mark;
+    op.event.mark->refs++;
+    hEvent->refs++;
+    fake_capture_event_reset(hEvent);
+    result = fake_stream_submit(stream, &op);
+    if (result != CUDA_SUCCESS) {
+        if (hEvent->mark == op.event.mark) {
+            hEvent->mark = before;
+            before = op.event.mark;
+        }
+        fake_mark_unref(op.event.mark);
+    }
+    fake_mark_unref(before);
+    fake_event_unref(hEvent);
+out:
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    return cuEventRecordWithFlags_ptsz(hEvent, or_legacy(hStream), flags);
+}
+
+CUresult CUDAAPI cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
+{
+    return cuEventRecordWithFlags_ptsz(hEvent, hStream, 0);
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    return cuEventRecordWithFlags_ptsz(hEvent, or_legacy(hStream), 0);
+}
+
+/* An event recorded in a capture stands for no work: looking at it harms the capture. */
+static CUresult captured_event(CUevent event)
+{
+    if (!event->capture)
+        return CUDA_SUCCESS;
+    if (!event->capture->ended)
+        event->capture->invalidated = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent hEvent)
+{
+    CUresult result = event_enter(hEvent);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = captured_event(hEvent);
+    if (result == CUDA_SUCCESS)
+        result = fake_capture_guard();
+    if (result == CUDA_SUCCESS)
+        result = hEvent->ctx->sticky;
+    if (result == CUDA_SUCCESS && hEvent->mark && !hEvent->mark->done)
+        result = CUDA_ERROR_NOT_READY;
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
+{
+    CUresult result = event_enter(hEvent);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = captured_event(hEvent);
+    if (result == CUDA_SUCCESS)
+        result = fake_capture_guard();
+    if (result == CUDA_SUCCESS) {
+        struct mark *mark = hEvent->mark;
+        CUcontext ctx = hEvent->ctx;
+
+        if (mark) {
+            mark->refs++;
+            mark_wait(mark);
+            fake_mark_unref(mark);
+        }
+        result = ctx->sticky;
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    CUresult result = event_enter(hStart);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!pMilliseconds)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (!fake_handle_is(hEnd, HANDLE_EVENT) || hStart->ctx != hEnd->ctx ||
+             ((hStart->flags | hEnd->flags) & CU_EVENT_DISABLE_TIMING))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if ((result = captured_event(hStart)) == CUDA_SUCCESS)
+        result = captured_event(hEnd);
+    if (result == CUDA_SUCCESS) {
+        if (!hStart->mark || !hEnd->mark)
+            result = CUDA_ERROR_INVALID_HANDLE; /* never recorded */
+        else if (!hStart->mark->done || !hEnd->mark->done)
+            result = CUDA_ERROR_NOT_READY;
+        else
+            *pMilliseconds =
+                (float)((double)(int64_t)(hEnd->mark->time_ns - hStart->mark->time_ns) / 1e6);
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    return cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+}
+
+CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    struct operation op = {.kind = OP_WAIT};
+    struct CUstream_st *stream;
+    CUresult result = event_enter(hEvent);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_stream_resolve(hStream, &stream);
+    if (result != CUDA_SUCCESS)
+        goto out;
+    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        goto out;
+    }
+    if (stream->capture || hEvent->capture) {
+        result = fake_capture_wait(stream, hEvent, Flags != 0);
+        goto out;
+    }
+    if (Flags) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        goto out;
+    }
+    if (!hEvent->mark || hEvent->mark->done)
+        goto out;
+    op.event.mark = hEvent->mark;
+    op.event.mark->refs++;
+    result = fake_stream_submit(stream, &op);
+    if (result != CUDA_SUCCESS)
+        fake_mark_unref(op.event.mark);
+out:
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    return cuStreamWaitEvent_ptsz(or_legacy(hStream), hEvent, Flags);
+}

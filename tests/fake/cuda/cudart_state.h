@@ -1,0 +1,183 @@
+/*
+ * What the files of the stand-in for libcudart share: the driver's functions and the thread's state.
+ *
+ * The runtime is a layer over the driver API and holds no streams, events or memory of its own.
+ */
+#ifndef FAKE_CUDART_STATE_H
+#define FAKE_CUDART_STATE_H
+
+#include <cuda.h>
+
+/* Declares the per-thread default stream names beside the ordinary ones. */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda_runtime_api.h>
+
+/* The names under which the runtime asks cuGetProcAddress. */
+#define DRIVER_FUNCTIONS(F)                                                                        \
+    F(cuInit)                                                                                      \
+    F(cuDriverGetVersion)                                                                          \
+    F(cuGetErrorName)                                                                              \
+    F(cuGetErrorString)                                                                            \
+    F(cuDeviceGetCount)                                                                            \
+    F(cuDeviceGetName)                                                                             \
+    F(cuDeviceGetUuid)                                                                             \
+    F(cuDeviceTotalMem)                                                                            \
+    F(cuDeviceGetAttribute)                                                                        \
+    F(cuDeviceGetPCIBusId)                                                                         \
+    F(cuDeviceGetByPCIBusId)                                                                       \
+    F(cuDeviceCanAccessPeer)                                                                       \
+    F(cuDeviceGetP2PAttribute)                                                                     \
+    F(cuDeviceGetDefaultMemPool)                                                                   \
+    F(cuDeviceGetMemPool)                                                                          \
+    F(cuDeviceSetMemPool)                                                                          \
+    F(cuDevicePrimaryCtxRetain)                                                                    \
+    F(cuDevicePrimaryCtxReset)                                                                     \
+    F(cuDevicePrimaryCtxSetFlags)                                                                  \
+    F(cuDevicePrimaryCtxGetState)                                                                  \
+    F(cuCtxGetCurrent)                                                                             \
+    F(cuCtxSetCurrent)                                                                             \
+    F(cuCtxGetDevice)                                                                              \
+    F(cuCtxSynchronize)                                                                            \
+    F(cuCtxGetLimit)                                                                               \
+    F(cuCtxSetLimit)                                                                               \
+    F(cuCtxGetCacheConfig)                                                                         \
+    F(cuCtxSetCacheConfig)                                                                         \
+    F(cuCtxGetStreamPriorityRange)                                                                 \
+    F(cuCtxEnablePeerAccess)                                                                       \
+    F(cuCtxDisablePeerAccess)                                                                      \
+    F(cuMemGetInfo)                                                                                \
+    F(cuMemAlloc)                                                                                  \
+    F(cuMemAllocPitch)                                                                             \
+    F(cuMemAllocManaged)                                                                           \
+    F(cuMemFree)                                                                                   \
+    F(cuMemHostAlloc)                                                                              \
+    F(cuMemFreeHost)                                                                               \
+    F(cuMemHostRegister)                                                                           \
+    F(cuMemHostUnregister)                                                                         \
+    F(cuMemHostGetDevicePointer)                                                                   \
+    F(cuMemHostGetFlags)                                                                           \
+    F(cuPointerGetAttributes)                                                                      \
+    F(cuMemAllocAsync)                                                                             \
+    F(cuMemAllocFromPoolAsync)                                                                     \
+    F(cuMemFreeAsync)                                                                              \
+    F(cuMemPoolCreate)                                                                             \
+    F(cuMemPoolDestroy)                                                                            \
+    F(cuMemPoolTrimTo)                                                                             \
+    F(cuMemPoolSetAttribute)                                                                       \
+    F(cuMemPoolGetAttribute)                                                                       \
+    F(cuMemPoolSetAccess)                                                                          \
+    F(cuMemPoolGetAccess)                                                                          \
+    F(cuMemcpy)                                                                                    \
+    F(cuMemcpyHtoD)                                                                                \
+    F(cuMemcpyDtoH)                                                                                \
+    F(cuMemcpyDtoD)                                                                                \
+    F(cuMemcpyAsync)                                                                               \
+    F(cuMemcpyHtoDAsync)                                                                           \
+    F(cuMemcpyDtoHAsync)                                                                           \
+    F(cuMemcpyDtoDAsync)                                                                           \
+    F(cuMemcpy2DAsync)                                                                             \
+    F(cuMemcpy3DAsync)                                                                             \
+    F(cuMemsetD8Async)                                                                             \
+    F(cuMemsetD2D8Async)                                                                           \
+    F(cuMemPrefetchAsync)                                                                          \
+    F(cuStreamCreateWithPriority)                                                                  \
+    F(cuStreamDestroy)                                                                             \
+    F(cuStreamQuery)                                                                               \
+    F(cuStreamSynchronize)                                                                         \
+    F(cuStreamWaitEvent)                                                                           \
+    F(cuStreamAddCallback)                                                                         \
+    F(cuStreamAttachMemAsync)                                                                      \
+    F(cuStreamGetPriority)                                                                         \
+    F(cuStreamGetFlags)                                                                            \
+    F(cuStreamGetId)                                                                               \
+    F(cuStreamGetDevice)                                                                           \
+    F(cuLaunchHostFunc)                                                                            \
+    F(cuEventCreate)                                                                               \
+    F(cuEventDestroy)                                                                              \
+    F(cuEventRecord)                                                                               \
+    F(cuEventRecordWithFlags)                                                                      \
+    F(cuEventQuery)                                                                                \
+    F(cuEventSynchronize)                                                                          \
+    F(cuEventElapsedTime)                                                                          \
+    F(cuThreadExchangeStreamCaptureMode)                                                           \
+    F(cuStreamIsCapturing)                                                                         \
+    F(cuStreamBeginCapture)                                                                        \
+    F(cuStreamBeginCaptureToGraph)                                                                 \
+    F(cuStreamEndCapture)                                                                          \
+    F(cuStreamGetCaptureInfo)                                                                      \
+    F(cuStreamUpdateCaptureDependencies)                                                           \
+    F(cuGraphCreate)                                                                               \
+    F(cuGraphDestroy)                                                                              \
+    F(cuGraphClone)                                                                                \
+    F(cuGraphNodeFindInClone)                                                                      \
+    F(cuGraphNodeGetType)                                                                          \
+    F(cuGraphGetNodes)                                                                             \
+    F(cuGraphGetRootNodes)                                                                         \
+    F(cuGraphGetEdges)                                                                             \
+    F(cuGraphNodeGetDependencies)                                                                  \
+    F(cuGraphNodeGetDependentNodes)                                                                \
+    F(cuGraphAddDependencies)                                                                      \
+    F(cuGraphRemoveDependencies)                                                                   \
+    F(cuGraphDestroyNode)                                                                          \
+    F(cuGraphAddEmptyNode)                                                                         \
+    F(cuGraphAddHostNode)                                                                          \
+    F(cuGraphHostNodeGetParams)                                                                    \
+    F(cuGraphHostNodeSetParams)                                                                    \
+    F(cuGraphExecHostNodeSetParams)                                                                \
+    F(cuGraphAddMemsetNode)                                                                        \
+    F(cuGraphAddMemcpyNode)                                                                        \
+    F(cuGraphAddChildGraphNode)                                                                    \
+    F(cuGraphChildGraphNodeGetGraph)                                                               \
+    F(cuGraphAddEventRecordNode)                                                                   \
+    F(cuGraphAddEventWaitNode)                                                                     \
+    F(cuGraphEventRecordNodeGetEvent)                                                              \
+    F(cuGraphEventWaitNodeGetEvent)                                                                \
+    F(cuGraphInstantiateWithFlags)                                                                 \
+    F(cuGraphInstantiateWithParams)                                                                \
+    F(cuGraphExecGetFlags)                                                                         \
+    F(cuGraphExecUpdate)                                                                           \
+    F(cuGraphUpload)                                                                               \
+    F(cuGraphLaunch)                                                                               \
+    F(cuGraphExecDestroy)                                                                          \
+    F(cuUserObjectCreate)                                                                          \
+    F(cuUserObjectRetain)                                                                          \
+    F(cuUserObjectRelease)                                                                         \
+    F(cuGraphRetainUserObject)                                                                     \
+    F(cuGraphReleaseUserObject)
+
+struct driver {
+    __typeof__(&cuGetProcAddress) cuGetProcAddress;
+#define FIELD(name) __typeof__(&name) name;
+    DRIVER_FUNCTIONS(FIELD)
+#undef FIELD
+};
+
+extern struct driver cudart_driver;
+
+cudaError_t cudart_ready(void);                  /* the driver is found and initialised */
+cudaError_t cudart_bind(void);                   /* and the thread has a context */
+cudaError_t cudart_context(int device, CUcontext *ret_ctx); /* a device's primary context */
+cudaError_t cudart_done(cudaError_t result);     /* keeps the thread's last error; returns it */
+
+static inline cudaStream_t cudart_per_thread(cudaStream_t stream)
+{
+    return stream ? stream : cudaStreamPerThread;
+}
+
+/* A call that needs the driver, or the driver and a context. */
+#define CUDART_CALL(before, call)                                                                  \
+    do {                                                                                           \
+        cudaError_t cudart_result = before();                                                      \
+        if (cudart_result == cudaSuccess)                                                          \
+            cudart_result = (cudaError_t)(cudart_driver.call);                                     \
+        return cudart_done(cudart_result);                                                         \
+    } while (0)
+
+/* The form of a function for programs whose default stream is the thread's. */
+#define PER_THREAD(name, parameters, arguments)                                                    \
+    cudaError_t CUDARTAPI name##_ptsz parameters                                                   \
+    {                                                                                              \
+        return name arguments;                                                                     \
+    }
+
+#endif

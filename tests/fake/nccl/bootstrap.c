@@ -1,0 +1,415 @@
+/* How ranks meet. The process that makes a unique id listens for its ranks on an abstract socket, from
+ * a thread of its own, as the real library's bootstrap root does; when all have come it hands each the
+ * same memory file. A rank that never comes leaves the others waiting. Every wait ends when the own
+ * communicator is aborted, and for no other reason. */
+#include "tests/fake/nccl/fake.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ID_MAGIC 0x6b61664c43434eULL
+#define HELLO_MAGIC 0x4e43434c
+
+struct id_layout {
+    uint64_t magic;
+    uint64_t random[2];
+};
+
+struct hello {
+    uint32_t magic;
+    int32_t nranks, rank; /* rank -1: the id is not needed, end */
+};
+
+struct root {
+    int listen_fd;
+};
+
+static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address) {
+    struct id_layout layout;
+    int n;
+    memcpy(&layout, id->internal, sizeof(layout));
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "fake-nccl-%016llx%016llx",
+                 (unsigned long long)layout.random[0], (unsigned long long)layout.random[1]);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static bool send_fd(int to, int fd) {
+    char byte = 1;
+    struct iovec iov = {&byte, 1};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr msg = {0};
+    struct cmsghdr *header;
+    memset(&control, 0, sizeof(control));
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control.bytes;
+    msg.msg_controllen = sizeof(control.bytes);
+    header = CMSG_FIRSTHDR(&msg);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    return sendmsg(to, &msg, MSG_NOSIGNAL) == 1;
+}
+
+static int receive_fd(int from) {
+    char byte;
+    struct iovec iov = {&byte, 1};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr msg = {0};
+    struct cmsghdr *header;
+    int fd = -1;
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control.bytes;
+    msg.msg_controllen = sizeof(control.bytes);
+    if (recvmsg(from, &msg, MSG_CMSG_CLOEXEC) <= 0)
+        return -1;
+    header = CMSG_FIRSTHDR(&msg);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    return fd;
+}
+
+static void *root_main(void *arg) {
+    struct root *root = arg;
+    int *fds = NULL;
+    int nranks = 0, come = 0, shm_fd = -1;
+    for (;;) {
+        struct hello hello;
+        int fd = accept4(root->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            fake_warn("Bootstrap Root : accept failed : %s", strerror(errno));
+            break;
+        }
+        if (recv(fd, &hello, sizeof(hello), MSG_WAITALL) != (ssize_t)sizeof(hello) ||
+            hello.magic != HELLO_MAGIC) {
+            close(fd);
+            continue;
+        }
+        if (hello.rank < 0) {
+            close(fd);
+            break;
+        }
+        if (!fds) {
+            nranks = hello.nranks;
+            fds = malloc((size_t)nranks * sizeof(*fds));
+            if (!fds) {
+                close(fd);
+                break;
+            }
+            for (int r = 0; r < nranks; r++)
+                fds[r] = -1;
+        }
+        if (hello.nranks != nranks) {
+            fake_warn("Bootstrap Root : mismatch in info from procs, nranks %d vs %d, nroots 1 vs 1, "
+                      "iroot 0 vs 0",
+                      nranks, hello.nranks);
+            close(fd);
+            break;
+        }
+        if (fds[hello.rank] >= 0) {
+            fake_warn("Bootstrap Root : rank %d of %d ranks has already checked in", hello.rank,
+                      nranks);
+            close(fd);
+            break;
+        }
+        fds[hello.rank] = fd;
+        if (++come == nranks)
+            break;
+    }
+    close(root->listen_fd);
+    if (fds && come == nranks) {
+        int err = fake_shm_create(nranks, &shm_fd);
+        if (err)
+            fake_warn("Bootstrap Root : no shared memory : %s", strerror(-err));
+    }
+    for (int r = 0; fds && r < nranks; r++) {
+        if (fds[r] < 0)
+            continue;
+        if (shm_fd >= 0 && !send_fd(fds[r], shm_fd))
+            fake_trace("root: rank %d is gone", r);
+        close(fds[r]);
+    }
+    if (shm_fd >= 0)
+        close(shm_fd);
+    free(fds);
+    free(root);
+    return NULL;
+}
+
+ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id) {
+    struct id_layout layout = {.magic = ID_MAGIC};
+    struct sockaddr_un address;
+    socklen_t address_bytes;
+    ncclUniqueId id;
+    pthread_t thread;
+    struct root *root = malloc(sizeof(*root));
+    if (!root)
+        return ncclSystemError;
+    memset(&id, 0, sizeof(id));
+    root->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (root->listen_fd < 0) {
+        fake_warn("Bootstrap : no socket : %s", strerror(errno));
+        free(root);
+        return ncclSystemError;
+    }
+    if (getrandom(layout.random, sizeof(layout.random), 0) != (ssize_t)sizeof(layout.random)) {
+        fake_warn("Bootstrap : no random bytes : %s", strerror(errno));
+        goto close_socket;
+    }
+    memcpy(id.internal, &layout, sizeof(layout));
+    address_bytes = id_address(&id, &address);
+    if (bind(root->listen_fd, (struct sockaddr *)&address, address_bytes) < 0 ||
+        listen(root->listen_fd, 4096) < 0) {
+        fake_warn("Bootstrap : cannot listen : %s", strerror(errno));
+        goto close_socket;
+    }
+    if (fake_thread_start(&thread, true, root_main, root) != 0) {
+        fake_warn("Bootstrap : no thread");
+        goto close_socket;
+    }
+    *ret_id = id;
+    return ncclSuccess;
+
+close_socket:
+    close(root->listen_fd);
+    free(root);
+    return ncclSystemError;
+}
+
+/* Polls fd (or nothing, -1) and the abort descriptor: 1 fd is ready, 0 time is over, -1 aborted. */
+static int poll_or_abort(struct ncclComm *comm, int fd, short events, int timeout_ms) {
+    struct pollfd fds[2] = {{comm->abort_fd, POLLIN, 0}, {fd, events, 0}};
+    for (;;) {
+        int n = poll(fds, fd >= 0 ? 2 : 1, timeout_ms);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (fds[0].revents || atomic_load(&comm->abort))
+            return -1;
+        return n > 0 ? 1 : 0;
+    }
+}
+
+static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, int *ret_fd) {
+    struct sockaddr_un address;
+    socklen_t bytes = id_address(id, &address);
+    for (int attempt = 1;; attempt++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int err;
+        if (fd < 0) {
+            fake_warn("Bootstrap : no socket : %s", strerror(errno));
+            return ncclSystemError;
+        }
+        if (connect(fd, (struct sockaddr *)&address, bytes) == 0) {
+            *ret_fd = fd;
+            return ncclSuccess;
+        }
+        err = errno;
+        close(fd);
+        /* Refused: the real library tries for about a minute, as long as the root may yet come. */
+        if (err != ECONNREFUSED && err != EAGAIN) {
+            fake_warn("Bootstrap : connect failed : %s", strerror(err));
+            return ncclSystemError;
+        }
+        if (attempt > 34) {
+            fake_warn("Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
+                      strerror(err), attempt);
+            return ncclRemoteError;
+        }
+        if (poll_or_abort(comm, -1, 0, 100 * attempt) < 0)
+            return ncclInternalError;
+    }
+}
+
+void fake_boot_release_id(const ncclUniqueId *id) {
+    struct sockaddr_un address;
+    socklen_t bytes = id_address(id, &address);
+    struct hello hello = {HELLO_MAGIC, 0, -1};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    if (connect(fd, (struct sockaddr *)&address, bytes) == 0 &&
+        send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) < 0)
+        fake_trace("an unused id's root is gone");
+    close(fd);
+}
+
+ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *), void *arg) {
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    for (;;) {
+        uint32_t seen = fake_bell_read(shm, comm->rank);
+        if (atomic_load(&comm->abort))
+            return ncclInternalError;
+        if (cond(comm, arg))
+            return ncclSuccess;
+        fake_bell_wait(shm, comm->rank, seen);
+    }
+}
+
+static void ring_all(struct ncclComm *comm) {
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    for (int r = 0; r < comm->nranks; r++)
+        fake_bell_ring(shm, r);
+}
+
+static bool all_in_phase(struct ncclComm *comm, void *arg) {
+    uint32_t phase = *(uint32_t *)arg;
+    for (int r = 0; r < comm->nranks; r++)
+        if (atomic_load(&fake_shm_rank(atomic_load(&comm->shm), r)->phase) < phase)
+            return false;
+    return true;
+}
+
+static ncclResult_t meet(struct ncclComm *comm, uint32_t phase) {
+    atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->phase, phase);
+    ring_all(comm);
+    return fake_boot_wait(comm, all_in_phase, &phase);
+}
+
+ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id) {
+    struct hello hello = {HELLO_MAGIC, comm->nranks, comm->rank};
+    struct id_layout layout;
+    struct fake_shm *shm;
+    struct fake_rank *me;
+    ncclResult_t result;
+    int fd, shm_fd, err;
+    memcpy(&layout, id->internal, sizeof(layout));
+    if (layout.magic != ID_MAGIC) {
+        fake_warn("Bootstrap : the unique id is not one of ncclGetUniqueId");
+        return ncclSystemError;
+    }
+    result = connect_root(comm, id, &fd);
+    if (result != ncclSuccess)
+        return result;
+    shm_fd = -1;
+    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello)) {
+        if (poll_or_abort(comm, fd, POLLIN, -1) < 0) {
+            close(fd);
+            return ncclInternalError;
+        }
+        shm_fd = receive_fd(fd);
+    }
+    close(fd);
+    if (shm_fd < 0) {
+        /* The root gave up. The real library's ranks wait to be called back, for ever. */
+        poll_or_abort(comm, -1, 0, -1);
+        return ncclInternalError;
+    }
+    err = fake_shm_map(shm_fd, &shm);
+    close(shm_fd);
+    if (err) {
+        fake_warn("Bootstrap : cannot map shared memory : %s", strerror(-err));
+        return ncclSystemError;
+    }
+    atomic_store(&comm->shm, shm);
+    me = fake_shm_rank(shm, comm->rank);
+    me->version = fake_version();
+    me->pid = (int32_t)getpid();
+    me->device = comm->device;
+    memcpy(me->bus_id, comm->bus_id, sizeof(me->bus_id));
+    result = meet(comm, 1);
+    if (result != ncclSuccess)
+        return result;
+    for (int r = 0; r < comm->nranks; r++) {
+        struct fake_rank *other = fake_shm_rank(shm, r);
+        if (other->version != me->version) {
+            fake_warn("Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
+                      other->version, comm->rank, me->version);
+            return ncclInvalidUsage;
+        }
+        if (r != comm->rank && memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0) {
+            fake_warn("Duplicate GPU detected : rank %d and rank %d both on CUDA device %s",
+                      comm->rank, r, me->bus_id);
+            return ncclInvalidUsage;
+        }
+    }
+    return meet(comm, 2);
+}
+
+static bool ring_complete(struct ncclComm *comm, void *arg) {
+    (void)arg;
+    for (int r = 0; r < comm->nranks; r++)
+        if (!atomic_load(&fake_shm_rank(atomic_load(&comm->shm), r)->ring))
+            return false;
+    return true;
+}
+
+ncclResult_t fake_boot_connect_ring(struct ncclComm *comm) {
+    atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->ring, 1);
+    ring_all(comm);
+    return fake_boot_wait(comm, ring_complete, NULL);
+}
+
+/* ---- small messages between two ranks ---- */
+
+static bool boot_has_room(struct ncclComm *comm, void *arg) {
+    struct fake_boot *boot = arg;
+    (void)comm;
+    return atomic_load(&boot->tail) - atomic_load(&boot->head) < FAKE_BOOT_SLOTS;
+}
+
+static bool boot_has_message(struct ncclComm *comm, void *arg) {
+    struct fake_boot *boot = arg;
+    (void)comm;
+    return atomic_load(&boot->tail) != atomic_load(&boot->head);
+}
+
+ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data, size_t bytes) {
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    struct fake_boot *boot = fake_shm_boot(shm, kind, comm->rank, peer);
+    ncclResult_t result = fake_boot_wait(comm, boot_has_room, boot);
+    uint32_t tail;
+    if (result != ncclSuccess)
+        return result;
+    tail = atomic_load(&boot->tail);
+    memcpy(boot->data[tail % FAKE_BOOT_SLOTS], data, bytes);
+    atomic_store(&boot->tail, tail + 1);
+    fake_bell_ring(shm, peer);
+    return ncclSuccess;
+}
+
+ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes) {
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    struct fake_boot *boot = fake_shm_boot(shm, kind, peer, comm->rank);
+    ncclResult_t result = fake_boot_wait(comm, boot_has_message, boot);
+    uint32_t head;
+    if (result != ncclSuccess)
+        return result;
+    head = atomic_load(&boot->head);
+    memcpy(data, boot->data[head % FAKE_BOOT_SLOTS], bytes);
+    atomic_store(&boot->head, head + 1);
+    fake_bell_ring(shm, peer);
+    return ncclSuccess;
+}
+
+ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
+                                  const void *mine, void *all, size_t bytes) {
+    ncclResult_t result = ncclSuccess;
+    for (int r = 0; r < comm->nranks && result == ncclSuccess; r++)
+        if (r != comm->rank && (!member || member[r]))
+            result = fake_boot_send(comm, kind, r, mine, bytes);
+    memcpy((char *)all + (size_t)comm->rank * bytes, mine, bytes);
+    for (int r = 0; r < comm->nranks && result == ncclSuccess; r++)
+        if (r != comm->rank && (!member || member[r]))
+            result = fake_boot_recv(comm, kind, r, (char *)all + (size_t)r * bytes, bytes);
+    return result;
+}

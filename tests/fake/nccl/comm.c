@@ -1,0 +1,845 @@
+/* Life of a communicator: creation, split, shrink, revoke, finalize, destroy, abort, and questions
+ * about it. Handles are looked up in a registry, so that a stale one is an invalid argument, as the
+ * real library's magic numbers make it, and never a read of freed memory. */
+#include "tests/fake/nccl/fake.h"
+#include "tests/fake/nccl/fake_device.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define CONFIG_MAGIC 0xcafebeefu
+
+/* Protects the registry. Nests inside nothing and holds nothing. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *registry;
+
+struct ncclComm *fake_comm_get(ncclComm_t handle) {
+    struct ncclComm *comm;
+    pthread_mutex_lock(&registry_lock);
+    for (comm = registry; comm && comm != handle; comm = comm->next)
+        ;
+    if (comm)
+        fake_comm_ref(comm);
+    pthread_mutex_unlock(&registry_lock);
+    return comm;
+}
+
+static void registry_add(struct ncclComm *comm) {
+    fake_comm_ref(comm);
+    pthread_mutex_lock(&registry_lock);
+    comm->next = registry;
+    registry = comm;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void registry_remove(struct ncclComm *comm) {
+    struct ncclComm **at;
+    bool found;
+    pthread_mutex_lock(&registry_lock);
+    for (at = &registry; *at && *at != comm; at = &(*at)->next)
+        ;
+    found = *at != NULL;
+    if (found)
+        *at = comm->next;
+    pthread_mutex_unlock(&registry_lock);
+    if (found)
+        fake_comm_put(comm);
+}
+
+void fake_comm_ref(struct ncclComm *comm) { atomic_fetch_add(&comm->refs, 1); }
+
+void fake_comm_put(struct ncclComm *comm) {
+    if (!comm || atomic_fetch_sub(&comm->refs, 1) != 1)
+        return;
+    fake_shm_unmap(atomic_load(&comm->shm));
+    close(comm->abort_fd);
+    pthread_cond_destroy(&comm->cond);
+    pthread_mutex_destroy(&comm->lock);
+    pthread_mutex_destroy(&comm->launch_lock);
+    free(comm->p2p_connected);
+    free(comm->redops);
+    free((char *)comm->config.netName);
+    free(comm);
+}
+
+/* Takes what the caller's structure holds, however old its header, and checks it. */
+static ncclResult_t read_config(const ncclConfig_t *config, const ncclConfig_t *base,
+                                ncclConfig_t *ret_config) {
+    static const ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t mine = base ? *base : fresh;
+    const char *override;
+    if (config) {
+        size_t size;
+        memcpy(&size, &config->size, sizeof(size));
+        if (size < offsetof(ncclConfig_t, blocking) || config->magic != CONFIG_MAGIC) {
+            fake_warn("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+            return ncclInvalidArgument;
+        }
+        mine = fresh;
+        memcpy(&mine, config, size < sizeof(mine) ? size : sizeof(mine));
+        mine.size = sizeof(mine);
+    }
+    if (mine.blocking != NCCL_CONFIG_UNDEF_INT && mine.blocking != 0 && mine.blocking != 1) {
+        fake_warn("Invalid config blocking attribute value %d", mine.blocking);
+        return ncclInvalidArgument;
+    }
+    if (mine.cgaClusterSize != NCCL_CONFIG_UNDEF_INT && mine.cgaClusterSize < 0) {
+        fake_warn("Invalid config cgaClusterSize attribute value %d", mine.cgaClusterSize);
+        return ncclInvalidArgument;
+    }
+    if ((mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.minCTAs <= 0) ||
+        (mine.maxCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs <= 0) ||
+        (mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
+         mine.minCTAs > mine.maxCTAs)) {
+        fake_warn("Invalid config min/max channels attribute value %d/%d", mine.minCTAs,
+                  mine.maxCTAs);
+        return ncclInvalidArgument;
+    }
+    if (mine.splitShare != NCCL_CONFIG_UNDEF_INT && mine.splitShare != 0 && mine.splitShare != 1) {
+        fake_warn("Invalid config splitShare attribute value %d", mine.splitShare);
+        return ncclInvalidArgument;
+    }
+    if (mine.shrinkShare != NCCL_CONFIG_UNDEF_INT && mine.shrinkShare != 0 &&
+        mine.shrinkShare != 1) {
+        fake_warn("Invalid config shrinkShare attribute value %d", mine.shrinkShare);
+        return ncclInvalidArgument;
+    }
+    if (mine.collnetEnable != NCCL_CONFIG_UNDEF_INT && mine.collnetEnable != 0 &&
+        mine.collnetEnable != 1) {
+        fake_warn("Invalid config collnetEnable attribute value %d", mine.collnetEnable);
+        return ncclInvalidArgument;
+    }
+    if (mine.blocking == NCCL_CONFIG_UNDEF_INT)
+        mine.blocking = 1;
+    override = getenv("NCCL_COMM_BLOCKING");
+    if (override && (strcmp(override, "0") == 0 || strcmp(override, "1") == 0))
+        mine.blocking = *override - '0';
+    *ret_config = mine;
+    return ncclSuccess;
+}
+
+static ncclResult_t comm_alloc(int nranks, int rank, int device, CUcontext ctx,
+                               const ncclConfig_t *config, struct ncclComm **ret_comm) {
+    const struct fake_cuda *cuda = fake_cuda();
+    struct ncclComm *comm;
+    CUresult result;
+    if (!cuda)
+        return ncclUnhandledCudaError;
+    comm = calloc(1, sizeof(*comm));
+    if (!comm)
+        return ncclSystemError;
+    atomic_init(&comm->refs, 1);
+    atomic_init(&comm->state, ncclInProgress);
+    comm->nranks = nranks;
+    comm->rank = rank;
+    comm->device = device;
+    comm->ctx = ctx;
+    comm->config = *config;
+    comm->config.netName = config->netName ? strdup(config->netName) : NULL;
+    if (config->commName)
+        snprintf(comm->name, sizeof(comm->name), "%s", config->commName);
+    comm->config.commName = config->commName ? comm->name : NULL;
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_mutex_init(&comm->launch_lock, NULL);
+    pthread_cond_init(&comm->cond, NULL);
+    comm->p2p_connected = calloc((size_t)nranks, 1);
+    comm->abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!comm->p2p_connected || comm->abort_fd < 0) {
+        fake_warn("Call to eventfd failed : %s", strerror(errno));
+        fake_comm_put(comm);
+        return ncclSystemError;
+    }
+    result = cuda->device_get_pci_bus_id(comm->bus_id, sizeof(comm->bus_id), device);
+    if (result != CUDA_SUCCESS) {
+        fake_comm_put(comm);
+        return fake_cuda_failed(result, "cuDeviceGetPCIBusId");
+    }
+    *ret_comm = comm;
+    return ncclSuccess;
+}
+
+bool fake_comm_aborted(const struct ncclComm *comm) { return atomic_load(&comm->abort); }
+
+void fake_comm_wake(struct ncclComm *comm) {
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    if (shm)
+        fake_bell_ring(shm, comm->rank);
+    pthread_mutex_lock(&comm->lock);
+    pthread_cond_broadcast(&comm->cond);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void fake_comm_set_abort(struct ncclComm *comm) {
+    struct ncclComm *child;
+    uint64_t one = 1;
+    atomic_store(&comm->abort, true);
+    if (write(comm->abort_fd, &one, sizeof(one)) < 0)
+        fake_trace("abort: %s", strerror(errno));
+    fake_comm_wake(comm);
+    pthread_mutex_lock(&comm->lock);
+    child = comm->child;
+    if (child)
+        fake_comm_ref(child);
+    pthread_mutex_unlock(&comm->lock);
+    if (child) {
+        fake_comm_set_abort(child);
+        fake_comm_put(child);
+    }
+}
+
+void fake_comm_drain(struct ncclComm *comm) {
+    pthread_mutex_lock(&comm->lock);
+    while (comm->pending || comm->running)
+        pthread_cond_wait(&comm->cond, &comm->lock);
+    comm->ticket_done = comm->ticket_next;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
+static void stop_kernels(struct ncclComm *comm) {
+    atomic_store(&comm->stop, true);
+    fake_comm_wake(comm);
+    fake_comm_drain(comm);
+    atomic_store(&comm->stop, false);
+}
+
+static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm) {
+    ncclResult_t state = ncclSuccess;
+    if (fake_comm_aborted(comm)) {
+        fake_warn("Comm %p is in abort state", (void *)comm);
+        return ncclInternalError;
+    }
+    /* Through the exported symbol, as the real library does in every call. */
+    if (ncclCommGetAsyncError(handle, &state) != ncclSuccess)
+        return ncclInvalidArgument;
+    if (state == ncclSuccess)
+        return ncclSuccess;
+    fake_warn("Attempt to use communicator before the previous operation returned ncclSuccess");
+    return state == ncclInProgress ? ncclInvalidArgument : state;
+}
+
+ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
+                             struct ncclComm **ret) {
+    struct ncclComm *comm;
+    ncclResult_t result;
+    if (!handle) {
+        fake_warn("%s : %s argument is NULL", func, "comm");
+        return ncclInvalidArgument;
+    }
+    comm = fake_comm_get(handle);
+    if (!comm) {
+        fake_warn("Error: corrupted comm object detected");
+        return ncclInvalidArgument;
+    }
+    if (ready) {
+        result = ensure_ready(handle, comm);
+        if (result != ncclSuccess) {
+            fake_comm_put(comm);
+            return result;
+        }
+    }
+    *ret = comm;
+    return ncclSuccess;
+}
+
+static ncclResult_t null_argument(const char *func, const char *name) {
+    fake_warn("%s : %s argument is NULL", func, name);
+    return ncclInvalidArgument;
+}
+
+/* ---- creation ---- */
+
+static struct fake_job *job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
+                                struct ncclComm *parent) {
+    struct fake_job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return NULL;
+    job->run = run;
+    job->comm = comm;
+    job->parent = parent;
+    if (comm)
+        fake_comm_ref(comm);
+    if (parent)
+        fake_comm_ref(parent);
+    return job;
+}
+
+/* The time that a nonblocking call is told to stay in progress, cut short by an abort. */
+void fake_comm_linger(struct ncclComm *comm) {
+    struct pollfd fd = {comm->abort_fd, POLLIN, 0};
+    long ms = fake_env_long("FAKE_NCCL_INPROGRESS_MS", 0, 0, 3600000);
+    if (ms && !comm->config.blocking && poll(&fd, 1, (int)ms) < 0)
+        fake_trace("linger: %s", strerror(errno));
+}
+
+static ncclResult_t init_job(struct fake_job *job) {
+    struct ncclComm *comm = job->comm;
+    int version = 0;
+    ncclResult_t result;
+    /* From NCCL's own thread, through the exported symbol. */
+    ncclGetVersion(&version);
+    result = fake_boot_join(comm, &job->id);
+    if (result == ncclSuccess)
+        fake_comm_linger(comm);
+    if (result == ncclSuccess && fake_comm_aborted(comm))
+        result = ncclInternalError;
+    fake_trace("init rank %d/%d: %s", comm->rank, comm->nranks, ncclGetErrorString(result));
+    return result;
+}
+
+static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
+                              const ncclUniqueId *ids, const ncclConfig_t *config, int device,
+                              CUcontext ctx, bool always_blocking) {
+    struct ncclComm *comm = NULL;
+    struct fake_job *job;
+    ncclConfig_t mine;
+    ncclResult_t result;
+    if (!newcomm)
+        return null_argument(func, "newcomm");
+    if (nids <= 0 || nids > nranks) {
+        fake_warn("improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
+        return ncclInvalidArgument;
+    }
+    if (!ids)
+        return null_argument(func, "commIds");
+    if (nranks < 1 || rank < 0 || rank >= nranks) {
+        fake_warn("Invalid rank requested : %d/%d", rank, nranks);
+        return ncclInvalidArgument;
+    }
+    result = read_config(config, NULL, &mine);
+    if (result != ncclSuccess)
+        return result;
+    if (always_blocking)
+        mine.blocking = 1;
+    result = comm_alloc(nranks, rank, device, ctx, &mine, &comm);
+    if (result != ncclSuccess)
+        return result;
+    job = job_new(init_job, comm, NULL);
+    if (!job) {
+        fake_comm_put(comm);
+        return ncclSystemError;
+    }
+    job->id = ids[0];
+    /* One root is enough for all ranks; the other ids' roots end. */
+    for (int i = 1; rank == 0 && i < nids; i++)
+        fake_boot_release_id(&ids[i]);
+    registry_add(comm);
+    /* Before the init: an abort from another thread needs it. */
+    __atomic_store_n(newcomm, comm, __ATOMIC_RELEASE);
+    fake_comm_put(comm);
+    return fake_group_add_job(job);
+}
+
+static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
+                              const ncclUniqueId *ids, const ncclConfig_t *config) {
+    CUdevice device = 0;
+    CUcontext ctx = NULL;
+    ncclResult_t result, ended;
+    fake_group_start();
+    result = fake_current_device(&device, &ctx);
+    if (result == ncclSuccess)
+        result = init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+FAKE_API(ncclResult_t, ncclCommInitRank,
+         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank)) {
+    return init_here("CommInitRank", comm, nranks, rank, 1, &id, NULL);
+}
+
+FAKE_API(ncclResult_t, ncclCommInitRankConfig,
+         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)) {
+    return init_here("CommInitRankConfig", comm, nranks, rank, 1, &id, config);
+}
+
+FAKE_API(ncclResult_t, ncclCommInitRankScalable,
+         (ncclComm_t * newcomm, int nranks, int myrank, int nids, ncclUniqueId *ids,
+          ncclConfig_t *config)) {
+    return init_here("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config);
+}
+
+FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist)) {
+    const struct fake_cuda *cuda = fake_cuda();
+    ncclUniqueId id;
+    ncclResult_t result = ncclSuccess, ended;
+    CUcontext saved = NULL;
+    int total = 0;
+    if (!cuda)
+        return ncclUnhandledCudaError;
+    if (!comms)
+        return null_argument("CommInitAll", "comms");
+    if (ndev < 0) {
+        fake_warn("Invalid device count requested : %d", ndev);
+        return ncclInvalidArgument;
+    }
+    if (cuda->device_get_count(&total) != CUDA_SUCCESS)
+        return fake_cuda_failed(CUDA_ERROR_NO_DEVICE, "cuDeviceGetCount");
+    for (int i = 0; i < ndev && devlist; i++) {
+        if (devlist[i] < 0 || devlist[i] >= total) {
+            fake_warn("Invalid device ordinal %d in devlist", devlist[i]);
+            return ncclInvalidUsage;
+        }
+        for (int j = 0; j < i; j++)
+            if (devlist[i] == devlist[j])
+                return ncclInvalidUsage;
+    }
+    result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess)
+        return result;
+    cuda->ctx_get_current(&saved);
+    fake_group_start();
+    for (int i = 0; i < ndev && result == ncclSuccess; i++) {
+        CUdevice device = 0;
+        CUcontext ctx = NULL;
+        CUresult cu = cuda->device_get(&device, devlist ? devlist[i] : i);
+        if (cu == CUDA_SUCCESS)
+            cu = cuda->primary_retain(&ctx, device);
+        if (cu != CUDA_SUCCESS)
+            result = fake_cuda_failed(cu, "device of devlist");
+        else
+            result = init_rank("CommInitAll", &comms[i], ndev, i, 1, &id, NULL, device, ctx, true);
+    }
+    fake_group_error(result);
+    ended = fake_group_end();
+    cuda->ctx_set_current(saved);
+    return result != ncclSuccess ? result : ended;
+}
+
+/* ---- children ---- */
+
+/* Creates the child with its rank and meets the other children. */
+static ncclResult_t child_join(struct fake_job *job, const ncclUniqueId *id, int nranks, int rank) {
+    struct ncclComm *parent = job->parent, *child;
+    ncclResult_t result =
+        comm_alloc(nranks, rank, parent->device, parent->ctx, &job->config, &child);
+    if (result != ncclSuccess)
+        return result;
+    /* An abort of the parent reaches the child while it is being made. */
+    pthread_mutex_lock(&parent->lock);
+    parent->child = child;
+    pthread_mutex_unlock(&parent->lock);
+    if (fake_comm_aborted(parent))
+        fake_comm_set_abort(child);
+    result = fake_boot_join(child, id);
+    if (result == ncclSuccess)
+        fake_comm_linger(parent);
+    pthread_mutex_lock(&parent->lock);
+    parent->child = NULL;
+    pthread_mutex_unlock(&parent->lock);
+    if (result == ncclSuccess && fake_comm_aborted(parent))
+        result = ncclInternalError;
+    if (result == ncclSuccess) {
+        atomic_store(&child->state, ncclSuccess);
+        registry_add(child);
+        __atomic_store_n(job->ret_comm, child, __ATOMIC_RELEASE);
+    }
+    fake_comm_put(child);
+    return result;
+}
+
+struct split_entry {
+    int32_t color, key, rank;
+};
+
+static int by_key(const void *a, const void *b) {
+    const struct split_entry *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static ncclResult_t split_job(struct fake_job *job) {
+    struct ncclComm *parent = job->parent;
+    struct split_entry mine = {job->color, job->key, parent->rank};
+    struct split_entry *all = calloc((size_t)parent->nranks, sizeof(*all));
+    ncclUniqueId id, *ids = calloc((size_t)parent->nranks, sizeof(*ids));
+    int nranks = 0, rank = -1, leader;
+    ncclResult_t result = ncclSystemError;
+    if (!all || !ids)
+        goto done;
+    result =
+        fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &mine, all, sizeof(mine));
+    if (result != ncclSuccess)
+        goto done;
+    for (int r = 0; r < parent->nranks; r++)
+        if (mine.color >= 0 && all[r].color == mine.color)
+            all[nranks++] = all[r];
+    qsort(all, (size_t)nranks, sizeof(*all), by_key);
+    for (int r = 0; r < nranks; r++)
+        if (all[r].rank == parent->rank)
+            rank = r;
+    leader = nranks ? all[0].rank : -1;
+    memset(&id, 0, sizeof(id));
+    if (leader == parent->rank)
+        result = fake_boot_new_id(&id);
+    if (result == ncclSuccess)
+        result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &id, ids, sizeof(id));
+    if (result != ncclSuccess)
+        goto done;
+    if (nranks == 0) {
+        fake_trace("Rank %d has color with NCCL_SPLIT_NOCOLOR, not creating a new communicator",
+                   parent->rank);
+        fake_comm_linger(parent);
+        goto done;
+    }
+    result = child_join(job, &ids[leader], nranks, rank);
+done:
+    free(all);
+    free(ids);
+    return result;
+}
+
+static ncclResult_t shrink_job(struct fake_job *job) {
+    struct ncclComm *parent = job->parent;
+    int nranks = 0, rank = -1, leader = -1, at = 0;
+    ncclUniqueId id;
+    ncclResult_t result = ncclSuccess;
+    if (job->flags & NCCL_SHRINK_ABORT)
+        stop_kernels(parent);
+    for (int r = 0; r < parent->nranks; r++) {
+        if (at < job->nexclude && job->exclude[at] == r) {
+            at++;
+            continue;
+        }
+        if (leader < 0)
+            leader = r;
+        if (r == parent->rank)
+            rank = nranks;
+        nranks++;
+    }
+    if (parent->rank == leader) {
+        result = fake_boot_new_id(&id);
+        at = 0;
+        for (int r = 0; r < parent->nranks && result == ncclSuccess; r++) {
+            if (at < job->nexclude && job->exclude[at] == r)
+                at++;
+            else if (r != leader)
+                result = fake_boot_send(parent, FAKE_BOOT_SHRINK, r, &id, sizeof(id));
+        }
+    } else {
+        result = fake_boot_recv(parent, FAKE_BOOT_SHRINK, leader, &id, sizeof(id));
+    }
+    if (result != ncclSuccess)
+        return result;
+    return child_join(job, &id, nranks, rank);
+}
+
+static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fake_job *),
+                                ncclComm_t handle, int color, int key, const int *exclude,
+                                int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config) {
+    struct ncclComm *parent = NULL;
+    struct fake_job *job = NULL;
+    ncclResult_t result, ended;
+    fake_group_start();
+    result = fake_comm_enter(handle, func, true, &parent);
+    if (result == ncclSuccess && !newcomm)
+        result = null_argument(func, "newcomm");
+    if (result == ncclSuccess) {
+        *newcomm = NULL;
+        job = job_new(run, NULL, parent);
+        result = job ? read_config(config, &parent->config, &job->config) : ncclSystemError;
+    }
+    if (result == ncclSuccess && nexclude) {
+        job->exclude = malloc((size_t)nexclude * sizeof(*exclude));
+        if (job->exclude)
+            memcpy(job->exclude, exclude, (size_t)nexclude * sizeof(*exclude));
+        else
+            result = ncclSystemError;
+    }
+    if (result == ncclSuccess) {
+        job->color = color;
+        job->key = key;
+        job->nexclude = nexclude;
+        job->flags = flags;
+        job->ret_comm = newcomm;
+        result = fake_group_add_job(job);
+    } else if (job) {
+        fake_comm_put(parent);
+        free(job->exclude);
+        free(job);
+    }
+    if (parent)
+        fake_comm_put(parent);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+FAKE_API(ncclResult_t, ncclCommSplit,
+         (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)) {
+    return child_start("CommSplit", split_job, comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                       NULL, 0, 0, newcomm, config);
+}
+
+static int by_value(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return x < y ? -1 : x > y;
+}
+
+FAKE_API(ncclResult_t, ncclCommShrink,
+         (ncclComm_t handle, int *exclude, int nexclude, ncclComm_t *newcomm, ncclConfig_t *config,
+          int flags)) {
+    struct ncclComm *comm = NULL;
+    ncclResult_t result = fake_comm_enter(handle, "CommShrink", false, &comm);
+    if (result != ncclSuccess)
+        return fake_group_error(result);
+    if (!exclude)
+        result = null_argument("CommShrink", "excludeRanksList");
+    else if (nexclude <= 0 || nexclude >= comm->nranks) {
+        fake_warn("CommShrink : invalid number of excluded ranks %d", nexclude);
+        result = ncclInvalidArgument;
+    } else {
+        /* In place, as the real library does with the caller's list. */
+        qsort(exclude, (size_t)nexclude, sizeof(*exclude), by_value);
+        for (int i = 0; i < nexclude && result == ncclSuccess; i++) {
+            if (exclude[i] < 0 || exclude[i] >= comm->nranks ||
+                (i && exclude[i] == exclude[i - 1]) || exclude[i] == comm->rank) {
+                fake_warn("CommShrink : invalid excluded rank %d", exclude[i]);
+                result = ncclInvalidArgument;
+            }
+        }
+    }
+    fake_comm_put(comm);
+    if (result != ncclSuccess)
+        return fake_group_error(result);
+    return child_start("CommShrink", shrink_job, handle, 0, 0, exclude, nexclude, flags, newcomm,
+                       config);
+}
+
+/* ---- the end ---- */
+
+static ncclResult_t finalize_job(struct fake_job *job) {
+    fake_comm_drain(job->comm);
+    fake_comm_linger(job->comm);
+    return fake_comm_aborted(job->comm) ? ncclInternalError : ncclSuccess;
+}
+
+static ncclResult_t revoke_job(struct fake_job *job) {
+    stop_kernels(job->comm);
+    fake_comm_linger(job->comm);
+    return ncclSuccess;
+}
+
+/* Captured graphs hold their communicator: the real library waits for their destruction too. */
+static void wait_graphs(struct ncclComm *comm) {
+    pthread_mutex_lock(&comm->lock);
+    while (comm->graph_refs)
+        pthread_cond_wait(&comm->cond, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static ncclResult_t teardown_job(struct fake_job *job) {
+    struct ncclComm *comm = job->comm;
+    /* Threads of nonblocking groups are joined first; they see the abort flag. */
+    pthread_mutex_lock(&comm->lock);
+    while (comm->jobs)
+        pthread_cond_wait(&comm->cond, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+    fake_comm_drain(comm);
+    wait_graphs(comm);
+    fake_memory_release(comm);
+    registry_remove(comm);
+    fake_trace("rank %d/%d is torn down", comm->rank, comm->nranks);
+    return ncclSuccess;
+}
+
+static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
+                                  bool teardown) {
+    struct fake_job *job = job_new(run, comm, NULL);
+    if (!job)
+        return ncclSystemError;
+    job->teardown = teardown;
+    return fake_group_add_job(job);
+}
+
+FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle)) {
+    struct ncclComm *comm = NULL;
+    ncclResult_t result, ended;
+    fake_group_start();
+    result = fake_comm_enter(handle, "CommFinalize", true, &comm);
+    if (result == ncclSuccess && atomic_load(&comm->revoked)) {
+        fake_warn("CommFinalize: communicator was revoked");
+        result = ncclInvalidUsage;
+    }
+    if (result == ncclSuccess && atomic_exchange(&comm->finalized, true)) {
+        fake_warn("comm %p has already been finalized", (void *)comm);
+        result = ncclInvalidArgument;
+    }
+    if (result == ncclSuccess)
+        result = start_on_comm(finalize_job, comm, false);
+    if (comm)
+        fake_comm_put(comm);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags)) {
+    struct ncclComm *comm = NULL;
+    ncclResult_t result, ended;
+    fake_group_start();
+    result = fake_comm_enter(handle, "CommRevoke", true, &comm);
+    if (result == ncclSuccess && flags != NCCL_REVOKE_DEFAULT) {
+        fake_warn("CommRevoke : invalid flags %d", flags);
+        result = ncclInvalidArgument;
+    }
+    if (result == ncclSuccess) {
+        atomic_store(&comm->revoked, true);
+        fake_comm_wake(comm);
+        result = start_on_comm(revoke_job, comm, false);
+    }
+    if (comm)
+        fake_comm_put(comm);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle)) {
+    struct ncclComm *comm = NULL;
+    ncclResult_t result, ended;
+    if (!handle)
+        return ncclSuccess;
+    fake_group_start();
+    result = fake_comm_enter(handle, "CommDestroy", true, &comm);
+    if (result == ncclSuccess && atomic_exchange(&comm->gone, true)) {
+        fake_warn("comm %p has already been destroyed", (void *)comm);
+        result = ncclInvalidArgument;
+    }
+    if (result == ncclSuccess)
+        result = start_on_comm(teardown_job, comm, true);
+    if (comm)
+        fake_comm_put(comm);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle)) {
+    struct ncclComm *comm = NULL;
+    ncclResult_t result, ended;
+    if (!handle)
+        return ncclSuccess;
+    fake_group_start();
+    result = fake_comm_enter(handle, "CommAbort", false, &comm);
+    if (result == ncclSuccess) {
+        /* At once, even inside a group: kernels and blocked calls end now. */
+        fake_comm_set_abort(comm);
+        /* A destroy under way then finishes by itself. */
+        if (!atomic_exchange(&comm->gone, true))
+            result = start_on_comm(teardown_job, comm, true);
+    }
+    if (comm)
+        fake_comm_put(comm);
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
+}
+
+/* ---- questions ---- */
+
+FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *ret_error)) {
+    struct ncclComm *comm;
+    ncclResult_t result = fake_comm_enter(handle, "ncclGetAsyncError", false, &comm);
+    if (result != ncclSuccess)
+        return result;
+    if (ret_error)
+        *ret_error = (ncclResult_t)atomic_load(&comm->state);
+    fake_comm_put(comm);
+    return ret_error ? ncclSuccess : null_argument("ncclGetAsyncError", "asyncError");
+}
+
+static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what) {
+    struct ncclComm *comm;
+    ncclResult_t result = fake_comm_enter(handle, func, true, &comm);
+    if (result != ncclSuccess)
+        return result;
+    if (ret)
+        *ret = what == 0 ? comm->nranks : what == 1 ? comm->device : comm->rank;
+    fake_comm_put(comm);
+    return ret ? ncclSuccess : null_argument(func, name);
+}
+
+FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count)) {
+    return ask("CommCount", comm, count, "count", 0);
+}
+
+FAKE_API(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int *device)) {
+    return ask("CommCuDevice", comm, device, "device", 1);
+}
+
+FAKE_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int *rank)) {
+    return ask("CommUserRank", comm, rank, "rank", 2);
+}
+
+ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func) {
+    (void)comm;
+    fake_warn("%s : Communicator does not support symmetric memory!", func);
+    return ncclInvalidUsage;
+}
+
+bool fake_device_ranks(ncclComm_t handle, int *ret_nranks, int *ret_rank) {
+    struct ncclComm *comm = handle ? fake_comm_get(handle) : NULL;
+    if (!comm)
+        return false;
+    *ret_nranks = comm->nranks;
+    *ret_rank = comm->rank;
+    fake_comm_put(comm);
+    return true;
+}
+
+FAKE_API(ncclResult_t, ncclGetVersion, (int *version)) {
+    if (!version)
+        return ncclInvalidArgument;
+    *version = fake_version();
+    return ncclSuccess;
+}
+
+FAKE_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id)) {
+    if (!id)
+        return null_argument("GetUniqueId", "out");
+    return fake_boot_new_id(id);
+}
+
+FAKE_API(const char *, ncclGetErrorString, (ncclResult_t code)) {
+    switch (code) {
+    case ncclSuccess:
+        return "no error";
+    case ncclUnhandledCudaError:
+        return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError:
+        return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError:
+        return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument:
+        return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage:
+        return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+        return "remote process exited or there was a network error";
+    case ncclInProgress:
+        return "NCCL operation in progress";
+    default:
+        return "unknown result code";
+    }
+}
+
+FAKE_API(const char *, ncclGetLastError, (ncclComm_t comm)) {
+    (void)comm;
+    return fake_last_error();
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+FAKE_EXPORT void ncclResetDebugInitInternal(void);
+void ncclResetDebugInitInternal(void) { fake_trace("logging is read anew"); }
+
+FAKE_API(void, ncclResetDebugInit, (void)) { ncclResetDebugInitInternal(); }
+#pragma GCC diagnostic pop

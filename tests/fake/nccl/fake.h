@@ -1,0 +1,320 @@
+/* What the parts of the stand-in for libnccl.so.2 know of each other. A communicator's ranks, in one
+ * or several processes, share one memory file with bounded channels; "kernels" are host functions on
+ * the caller's stream. Nothing here may learn more about a peer than a real channel would tell. */
+#ifndef FAKE_NCCL_FAKE_H
+#define FAKE_NCCL_FAKE_H
+
+#include <cuda.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Each API is strong under its pnccl name and weak under its nccl name, as in the real library. Calls
+ * inside this library that use the nccl name go through the PLT and can be interposed. */
+#define FAKE_EXPORT __attribute__((visibility("default")))
+#define FAKE_API(ret, name, args)                                                                  \
+    FAKE_EXPORT ret p##name args;                                                                  \
+    FAKE_EXPORT __attribute__((weak, alias("p" #name))) ret name args;                             \
+    ret p##name args
+
+#define FAKE_SLOTS 8
+#define FAKE_BOOT_SLOTS 4
+#define FAKE_BOOT_BYTES 192
+#define FAKE_NTYPES ((int)ncclNumTypes)
+
+/* ---- shared memory of a communicator (shm.c) ---- */
+
+struct fake_fifo {
+    _Alignas(64) _Atomic uint64_t tail; /* slots posted by the sender */
+    _Alignas(64) _Atomic uint64_t head; /* slots given back by the receiver */
+    _Alignas(64) _Atomic uint32_t bytes[FAKE_SLOTS];
+    /* FAKE_SLOTS slots follow, each slot_bytes long */
+    _Alignas(64) unsigned char data[];
+};
+
+enum fake_boot_kind { FAKE_BOOT_SPLIT, FAKE_BOOT_SHRINK, FAKE_BOOT_WINDOW, FAKE_BOOT_KINDS };
+
+struct fake_boot {
+    _Atomic uint32_t tail, head;
+    unsigned char data[FAKE_BOOT_SLOTS][FAKE_BOOT_BYTES];
+};
+
+struct fake_rank {
+    _Alignas(64) _Atomic uint32_t bell; /* rises whenever something that this rank waits for changed */
+    _Atomic uint32_t waiters;
+    _Atomic uint32_t phase; /* of init */
+    _Atomic uint32_t ring;  /* came to connect the ring */
+    int32_t version;
+    int32_t pid;
+    int32_t device;
+    char bus_id[32];
+};
+
+struct fake_shm {
+    uint32_t magic;
+    uint32_t nranks;
+    uint64_t slot_bytes;
+    uint64_t total_bytes;
+    uint64_t off_ranks, off_links, off_boot, off_ring, off_p2p;
+    uint64_t fifo_bytes;
+};
+
+size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes);
+int fake_shm_create(int nranks, int *ret_fd);
+int fake_shm_map(int fd, struct fake_shm **ret_shm);
+void fake_shm_unmap(struct fake_shm *shm);
+struct fake_rank *fake_shm_rank(struct fake_shm *shm, int rank);
+/* The two halves of a point-to-point connection: end 0 the sender came, end 1 the receiver came. */
+_Atomic uint32_t *fake_shm_link(struct fake_shm *shm, int src, int dst, int end);
+struct fake_boot *fake_shm_boot(struct fake_shm *shm, int kind, int src, int dst);
+struct fake_fifo *fake_shm_ring(struct fake_shm *shm, int src);
+struct fake_fifo *fake_shm_p2p(struct fake_shm *shm, int src, int dst);
+uint32_t fake_bell_read(struct fake_shm *shm, int rank);
+void fake_bell_wait(struct fake_shm *shm, int rank, uint32_t seen);
+void fake_bell_ring(struct fake_shm *shm, int rank);
+
+/* ---- communicator (comm.c) ---- */
+
+struct fake_redop {
+    bool used;
+    ncclDataType_t type;
+    ncclScalarResidence_t residence;
+    unsigned char value[8];
+    const void *device;
+};
+
+struct fake_plan;
+
+struct ncclComm {
+    struct ncclComm *next; /* in the registry */
+    _Atomic int refs;
+    int nranks, rank, device;
+    CUcontext ctx;
+    char bus_id[32];
+    ncclConfig_t config;
+    char name[64];
+    _Atomic int state; /* ncclResult_t that ncclCommGetAsyncError tells */
+    _Atomic bool abort;      /* for ever */
+    _Atomic bool stop;       /* kernels in flight end; taken back after revoke and shrink */
+    _Atomic bool revoked;
+    _Atomic bool finalized;
+    _Atomic bool gone; /* destroy or abort has begun */
+    int abort_fd;      /* readable once abort is set */
+    _Atomic(struct fake_shm *) shm;
+    bool ring_connected;              /* under launch_lock */
+    unsigned char *p2p_connected;     /* per peer: bit 0 send, bit 1 receive; under launch_lock */
+    _Atomic uint32_t ncolls;          /* collectives enqueued, for FAKE_NCCL_ASYNC_ERROR */
+
+    /* Serialises connecting and launching on this communicator; may be held while CUDA blocks or a
+     * peer is waited for. Taken before lock. */
+    pthread_mutex_t launch_lock;
+    CUstream last_capture_stream;
+    unsigned long long last_capture_id;
+
+    /* Protects everything below; innermost, nothing blocks with it held. */
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    uint64_t ticket_next, ticket_done; /* order of eager kernels */
+    bool busy;                         /* a kernel of this communicator moves data */
+    int pending;                       /* eager kernels not over */
+    int running;                       /* kernels inside their host function, replays included */
+    int graph_refs;                    /* captured plans that are alive */
+    int jobs;                          /* threads of nonblocking groups at work on this communicator */
+    struct ncclComm *child;            /* being split off, to be aborted with us */
+    struct fake_redop *redops;
+    int nredops;
+};
+
+/* Holds a reference on a live communicator, or NULL for a handle that is none. */
+struct ncclComm *fake_comm_get(ncclComm_t handle);
+void fake_comm_put(struct ncclComm *comm);
+void fake_comm_ref(struct ncclComm *comm);
+/* Checks that every entry point makes; on success the caller owns a reference. */
+ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, struct ncclComm **ret);
+void fake_comm_set_abort(struct ncclComm *comm);
+bool fake_comm_aborted(const struct ncclComm *comm);
+void fake_comm_wake(struct ncclComm *comm);
+/* Stays in progress for FAKE_NCCL_INPROGRESS_MS when the communicator is nonblocking. */
+void fake_comm_linger(struct ncclComm *comm);
+/* Waits until this communicator's kernels are over. */
+void fake_comm_drain(struct ncclComm *comm);
+
+/* ---- meeting other ranks (bootstrap.c) ---- */
+
+ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id);
+ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id);
+void fake_boot_release_id(const ncclUniqueId *id);
+/* Waits until cond(comm, arg) holds; ncclInternalError when the communicator is aborted first. */
+ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *), void *arg);
+ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data, size_t bytes);
+ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes);
+/* all-gather among the ranks with member[r] true (NULL: all): data of rank r in all + r * bytes. */
+ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
+                                  const void *mine, void *all, size_t bytes);
+ncclResult_t fake_boot_connect_ring(struct ncclComm *comm);
+
+/* ---- groups and jobs (group.c) ---- */
+
+enum fake_func {
+    FAKE_ALL_REDUCE,
+    FAKE_BROADCAST,
+    FAKE_REDUCE,
+    FAKE_ALL_GATHER,
+    FAKE_REDUCE_SCATTER,
+    FAKE_ALL_TO_ALL,
+    FAKE_GATHER,
+    FAKE_SCATTER,
+    FAKE_SEND,
+    FAKE_RECV,
+};
+
+struct fake_job {
+    struct fake_job *next;
+    ncclResult_t (*run)(struct fake_job *job);
+    struct ncclComm *comm;   /* referenced */
+    struct ncclComm *parent; /* referenced, or NULL */
+    bool teardown;           /* destroy, abort: always blocking, result does not touch the state */
+    bool started, done;
+    struct fake_group *group;
+    pthread_t thread;
+    ncclResult_t result;
+    ncclComm_t *ret_comm; /* where the handle of a child goes */
+    ncclUniqueId id;
+    int nranks, rank, color, key, flags;
+    int *exclude;
+    int nexclude;
+    bool has_config;
+    ncclConfig_t config;
+};
+
+enum fake_reduce { FAKE_SUM, FAKE_PROD, FAKE_MAX, FAKE_MIN, FAKE_NREDUCE };
+
+struct fake_coll {
+    enum fake_func func;
+    const void *send;
+    void *recv;
+    size_t count;
+    ncclDataType_t type;
+    int root;
+    enum fake_reduce reduce;
+    bool premul;               /* each rank's input is scaled first */
+    int postdiv;               /* the result is divided by this; 0 not */
+    unsigned char scalar[8];   /* in the collective's type */
+    const void *scalar_device; /* read when the kernel runs */
+};
+
+struct fake_p2p {
+    bool send;
+    int peer;
+    unsigned char *data;
+    size_t bytes;
+    /* state of one execution */
+    size_t moved;
+    bool over;
+    int prev; /* earlier operation with the same peer and direction, -1 none */
+};
+
+/* One launch on one communicator: everything that a group holds for it. */
+struct fake_plan {
+    struct fake_plan *next;
+    struct ncclComm *comm; /* referenced */
+    CUstream *streams;
+    int nstreams;
+    struct fake_coll *colls;
+    int ncolls;
+    struct fake_p2p *p2ps;
+    int np2ps;
+    int calls; /* collective calls in it */
+    bool captured;
+    uint64_t ticket;
+};
+
+void fake_group_start(void);
+ncclResult_t fake_group_end(void);
+bool fake_group_open(void);
+ncclResult_t fake_group_error(ncclResult_t result);
+/* Adds a job to the open group, which then owns it. */
+ncclResult_t fake_group_add_job(struct fake_job *job);
+ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan);
+int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *), void *arg);
+
+/* ---- launch and kernels (enqueue.c, kernel.c, reduce.c) ---- */
+
+bool fake_plan_is_cold(struct fake_plan *plan);
+ncclResult_t fake_plan_connect(struct fake_plan *plan);
+/* Takes the plan over, whatever the result. */
+ncclResult_t fake_plan_launch(struct fake_plan *plan);
+void fake_plan_free(struct fake_plan *plan);
+void fake_plan_run(struct fake_plan *plan);
+
+size_t fake_type_bytes(ncclDataType_t type);
+void fake_reduce(ncclDataType_t type, enum fake_reduce op, void *out, const void *a, const void *b,
+                 size_t count);
+void fake_scale(ncclDataType_t type, void *out, const void *in, const void *scalar, size_t count);
+void fake_divide(ncclDataType_t type, void *out, const void *in, int divisor, size_t count);
+void fake_scalar_inverse(ncclDataType_t type, int divisor, void *ret_scalar);
+bool fake_type_is_float(ncclDataType_t type);
+
+/* ---- memory (memory.c) ---- */
+
+void fake_memory_release(struct ncclComm *comm);
+ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRedOp_t op,
+                                ncclDataType_t type, struct fake_coll *coll);
+
+/* ---- environment, errors, the driver (util.c) ---- */
+
+struct fake_cuda {
+    CUresult (*init)(unsigned int);
+    CUresult (*get_error_name)(CUresult, const char **);
+    CUresult (*device_get)(CUdevice *, int);
+    CUresult (*device_get_count)(int *);
+    CUresult (*device_get_pci_bus_id)(char *, int, CUdevice);
+    CUresult (*primary_retain)(CUcontext *, CUdevice);
+    CUresult (*ctx_get_current)(CUcontext *);
+    CUresult (*ctx_set_current)(CUcontext);
+    CUresult (*ctx_get_device)(CUdevice *);
+    CUresult (*launch_host_func)(CUstream, CUhostFn, void *);
+    CUresult (*stream_is_capturing)(CUstream, CUstreamCaptureStatus *);
+    CUresult (*stream_get_capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                                        const CUgraphNode **, size_t *);
+    CUresult (*stream_get_ctx)(CUstream, CUcontext *);
+    CUresult (*stream_wait_event)(CUstream, CUevent, unsigned int);
+    CUresult (*event_create)(CUevent *, unsigned int);
+    CUresult (*event_record)(CUevent, CUstream);
+    CUresult (*event_destroy)(CUevent);
+    CUresult (*user_object_create)(CUuserObject *, void *, CUhostFn, unsigned int, unsigned int);
+    CUresult (*graph_retain_user_object)(CUgraph, CUuserObject, unsigned int, unsigned int);
+    CUresult (*mem_alloc)(CUdeviceptr *, size_t);
+    CUresult (*mem_free)(CUdeviceptr);
+    CUresult (*mem_get_granularity)(size_t *, const CUmemAllocationProp *,
+                                    CUmemAllocationGranularity_flags);
+    CUresult (*mem_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                           unsigned long long);
+    CUresult (*mem_release)(CUmemGenericAllocationHandle);
+    CUresult (*mem_address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult (*mem_address_free)(CUdeviceptr, size_t);
+    CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
+                        unsigned long long);
+    CUresult (*mem_unmap)(CUdeviceptr, size_t);
+    CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*mem_retain_handle)(CUmemGenericAllocationHandle *, void *);
+    CUresult (*pointer_get_attribute)(void *, CUpointer_attribute, CUdeviceptr);
+};
+
+/* NULL, with the last error set, when there is no usable driver. */
+const struct fake_cuda *fake_cuda(void);
+ncclResult_t fake_cuda_failed(CUresult result, const char *what);
+ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx);
+
+void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *fake_last_error(void);
+long fake_env_long(const char *name, long def, long min, long max);
+int fake_version(void);
+/* A misuse that the real library answers with corrupted memory: told on stderr, then abort(). */
+_Noreturn void fake_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,13 @@
+/* What device_api.cc, which must be C++ for NCCL's own header, asks of the rest. */
+#ifndef FAKE_NCCL_FAKE_DEVICE_H
+#define FAKE_NCCL_FAKE_DEVICE_H
+
+#include <nccl.h>
+#include <stdbool.h>
+
+/* Sets the last error and returns ncclInvalidUsage. */
+ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func);
+/* False for a handle that is no communicator. */
+bool fake_device_ranks(ncclComm_t comm, int *ret_nranks, int *ret_rank);
+
+#endif

@@ -1,0 +1,462 @@
+/* Memory and what is registered with a communicator: allocation, buffer registration, windows, own
+ * reduction operators. Only bookkeeping, but strict: what corrupts memory in the real library (a
+ * handle used twice, after an abort, or with another communicator) is told and ends the program. */
+#include "tests/fake/nccl/fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE 4096u
+#define REDOP_LIMIT 4096
+
+/* ---- allocation ---- */
+
+struct allocation {
+    struct allocation *next;
+    CUdeviceptr address;
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+};
+
+/* Protects allocations. Innermost. */
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct allocation *allocations;
+
+static size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
+
+static CUresult allocate_vmm(const struct fake_cuda *cuda, CUdevice device, size_t size,
+                             struct allocation *a) {
+    CUmemAllocationProp prop;
+    CUmemAccessDesc access;
+    size_t granularity = 0;
+    CUresult result;
+    memset(&prop, 0, sizeof(prop));
+    memset(&access, 0, sizeof(access));
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    result = cuda->mem_get_granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (result != CUDA_SUCCESS)
+        return result;
+    a->bytes = round_up(size, granularity);
+    result = cuda->mem_create(&a->handle, a->bytes, &prop, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuda->mem_address_reserve(&a->address, a->bytes, granularity, 0, 0);
+    if (result != CUDA_SUCCESS)
+        goto release;
+    result = cuda->mem_map(a->address, a->bytes, 0, a->handle, 0);
+    if (result != CUDA_SUCCESS)
+        goto free_address;
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    result = cuda->mem_set_access(a->address, a->bytes, &access, 1);
+    if (result == CUDA_SUCCESS)
+        return result;
+    cuda->mem_unmap(a->address, a->bytes);
+free_address:
+    cuda->mem_address_free(a->address, a->bytes);
+release:
+    cuda->mem_release(a->handle);
+    return result;
+}
+
+FAKE_API(ncclResult_t, ncclMemAlloc, (void **ptr, size_t size)) {
+    const struct fake_cuda *cuda = fake_cuda();
+    struct allocation *a;
+    CUdevice device = 0;
+    CUcontext ctx;
+    CUresult result;
+    ncclResult_t answer = fake_current_device(&device, &ctx);
+    if (answer != ncclSuccess || !cuda)
+        return ncclUnhandledCudaError;
+    if (!ptr)
+        return fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "ncclMemAlloc");
+    if (size == 0) {
+        *ptr = NULL;
+        return ncclSuccess;
+    }
+    if (!cuda->mem_create || !cuda->mem_map || !cuda->mem_set_access) {
+        CUdeviceptr address = 0;
+        result = cuda->mem_alloc(&address, size);
+        if (result != CUDA_SUCCESS)
+            return fake_cuda_failed(result, "cuMemAlloc");
+        *ptr = (void *)(uintptr_t)address;
+        return ncclSuccess;
+    }
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        return ncclSystemError;
+    result = allocate_vmm(cuda, device, size, a);
+    if (result != CUDA_SUCCESS) {
+        free(a);
+        return fake_cuda_failed(result, "cuMemCreate");
+    }
+    pthread_mutex_lock(&allocations_lock);
+    a->next = allocations;
+    allocations = a;
+    pthread_mutex_unlock(&allocations_lock);
+    *ptr = (void *)(uintptr_t)a->address;
+    return ncclSuccess;
+}
+
+FAKE_API(ncclResult_t, ncclMemFree, (void *ptr)) {
+    const struct fake_cuda *cuda = fake_cuda();
+    struct allocation **at, *a;
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    CUresult result;
+    if (!ptr)
+        return ncclSuccess;
+    if (!cuda)
+        return ncclUnhandledCudaError;
+    pthread_mutex_lock(&allocations_lock);
+    for (at = &allocations; *at && (*at)->address != address; at = &(*at)->next)
+        ;
+    a = *at;
+    if (a)
+        *at = a->next;
+    pthread_mutex_unlock(&allocations_lock);
+    if (!a) {
+        result = cuda->mem_free(address);
+        return result == CUDA_SUCCESS ? ncclSuccess : fake_cuda_failed(result, "cuMemFree");
+    }
+    result = cuda->mem_unmap(a->address, a->bytes);
+    if (result == CUDA_SUCCESS)
+        result = cuda->mem_release(a->handle);
+    if (result == CUDA_SUCCESS)
+        result = cuda->mem_address_free(a->address, a->bytes);
+    free(a);
+    return result == CUDA_SUCCESS ? ncclSuccess : fake_cuda_failed(result, "ncclMemFree");
+}
+
+/* ---- buffer registration and windows ---- */
+
+enum entry_kind { ENTRY_REGISTRATION, ENTRY_WINDOW };
+
+/* Kept for ever once made, so that a stale handle is known as such. */
+struct entry {
+    struct entry *next;
+    enum entry_kind kind;
+    struct ncclComm *owner; /* compared, never followed */
+    uintptr_t begin, end;
+    int refs; /* 0: deregistered */
+    bool orphan; /* its communicator is gone */
+    void *registration; /* of a window */
+};
+
+/* Protects entries. Innermost. */
+static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *entries;
+
+static const char *entry_noun(enum entry_kind kind) {
+    return kind == ENTRY_WINDOW ? "window" : "registration";
+}
+
+static struct entry *entry_find_locked(const void *handle, enum entry_kind kind) {
+    struct entry *e;
+    for (e = entries; e; e = e->next)
+        if (e == handle && e->kind == kind)
+            return e;
+    return NULL;
+}
+
+static struct entry *entry_add_locked(struct ncclComm *comm, enum entry_kind kind, uintptr_t begin,
+                                      uintptr_t end) {
+    struct entry *e = calloc(1, sizeof(*e));
+    if (!e)
+        return NULL;
+    e->kind = kind;
+    e->owner = comm;
+    e->begin = begin;
+    e->end = end;
+    e->refs = 1;
+    e->next = entries;
+    entries = e;
+    return e;
+}
+
+/* Gives one reference back; misuse ends the program. comm is only compared. */
+static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enum entry_kind kind,
+                                  bool alive, void **ret_registration) {
+    struct entry *e;
+    const char *noun = entry_noun(kind);
+    pthread_mutex_lock(&entries_lock);
+    e = entry_find_locked(handle, kind);
+    if (e && e->refs == 0)
+        fake_misuse("%s %p is deregistered twice", noun, handle);
+    if (e && (e->orphan || !alive))
+        fake_misuse("%s %p is deregistered after its communicator's end", noun, handle);
+    if (e && e->owner != comm)
+        fake_misuse("%s %p is deregistered with another communicator", noun, handle);
+    if (e && --e->refs == 0 && ret_registration)
+        *ret_registration = e->registration;
+    pthread_mutex_unlock(&entries_lock);
+    if (!e) {
+        fake_warn("Deregister: Could not find handle");
+        return ncclInvalidUsage;
+    }
+    return ncclSuccess;
+}
+
+FAKE_API(ncclResult_t, ncclCommRegister,
+         (const ncclComm_t handle, void *buff, size_t size, void **ret_handle)) {
+    struct ncclComm *comm;
+    struct entry *e;
+    uintptr_t begin = (uintptr_t)buff / PAGE * PAGE, end = round_up((uintptr_t)buff + size, PAGE);
+    ncclResult_t result = fake_comm_enter(handle, "CommRegister", true, &comm);
+    if (result != ncclSuccess)
+        return result;
+    if (!ret_handle) {
+        fake_warn("CommRegister : handle argument is NULL");
+        result = ncclInvalidArgument;
+    } else if (fake_env_long("NCCL_LOCAL_REGISTER", 1, 0, 2) == 0 || !buff || !size) {
+        *ret_handle = NULL;
+    } else {
+        pthread_mutex_lock(&entries_lock);
+        for (e = entries; e; e = e->next)
+            if (e->kind == ENTRY_REGISTRATION && e->owner == comm && !e->orphan && e->refs &&
+                e->begin <= begin && end <= e->end)
+                break;
+        if (e)
+            e->refs++;
+        else
+            e = entry_add_locked(comm, ENTRY_REGISTRATION, begin, end);
+        pthread_mutex_unlock(&entries_lock);
+        *ret_handle = e;
+        result = e ? ncclSuccess : ncclSystemError;
+    }
+    fake_comm_put(comm);
+    return result;
+}
+
+static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
+                               enum entry_kind kind, void **ret_registration) {
+    struct ncclComm *comm = handle ? fake_comm_get(handle) : NULL;
+    bool alive = comm && !fake_comm_aborted(comm);
+    ncclResult_t result;
+    if (!handle)
+        return fake_comm_enter(handle, func, false, &comm);
+    result = entry ? entry_release(handle, entry, kind, alive, ret_registration) : ncclSuccess;
+    fake_comm_put(comm);
+    if (!comm && !entry)
+        return fake_comm_enter(handle, func, false, &comm);
+    return result;
+}
+
+FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle)) {
+    return deregister("CommDeregister", comm, handle, ENTRY_REGISTRATION, NULL);
+}
+
+FAKE_API(ncclResult_t, ncclCommWindowRegister,
+         (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags)) {
+    const struct fake_cuda *cuda = fake_cuda();
+    struct ncclComm *comm;
+    CUmemGenericAllocationHandle memory;
+    struct entry *e = NULL;
+    void *registration = NULL;
+    unsigned char *all, one = 1;
+    ncclResult_t result = fake_comm_enter(handle, "ncclCommWindowRegister", true, &comm);
+    if (result != ncclSuccess)
+        return result;
+    result = ncclInvalidArgument;
+    if (!win) {
+        fake_warn("ncclCommWindowRegister : win argument is NULL");
+        goto out;
+    }
+    *win = NULL;
+    if (!buff || !size || flags & ~NCCL_WIN_COLL_SYMMETRIC)
+        goto out;
+    if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT) {
+        fake_warn("Window address must be suitably aligned.");
+        goto out;
+    }
+    if (!cuda || !cuda->mem_retain_handle ||
+        cuda->mem_retain_handle(&memory, buff) != CUDA_SUCCESS) {
+        result = fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
+        goto out;
+    }
+    cuda->mem_release(memory);
+    /* Collective: every rank brings its buffer. */
+    all = malloc((size_t)comm->nranks);
+    result = all ? fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, NULL, &one, all, 1)
+                 : ncclSystemError;
+    free(all);
+    if (result == ncclSuccess)
+        result = ncclCommRegister(handle, buff, size, &registration);
+    if (result != ncclSuccess)
+        goto out;
+    pthread_mutex_lock(&entries_lock);
+    e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)buff, (uintptr_t)buff + size);
+    if (e)
+        e->registration = registration;
+    pthread_mutex_unlock(&entries_lock);
+    *win = (ncclWindow_t)(void *)e;
+    result = e ? ncclSuccess : ncclSystemError;
+out:
+    fake_comm_put(comm);
+    return result;
+}
+
+FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
+    void *registration = NULL;
+    ncclResult_t result = deregister("ncclCommWindowDeregister", comm, win, ENTRY_WINDOW,
+                                     &registration);
+    if (result == ncclSuccess && registration)
+        result = ncclCommDeregister(comm, registration);
+    return result;
+}
+
+void fake_memory_release(struct ncclComm *comm) {
+    bool aborted = fake_comm_aborted(comm);
+    for (;;) {
+        struct entry *e;
+        pthread_mutex_lock(&entries_lock);
+        for (e = entries; e; e = e->next)
+            if (e->owner == comm && e->refs && !e->orphan && (aborted || e->kind == ENTRY_WINDOW))
+                break;
+        if (e && aborted)
+            e->orphan = true;
+        pthread_mutex_unlock(&entries_lock);
+        if (!e)
+            break;
+        /* The library itself ends forgotten windows, through its exported symbol. */
+        if (!aborted && ncclCommWindowDeregister(comm, (ncclWindow_t)(void *)e) != ncclSuccess)
+            break;
+    }
+    pthread_mutex_lock(&entries_lock);
+    for (struct entry *e = entries; e; e = e->next)
+        if (e->owner == comm)
+            e->orphan = true;
+    pthread_mutex_unlock(&entries_lock);
+}
+
+/* ---- own reduction operators ---- */
+
+/* A handle says which communicator made it, so that another one does not know it. */
+static unsigned int mangle_key(const struct ncclComm *comm) {
+    return (unsigned int)(((uintptr_t)comm >> 4) * 2654435761u) & 0x3fff0000u;
+}
+
+static int redop_index(const struct ncclComm *comm, ncclRedOp_t op) {
+    unsigned int index = ((unsigned int)op ^ mangle_key(comm)) - (unsigned int)ncclNumOps;
+    return index < REDOP_LIMIT ? (int)index : -1;
+}
+
+static const struct fake_redop *redop_find_locked(const struct ncclComm *comm, ncclRedOp_t op) {
+    int index = redop_index(comm, op);
+    if (index < 0 || index >= comm->nredops || !comm->redops[index].used)
+        return NULL;
+    return &comm->redops[index];
+}
+
+FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
+         (ncclRedOp_t * ret_op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+          ncclComm_t handle)) {
+    struct ncclComm *comm;
+    int index;
+    ncclResult_t result = fake_comm_enter(handle, "ncclRedOpCreatePreMulSum", true, &comm);
+    if (result != ncclSuccess)
+        return result;
+    result = ncclInvalidArgument;
+    if (!ret_op || !scalar) {
+        fake_warn("ncclRedOpCreatePreMulSum : %s argument is NULL", ret_op ? "scalar" : "op");
+        goto out;
+    }
+    if ((int)type < 0 || (int)type >= FAKE_NTYPES ||
+        (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+        fake_warn("ncclRedOpCreatePreMulSum : invalid type %d or residence %d", (int)type,
+                  (int)residence);
+        goto out;
+    }
+    pthread_mutex_lock(&comm->lock);
+    for (index = 0; index < comm->nredops && comm->redops[index].used; index++)
+        ;
+    if (index == comm->nredops && index < REDOP_LIMIT) {
+        int wider = comm->nredops ? 2 * comm->nredops : 4;
+        struct fake_redop *ops = realloc(comm->redops, (size_t)wider * sizeof(*ops));
+        if (ops) {
+            memset(ops + comm->nredops, 0, (size_t)(wider - comm->nredops) * sizeof(*ops));
+            comm->redops = ops;
+            comm->nredops = wider;
+        }
+    }
+    result = ncclSystemError;
+    if (index < comm->nredops) {
+        struct fake_redop *op = &comm->redops[index];
+        op->used = true;
+        op->type = type;
+        op->residence = residence;
+        op->device = residence == ncclScalarDevice ? scalar : NULL;
+        if (residence == ncclScalarHostImmediate)
+            memcpy(op->value, scalar, fake_type_bytes(type));
+        *ret_op = (ncclRedOp_t)((unsigned int)(index + ncclNumOps) ^ mangle_key(comm));
+        result = ncclSuccess;
+    }
+    pthread_mutex_unlock(&comm->lock);
+out:
+    fake_comm_put(comm);
+    return result;
+}
+
+FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle)) {
+    struct ncclComm *comm;
+    struct fake_redop *found;
+    if ((int)op >= 0 && (int)op < (int)ncclNumOps) {
+        fake_warn("ncclRedOpDestroy : operator is a NCCL builtin.");
+        return ncclInvalidArgument;
+    }
+    if ((int)op < 0 || (int)op > (int)ncclMaxRedOp) {
+        fake_warn("ncclRedOpDestroy :  operator is garbage.");
+        return ncclInvalidArgument;
+    }
+    comm = handle ? fake_comm_get(handle) : NULL;
+    if (!comm) {
+        fake_warn("ncclRedOpDestroy : invalid communicator passed.");
+        return ncclInvalidArgument;
+    }
+    pthread_mutex_lock(&comm->lock);
+    found = (struct fake_redop *)redop_find_locked(comm, op);
+    if (found)
+        found->used = false;
+    pthread_mutex_unlock(&comm->lock);
+    fake_comm_put(comm);
+    if (!found) {
+        fake_warn("ncclRedOpDestroy : operator unknown to this communicator.");
+        return ncclInvalidArgument;
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRedOp_t op,
+                                ncclDataType_t type, struct fake_coll *coll) {
+    static const enum fake_reduce builtin[] = {FAKE_SUM, FAKE_PROD, FAKE_MAX, FAKE_MIN, FAKE_SUM};
+    const struct fake_redop *own;
+    ncclResult_t result = ncclSuccess;
+    if ((int)op < (int)ncclNumOps) {
+        coll->reduce = builtin[op];
+        if (op == ncclAvg && fake_type_is_float(type)) {
+            coll->premul = true;
+            fake_scalar_inverse(type, comm->nranks, coll->scalar);
+        } else if (op == ncclAvg) {
+            coll->postdiv = comm->nranks;
+        }
+        return ncclSuccess;
+    }
+    pthread_mutex_lock(&comm->lock);
+    own = redop_find_locked(comm, op);
+    if (!own) {
+        fake_warn("%s : reduction operation %d unknown to this communicator", func, (int)op);
+        result = ncclInvalidArgument;
+    } else if (own->type != type) {
+        fake_warn("Data type supplied to user-created ncclRedOp_t does not match type given to "
+                  "reduction operation");
+        result = ncclInvalidArgument;
+    } else {
+        coll->reduce = FAKE_SUM;
+        coll->premul = true;
+        coll->scalar_device = own->device;
+        memcpy(coll->scalar, own->value, sizeof(coll->scalar));
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return result;
+}

@@ -1,0 +1,1967 @@
+/* Self test of the stand-in for libnccl.so.2: every collective, type and operator against a plain
+ * reference; groups, splits, point-to-point matching; and that it hangs, aborts and refuses where the
+ * real library does. Ranks are threads of this process, or new processes of this program. */
+#include <cuda.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char **environ;
+
+/* Symbols of this program come before the library's: what NCCL calls by its exported names lands
+ * here first, as in a preloaded interposer. */
+#define INTERPOSER extern "C" __attribute__((visibility("default")))
+
+static std::atomic<int> seen_broadcast, seen_async_error, seen_unique_id, seen_version;
+static std::atomic<bool> version_from_other_thread;
+static thread_local bool own_call;
+
+INTERPOSER ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count,
+                                      ncclDataType_t type, int root, ncclComm_t comm,
+                                      cudaStream_t stream) {
+    seen_broadcast++;
+    return pncclBroadcast(send, recv, count, type, root, comm, stream);
+}
+
+INTERPOSER ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    seen_async_error++;
+    return pncclCommGetAsyncError(comm, error);
+}
+
+INTERPOSER ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    seen_unique_id++;
+    return pncclGetUniqueId(id);
+}
+
+INTERPOSER ncclResult_t ncclGetVersion(int *version) {
+    seen_version++;
+    if (!own_call)
+        version_from_other_thread = true;
+    return pncclGetVersion(version);
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr auto kLong = seconds(60); /* a bound on hangs, never reached */
+
+#define NCCL_OK(call)                                                                              \
+    do {                                                                                           \
+        ASSERT_EQ(ncclSuccess, (call)) << ncclGetLastError(nullptr);                               \
+    } while (0)
+#define CU_OK(call)                                                                                \
+    do {                                                                                           \
+        ASSERT_EQ(CUDA_SUCCESS, (call));                                                           \
+    } while (0)
+
+cudaStream_t rt(CUstream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+
+void use_device(int index) {
+    CUdevice device;
+    CUcontext ctx;
+    CU_OK(cuInit(0));
+    CU_OK(cuDeviceGet(&device, index));
+    CU_OK(cuDevicePrimaryCtxRetain(&ctx, device));
+    CU_OK(cuCtxSetCurrent(ctx));
+}
+
+/* A buffer on the current device. */
+class Buffer {
+  public:
+    explicit Buffer(size_t bytes) : bytes_(bytes ? bytes : 1) {
+        EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&address_, bytes_));
+    }
+    explicit Buffer(const std::vector<unsigned char> &data) : Buffer(data.size()) { write(data); }
+    ~Buffer() { EXPECT_EQ(CUDA_SUCCESS, cuMemFree(address_)); }
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+    char *get() const { return reinterpret_cast<char *>(address_); }
+    void write(const std::vector<unsigned char> &data) {
+        if (!data.empty()) {
+            EXPECT_EQ(CUDA_SUCCESS, cuMemcpyHtoD(address_, data.data(), data.size()));
+        }
+    }
+    std::vector<unsigned char> read(size_t bytes) const {
+        std::vector<unsigned char> data(bytes);
+        if (bytes) {
+            EXPECT_EQ(CUDA_SUCCESS, cuMemcpyDtoH(data.data(), address_, bytes));
+        }
+        return data;
+    }
+    std::vector<float> floats(size_t count) const {
+        std::vector<float> data(count);
+        EXPECT_EQ(CUDA_SUCCESS, cuMemcpyDtoH(data.data(), address_, count * sizeof(float)));
+        return data;
+    }
+
+  private:
+    CUdeviceptr address_ = 0;
+    size_t bytes_;
+};
+
+std::vector<unsigned char> bytes_of(const std::vector<float> &values) {
+    std::vector<unsigned char> data(values.size() * sizeof(float));
+    memcpy(data.data(), values.data(), data.size());
+    return data;
+}
+
+struct Rank {
+    int rank = 0, n = 0;
+    ncclComm_t comm = nullptr;
+    CUstream stream = nullptr;
+};
+
+/* A point that all ranks of a test pass together. */
+class Meeting {
+  public:
+    explicit Meeting(int n) : n_(n) {}
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        int round = round_;
+        if (++come_ == n_) {
+            come_ = 0;
+            round_++;
+            cond_.notify_all();
+        } else {
+            ASSERT_TRUE(cond_.wait_for(lock, kLong, [&] { return round_ != round; }));
+        }
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable cond_;
+    int n_, come_ = 0, round_ = 0;
+};
+
+class Flag {
+  public:
+    void set() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        set_ = true;
+        cond_.notify_all();
+    }
+    bool wait_for(milliseconds time) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        return cond_.wait_for(lock, time, [&] { return set_; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable cond_;
+    bool set_ = false;
+};
+
+void in_threads(int n, const std::function<void(int)> &body) {
+    std::vector<std::thread> threads;
+    for (int r = 0; r < n; r++)
+        threads.emplace_back([&body, r] { body(r); });
+    for (auto &thread : threads)
+        thread.join();
+}
+
+/* One thread, device, stream and rank of one communicator each. */
+void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = true,
+                ncclConfig_t *config = nullptr) {
+    ncclUniqueId id;
+    NCCL_OK(ncclGetUniqueId(&id));
+    in_threads(n, [&](int r) {
+        Rank me;
+        me.rank = r;
+        me.n = n;
+        use_device(r);
+        CU_OK(cuStreamCreate(&me.stream, CU_STREAM_NON_BLOCKING));
+        if (config) {
+            ncclConfig_t mine = *config;
+            NCCL_OK(ncclCommInitRankConfig(&me.comm, n, id, r, &mine));
+        } else {
+            NCCL_OK(ncclCommInitRank(&me.comm, n, id, r));
+        }
+        body(me);
+        if (me.comm && destroy)
+            NCCL_OK(ncclCommDestroy(me.comm));
+        CU_OK(cuStreamDestroy(me.stream));
+    });
+}
+
+void sync(CUstream stream) { CU_OK(cuStreamSynchronize(stream)); }
+
+/* Stays true for a while: what a hang looks like from outside. */
+bool holds(const std::function<bool()> &what, milliseconds time = milliseconds(150)) {
+    auto end = steady_clock::now() + time;
+    while (steady_clock::now() < end) {
+        if (!what())
+            return false;
+        std::this_thread::sleep_for(milliseconds(5));
+    }
+    return true;
+}
+
+bool becomes(const std::function<bool()> &what) {
+    auto end = steady_clock::now() + kLong;
+    while (steady_clock::now() < end) {
+        if (what())
+            return true;
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    return false;
+}
+
+/* ---- the reference ---- */
+
+const char *const kTypeNames[] = {"int8",  "uint8", "int32",  "uint32", "int64", "uint64",
+                                  "half",  "float", "double", "bfloat", "e4m3",  "e5m2"};
+const size_t kTypeBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+
+bool is_integer(int type) { return type <= ncclUint64; }
+
+double decode(int type, const unsigned char *at) {
+    switch (type) {
+    case ncclFloat16: {
+        __half_raw raw;
+        memcpy(&raw.x, at, 2);
+        return __half2float(__half(raw));
+    }
+    case ncclBfloat16: {
+        __nv_bfloat16_raw raw;
+        memcpy(&raw.x, at, 2);
+        return __bfloat162float(__nv_bfloat16(raw));
+    }
+    case ncclFloat32: {
+        float f;
+        memcpy(&f, at, 4);
+        return f;
+    }
+    case ncclFloat64: {
+        double d;
+        memcpy(&d, at, 8);
+        return d;
+    }
+    case ncclFloat8e4m3: {
+        __nv_fp8_e4m3 f;
+        memcpy(&f.__x, at, 1);
+        return static_cast<float>(f);
+    }
+    default: {
+        __nv_fp8_e5m2 f;
+        memcpy(&f.__x, at, 1);
+        return static_cast<float>(f);
+    }
+    }
+}
+
+void encode(int type, double value, unsigned char *at) {
+    switch (type) {
+    case ncclFloat16: {
+        __half_raw raw = __float2half(static_cast<float>(value));
+        memcpy(at, &raw.x, 2);
+        break;
+    }
+    case ncclBfloat16: {
+        __nv_bfloat16_raw raw = __float2bfloat16(static_cast<float>(value));
+        memcpy(at, &raw.x, 2);
+        break;
+    }
+    case ncclFloat32: {
+        float f = static_cast<float>(value);
+        memcpy(at, &f, 4);
+        break;
+    }
+    case ncclFloat64:
+        memcpy(at, &value, 8);
+        break;
+    case ncclFloat8e4m3: {
+        __nv_fp8_e4m3 f(static_cast<float>(value));
+        memcpy(at, &f.__x, 1);
+        break;
+    }
+    case ncclFloat8e5m2: {
+        __nv_fp8_e5m2 f(static_cast<float>(value));
+        memcpy(at, &f.__x, 1);
+        break;
+    }
+    default: {
+        int64_t whole = static_cast<int64_t>(value);
+        memcpy(at, &whole, kTypeBytes[type]);
+        break;
+    }
+    }
+}
+
+/* Integers as 64 bits, sign extended where the type has one. */
+uint64_t integer(int type, const unsigned char *at) {
+    uint64_t raw = 0;
+    memcpy(&raw, at, kTypeBytes[type]);
+    if (type == ncclInt8)
+        return static_cast<uint64_t>(static_cast<int64_t>(static_cast<int8_t>(raw)));
+    if (type == ncclInt32)
+        return static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(raw)));
+    return raw;
+}
+
+bool is_signed(int type) { return type == ncclInt8 || type == ncclInt32 || type == ncclInt64; }
+
+uint64_t narrow(int type, uint64_t value) {
+    unsigned char raw[8];
+    memcpy(raw, &value, 8);
+    return integer(type, raw);
+}
+
+enum Op { kSum, kProd, kMax, kMin, kAvg, kPreMulHost, kPreMulDevice, kOps };
+const char *const kOpNames[] = {"sum", "prod", "max", "min", "avg", "premul-host", "premul-device"};
+
+/* The rank's own factor of a premulsum. */
+int factor(int rank) { return 1 + rank % 2; }
+
+/* Inputs that every type holds exactly, results too; or, rich, any bits of an integer. */
+std::vector<unsigned char> input(int type, int op, int rank, size_t count, bool rich) {
+    size_t bytes = kTypeBytes[type];
+    std::vector<unsigned char> data(count * bytes);
+    uint64_t state = static_cast<uint64_t>(rank * 1000 + type + 1);
+    auto random = [&state] {
+        uint64_t x = state += 0x9e3779b97f4a7c15;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+        return x ^ (x >> 31);
+    };
+    for (size_t i = 0; i < count; i++) {
+        if (rich && is_integer(type)) {
+            uint64_t any = random();
+            memcpy(&data[i * bytes], &any, bytes);
+        } else if (op == kProd) {
+            encode(type, (random() & 3) ? 1 : 2, &data[i * bytes]);
+        } else if (op == kMax || op == kMin) {
+            encode(type, static_cast<double>(random() % 13), &data[i * bytes]);
+        } else if (op == kPreMulHost || op == kPreMulDevice) {
+            encode(type, random() % 8 == static_cast<uint64_t>(rank) ? 1 : 0, &data[i * bytes]);
+        } else {
+            encode(type, static_cast<double>(random() & 1), &data[i * bytes]);
+        }
+    }
+    return data;
+}
+
+/* Element i of all ranks' inputs, reduced by hand. */
+void reduce_element(int type, int op, const std::vector<std::vector<unsigned char>> &inputs, size_t i,
+                    unsigned char *out) {
+    size_t bytes = kTypeBytes[type], n = inputs.size();
+    if (is_integer(type)) {
+        uint64_t result = 0;
+        for (size_t r = 0; r < n; r++) {
+            uint64_t x = integer(type, &inputs[r][i * bytes]);
+            bool greater = is_signed(type) ? static_cast<int64_t>(x) > static_cast<int64_t>(result)
+                                           : x > result;
+            if (op == kPreMulHost || op == kPreMulDevice)
+                x *= static_cast<uint64_t>(factor(static_cast<int>(r)));
+            if (r == 0)
+                result = x;
+            else if (op == kProd)
+                result *= x;
+            else if (op == kMax)
+                result = greater ? x : result;
+            else if (op == kMin)
+                result = greater ? result : x;
+            else
+                result += x;
+            result = narrow(type, result);
+        }
+        if (op == kAvg)
+            result = is_signed(type) ? static_cast<uint64_t>(static_cast<int64_t>(result) /
+                                                             static_cast<int64_t>(n))
+                                     : result / n;
+        memcpy(out, &result, bytes);
+        return;
+    }
+    double result = 0;
+    for (size_t r = 0; r < n; r++) {
+        double x = decode(type, &inputs[r][i * bytes]);
+        if (op == kPreMulHost || op == kPreMulDevice)
+            x *= factor(static_cast<int>(r));
+        if (r == 0)
+            result = x;
+        else if (op == kProd)
+            result *= x;
+        else if (op == kMax)
+            result = std::max(result, x);
+        else if (op == kMin)
+            result = std::min(result, x);
+        else
+            result += x;
+    }
+    if (op == kAvg)
+        result /= static_cast<double>(n);
+    encode(type, result, out);
+}
+
+std::vector<unsigned char> reduced(int type, int op,
+                                   const std::vector<std::vector<unsigned char>> &inputs) {
+    std::vector<unsigned char> out(inputs[0].size());
+    for (size_t i = 0; i < out.size() / kTypeBytes[type]; i++)
+        reduce_element(type, op, inputs, i, &out[i * kTypeBytes[type]]);
+    return out;
+}
+
+enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kBcast, kAllGather, kAlltoAll, kGather,
+            kScatter };
+
+struct Case {
+    Coll coll;
+    int type, op, root;
+    size_t count;
+    bool in_place, rich;
+};
+
+std::string describe(const Case &c) {
+    static const char *const names[] = {"AllReduce", "Reduce",   "ReduceScatter",
+                                        "Broadcast", "Bcast",    "AllGather",
+                                        "AlltoAll",  "Gather",   "Scatter"};
+    return std::string(names[c.coll]) + " " + kTypeNames[c.type] + " " + kOpNames[c.op] + " root " +
+           std::to_string(c.root) + " count " + std::to_string(c.count) +
+           (c.in_place ? " in place" : "") + (c.rich ? " rich" : "");
+}
+
+/* Runs one collective and compares every byte with the reference. */
+void run_case(Rank &me, const Case &c) {
+    SCOPED_TRACE(describe(c) + " rank " + std::to_string(me.rank) + "/" + std::to_string(me.n));
+    auto type = static_cast<ncclDataType_t>(c.type);
+    size_t n = static_cast<size_t>(me.n), rank = static_cast<size_t>(me.rank);
+    size_t block = c.count * kTypeBytes[c.type];
+    bool wide_in = c.coll == kReduceScatter || c.coll == kAlltoAll || c.coll == kScatter;
+    bool wide_out = c.coll == kAllGather || c.coll == kAlltoAll || c.coll == kGather;
+    size_t in_count = wide_in ? c.count * n : c.count;
+    size_t out_bytes = wide_out ? block * n : block;
+    bool root = me.rank == c.root;
+    std::vector<std::vector<unsigned char>> inputs;
+    for (int r = 0; r < me.n; r++)
+        inputs.push_back(input(c.type, c.op, r, in_count, c.rich));
+    const std::vector<unsigned char> &mine = inputs[rank];
+
+    std::vector<unsigned char> want;
+    switch (c.coll) {
+    case kAllReduce:
+        want = reduced(c.type, c.op, inputs);
+        break;
+    case kReduce:
+        if (root)
+            want = reduced(c.type, c.op, inputs);
+        break;
+    case kReduceScatter: {
+        auto all = reduced(c.type, c.op, inputs);
+        want.assign(all.begin() + static_cast<long>(rank * block),
+                    all.begin() + static_cast<long>((rank + 1) * block));
+        break;
+    }
+    case kBroadcast:
+    case kBcast:
+        want = inputs[static_cast<size_t>(c.root)];
+        break;
+    case kAllGather:
+        for (auto &in : inputs)
+            want.insert(want.end(), in.begin(), in.end());
+        break;
+    case kAlltoAll:
+        for (auto &in : inputs)
+            want.insert(want.end(), in.begin() + static_cast<long>(rank * block),
+                        in.begin() + static_cast<long>((rank + 1) * block));
+        break;
+    case kGather:
+        for (size_t r = 0; root && r < n; r++)
+            want.insert(want.end(), inputs[r].begin(), inputs[r].end());
+        break;
+    case kScatter: {
+        auto &in = inputs[static_cast<size_t>(c.root)];
+        want.assign(in.begin() + static_cast<long>(rank * block),
+                    in.begin() + static_cast<long>((rank + 1) * block));
+        break;
+    }
+    }
+
+    /* Guard bytes behind each buffer must survive. */
+    const std::vector<unsigned char> fence(16, 0xa5);
+    std::vector<unsigned char> start;
+    size_t out_at = 0, in_at = 0, space = 0;
+    if (c.in_place) {
+        space = std::max(mine.size(), out_bytes);
+        start.assign(space, 0xee);
+        if (c.coll == kAllGather || (c.coll == kGather && root))
+            in_at = rank * block;
+        if (c.coll == kReduceScatter || (c.coll == kScatter && root))
+            out_at = rank * block;
+        std::copy(mine.begin(), mine.end(), start.begin() + static_cast<long>(in_at));
+    } else {
+        space = out_bytes;
+        start.assign(space, 0xee);
+    }
+    start.insert(start.end(), fence.begin(), fence.end());
+    Buffer recv(start), send(mine);
+    const void *in = c.in_place ? recv.get() + in_at : send.get();
+    void *out = recv.get() + out_at;
+
+    ncclRedOp_t op = static_cast<ncclRedOp_t>(c.op);
+    unsigned char scalar[8];
+    encode(c.type, factor(me.rank), scalar);
+    Buffer device_scalar(std::vector<unsigned char>(scalar, scalar + 8));
+    if (c.op == kPreMulHost)
+        NCCL_OK(ncclRedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, me.comm));
+    if (c.op == kPreMulDevice)
+        NCCL_OK(ncclRedOpCreatePreMulSum(&op, device_scalar.get(), type, ncclScalarDevice, me.comm));
+
+    auto stream = rt(me.stream);
+    switch (c.coll) {
+    case kAllReduce:
+        NCCL_OK(ncclAllReduce(in, out, c.count, type, op, me.comm, stream));
+        break;
+    case kReduce:
+        NCCL_OK(ncclReduce(in, out, c.count, type, op, c.root, me.comm, stream));
+        break;
+    case kReduceScatter:
+        NCCL_OK(ncclReduceScatter(in, out, c.count, type, op, me.comm, stream));
+        break;
+    case kBroadcast:
+        NCCL_OK(ncclBroadcast(in, out, c.count, type, c.root, me.comm, stream));
+        break;
+    case kBcast:
+        NCCL_OK(ncclBcast(out, c.count, type, c.root, me.comm, stream));
+        break;
+    case kAllGather:
+        NCCL_OK(ncclAllGather(in, out, c.count, type, me.comm, stream));
+        break;
+    case kAlltoAll:
+        NCCL_OK(ncclAlltoAll(in, out, c.count, type, me.comm, stream));
+        break;
+    case kGather:
+        NCCL_OK(ncclGather(in, out, c.count, type, c.root, me.comm, stream));
+        break;
+    case kScatter:
+        NCCL_OK(ncclScatter(in, out, c.count, type, c.root, me.comm, stream));
+        break;
+    }
+    sync(me.stream);
+    if (op >= ncclNumOps)
+        NCCL_OK(ncclRedOpDestroy(op, me.comm));
+    auto got = recv.read(space + fence.size());
+    ASSERT_EQ(fence, std::vector<unsigned char>(got.end() - 16, got.end()));
+    if (!want.empty()) {
+        auto from = got.begin() + static_cast<long>(out_at);
+        ASSERT_EQ(want, std::vector<unsigned char>(from, from + static_cast<long>(want.size())));
+    } else if (!c.in_place) {
+        start.resize(space);
+        got.resize(space);
+        ASSERT_EQ(start, got) << "the buffer of a rank without output changed";
+    }
+}
+
+class Collectives : public testing::TestWithParam<int> {};
+
+TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference) {
+    with_ranks(GetParam(), [](Rank &me) {
+        for (Coll coll : {kAllReduce, kReduce, kReduceScatter})
+            for (int type = 0; type < ncclNumTypes; type++)
+                for (int op = 0; op < kOps; op++)
+                    for (bool in_place : {false, true})
+                        for (bool rich : {false, true}) {
+                            if (rich && !is_integer(type))
+                                continue;
+                            Case c = {coll, type, op, (type + op) % me.n, rich ? 37u : 5u, in_place,
+                                      rich};
+                            run_case(me, c);
+                            if (testing::Test::HasFatalFailure())
+                                return;
+                        }
+    });
+}
+
+TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference) {
+    with_ranks(GetParam(), [](Rank &me) {
+        for (Coll coll : {kBroadcast, kBcast, kAllGather, kAlltoAll, kGather, kScatter})
+            for (int type = 0; type < ncclNumTypes; type++)
+                for (bool in_place : {false, true})
+                    for (size_t count : {size_t(1), size_t(33)}) {
+                        if (in_place && coll == kAlltoAll)
+                            continue;
+                        Case c = {coll, type, kSum, (type + int(count)) % me.n, count,
+                                  in_place || coll == kBcast, false};
+                        run_case(me, c);
+                        if (testing::Test::HasFatalFailure())
+                            return;
+                    }
+    });
+}
+
+TEST_P(Collectives, MessagesOfManySlotsAgreeWithTheReference) {
+    with_ranks(GetParam(), [](Rank &me) {
+        for (Coll coll : {kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAlltoAll,
+                          kGather, kScatter})
+            for (bool in_place : {false, true}) {
+                if (in_place && coll == kAlltoAll)
+                    continue;
+                size_t count = me.n < 8 ? 200003 : 50021;
+                run_case(me, {coll, ncclInt32, kSum, me.n - 1, count, in_place, true});
+                if (testing::Test::HasFatalFailure())
+                    return;
+            }
+    });
+}
+
+TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference) {
+    with_ranks(GetParam(), [](Rank &me) {
+        size_t n = static_cast<size_t>(me.n);
+        for (size_t count : {size_t(1), n - 1, n, n + 1, size_t(16383), size_t(16384), size_t(16385),
+                             n * 16384, n * 16384 + 1}) {
+            run_case(me, {kAllReduce, ncclFloat32, kSum, 0, count, false, false});
+            if (testing::Test::HasFatalFailure())
+                return;
+        }
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 8));
+
+TEST(Small, EmptyCollectivesEnqueueNothing) {
+    with_ranks(2, [](Rank &me) {
+        /* Were anything enqueued, the missing peer would show. */
+        if (me.rank == 0) {
+            NCCL_OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+            NCCL_OK(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(ncclAlltoAll(nullptr, nullptr, 0, ncclFloat32, me.comm, rt(me.stream)));
+            sync(me.stream);
+        }
+    });
+}
+
+TEST(Small, ConversionsOfSmallFloatsRoundAsCudaDoes) {
+    /* One rank, scaled by one: a pass through decode and encode of each code. */
+    with_ranks(1, [](Rank &me) {
+        for (int type : {ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2}) {
+            size_t codes = kTypeBytes[type] == 1 ? 256 : 65536;
+            std::vector<unsigned char> all, want;
+            unsigned char third[8];
+            encode(type, 1.0 / 3, third);
+            for (size_t code = 0; code < codes; code++) {
+                unsigned char raw[2] = {static_cast<unsigned char>(code),
+                                        static_cast<unsigned char>(code >> 8)};
+                unsigned char out[8];
+                double value = decode(type, raw);
+                if (std::isnan(value) || std::isinf(value))
+                    continue;
+                all.insert(all.end(), raw, raw + kTypeBytes[type]);
+                encode(type, static_cast<float>(value) * static_cast<float>(decode(type, third)),
+                       out);
+                want.insert(want.end(), out, out + kTypeBytes[type]);
+            }
+            ncclRedOp_t op;
+            Buffer in(all), out(all.size());
+            NCCL_OK(ncclRedOpCreatePreMulSum(&op, third, static_cast<ncclDataType_t>(type),
+                                             ncclScalarHostImmediate, me.comm));
+            NCCL_OK(ncclAllReduce(in.get(), out.get(), all.size() / kTypeBytes[type],
+                                  static_cast<ncclDataType_t>(type), op, me.comm, rt(me.stream)));
+            sync(me.stream);
+            EXPECT_EQ(want, out.read(all.size())) << kTypeNames[type];
+            NCCL_OK(ncclRedOpDestroy(op, me.comm));
+        }
+    });
+}
+
+/* ---- sends and receives, groups, streams ---- */
+
+TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages) {
+    with_ranks(4, [](Rank &me) {
+        for (size_t count : {size_t(1), size_t(1000), size_t(500000)}) {
+            int next = (me.rank + 1) % me.n, prev = (me.rank + me.n - 1) % me.n;
+            Buffer send(bytes_of(std::vector<float>(count, static_cast<float>(me.rank)))),
+                recv(count * 4);
+            NCCL_OK(ncclGroupStart());
+            NCCL_OK(ncclSend(send.get(), count, ncclFloat32, next, me.comm, rt(me.stream)));
+            NCCL_OK(ncclRecv(recv.get(), count, ncclFloat32, prev, me.comm, rt(me.stream)));
+            NCCL_OK(ncclGroupEnd());
+            sync(me.stream);
+            EXPECT_EQ(std::vector<float>(count, static_cast<float>(prev)), recv.floats(count));
+        }
+    });
+}
+
+TEST(PointToPoint, MessagesOfOnePairMatchInOrder) {
+    with_ranks(2, [](Rank &me) {
+        Buffer a(bytes_of({1, 2})), b(bytes_of({3, 4})), x(8), y(8);
+        NCCL_OK(ncclGroupStart());
+        if (me.rank == 0) {
+            NCCL_OK(ncclSend(a.get(), 2, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(ncclSend(b.get(), 2, ncclFloat32, 1, me.comm, rt(me.stream)));
+        } else {
+            NCCL_OK(ncclRecv(x.get(), 2, ncclFloat32, 0, me.comm, rt(me.stream)));
+            NCCL_OK(ncclRecv(y.get(), 2, ncclFloat32, 0, me.comm, rt(me.stream)));
+        }
+        NCCL_OK(ncclGroupEnd());
+        sync(me.stream);
+        if (me.rank == 1) {
+            EXPECT_EQ(std::vector<float>({1, 2}), x.floats(2));
+            EXPECT_EQ(std::vector<float>({3, 4}), y.floats(2));
+        }
+    });
+}
+
+TEST(PointToPoint, AGroupMatchesPeersInAnyOrder) {
+    with_ranks(3, [](Rank &me) {
+        Buffer mine(bytes_of({static_cast<float>(me.rank)})), got(12);
+        NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < 3; i++) {
+            /* Each rank names its peers in an order of its own. */
+            int peer = (me.rank * 2 + i) % 3;
+            NCCL_OK(ncclRecv(got.get() + 4 * peer, 1, ncclFloat32, peer, me.comm, rt(me.stream)));
+        }
+        for (int i = 2; i >= 0; i--)
+            NCCL_OK(ncclSend(mine.get(), 1, ncclFloat32, (me.rank + i) % 3, me.comm, rt(me.stream)));
+        NCCL_OK(ncclGroupEnd());
+        sync(me.stream);
+        EXPECT_EQ(std::vector<float>({0, 1, 2}), got.floats(3));
+    });
+}
+
+TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes) {
+    Meeting meeting(2);
+    with_ranks(2, [&](Rank &me) {
+        Buffer buffer(4);
+        auto transfer = [&] {
+            if (me.rank == 0)
+                NCCL_OK(ncclSend(buffer.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream)));
+            else
+                NCCL_OK(ncclRecv(buffer.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+            sync(me.stream);
+        };
+        transfer();
+        if (me.rank == 0)
+            transfer();
+        meeting.wait();
+        if (me.rank == 1)
+            transfer();
+    });
+}
+
+TEST(PointToPoint, ALargeSendWaitsForItsReceiver) {
+    Meeting meeting(2);
+    with_ranks(2, [&](Rank &me) {
+        size_t count = 1 << 20;
+        Buffer buffer(count * 4);
+        if (me.rank == 0)
+            NCCL_OK(ncclSend(buffer.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream)));
+        else
+            NCCL_OK(ncclRecv(buffer.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        sync(me.stream);
+        if (me.rank == 0) {
+            NCCL_OK(ncclSend(buffer.get(), count, ncclFloat32, 1, me.comm, rt(me.stream)));
+            EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+        }
+        meeting.wait();
+        if (me.rank == 1)
+            NCCL_OK(ncclRecv(buffer.get(), count, ncclFloat32, 0, me.comm, rt(me.stream)));
+        sync(me.stream);
+    });
+}
+
+TEST(PointToPoint, ASendToSelfNeedsItsReceive) {
+    with_ranks(1, [](Rank &me) {
+        Buffer from(bytes_of({7})), to(4);
+        EXPECT_EQ(ncclInvalidUsage,
+                  ncclSend(from.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        EXPECT_STREQ("Trying to send to self without a matching recv", ncclGetLastError(me.comm));
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclSend(from.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        NCCL_OK(ncclRecv(to.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        NCCL_OK(ncclGroupEnd());
+        sync(me.stream);
+        EXPECT_EQ(std::vector<float>({7}), to.floats(1));
+    });
+}
+
+TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun) {
+    with_ranks(4, [](Rank &me) {
+        std::vector<std::unique_ptr<Buffer>> buffers;
+        for (int i = 0; i < 8; i++)
+            buffers.push_back(std::make_unique<Buffer>(bytes_of(std::vector<float>(100, 1))));
+        Buffer token(bytes_of({static_cast<float>(me.rank)})), got(4);
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclGroupStart()); /* nested */
+        for (auto &b : buffers)
+            NCCL_OK(ncclAllReduce(b->get(), b->get(), 100, ncclFloat32, ncclSum, me.comm,
+                                  rt(me.stream)));
+        NCCL_OK(ncclGroupEnd());
+        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream)) << "the inner end launched something";
+        NCCL_OK(ncclSend(token.get(), 1, ncclFloat32, (me.rank + 1) % 4, me.comm, rt(me.stream)));
+        NCCL_OK(ncclRecv(got.get(), 1, ncclFloat32, (me.rank + 3) % 4, me.comm, rt(me.stream)));
+        NCCL_OK(ncclGroupEnd());
+        sync(me.stream);
+        for (auto &b : buffers)
+            EXPECT_EQ(std::vector<float>(100, 4), b->floats(100));
+        EXPECT_EQ(static_cast<float>((me.rank + 3) % 4), got.floats(1)[0]);
+    });
+}
+
+TEST(Groups, OneThreadDrivesAllDevices) {
+    constexpr int n = 4;
+    ncclComm_t comms[n];
+    CUstream streams[n];
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    NCCL_OK(ncclCommInitAll(comms, n, nullptr));
+    for (int i = 0; i < n; i++) {
+        int count = 0, rank = -1, device = -1;
+        NCCL_OK(ncclCommCount(comms[i], &count));
+        NCCL_OK(ncclCommUserRank(comms[i], &rank));
+        NCCL_OK(ncclCommCuDevice(comms[i], &device));
+        EXPECT_EQ(n, count);
+        EXPECT_EQ(i, rank);
+        EXPECT_EQ(i, device);
+        use_device(i);
+        CU_OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        buffers.push_back(
+            std::make_unique<Buffer>(bytes_of(std::vector<float>(1000, static_cast<float>(i)))));
+    }
+    for (int round = 0; round < 20; round++) {
+        NCCL_OK(ncclGroupStart());
+        for (int i = 0; i < n; i++)
+            NCCL_OK(ncclAllReduce(buffers[i]->get(), buffers[i]->get(), 1000, ncclFloat32, ncclMax,
+                                  comms[i], rt(streams[i])));
+        NCCL_OK(ncclGroupEnd());
+    }
+    for (int i = 0; i < n; i++) {
+        use_device(i);
+        sync(streams[i]);
+        EXPECT_EQ(std::vector<float>(1000, 3), buffers[i]->floats(1000));
+        CU_OK(cuStreamDestroy(streams[i]));
+    }
+    buffers.clear();
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < n; i++)
+        NCCL_OK(ncclCommDestroy(comms[i]));
+    NCCL_OK(ncclGroupEnd());
+}
+
+TEST(Groups, AnEndWithoutStartIsRefused) {
+    EXPECT_EQ(ncclInvalidUsage, ncclGroupEnd());
+    EXPECT_STREQ("ncclGroupEnd: not in a group call.", ncclGetLastError(nullptr));
+}
+
+TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched) {
+    with_ranks(2, [](Rank &me) {
+        Buffer b(4);
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 9, me.comm, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
+        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
+    });
+}
+
+TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime) {
+    with_ranks(2, [](Rank &me) {
+        Buffer b(400);
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(ncclGroupSimulateEnd(&info));
+        EXPECT_GT(info.estimatedTime, 0);
+        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
+        EXPECT_EQ(ncclInvalidUsage, ncclGroupSimulateEnd(&info));
+    });
+}
+
+TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator) {
+    with_ranks(2, [](Rank &me) {
+        CUstream other;
+        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        std::vector<std::unique_ptr<Buffer>> buffers;
+        for (int i = 0; i < 40; i++) {
+            buffers.push_back(std::make_unique<Buffer>(
+                bytes_of(std::vector<float>(50, static_cast<float>(i)))));
+            NCCL_OK(ncclAllReduce(buffers[i]->get(), buffers[i]->get(), 50, ncclFloat32, ncclSum,
+                                  me.comm, rt((i + me.rank) % 2 ? other : me.stream)));
+        }
+        sync(me.stream);
+        sync(other);
+        for (int i = 0; i < 40; i++)
+            EXPECT_EQ(std::vector<float>(50, static_cast<float>(2 * i)), buffers[i]->floats(50));
+        CU_OK(cuStreamDestroy(other));
+    });
+}
+
+TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth) {
+    with_ranks(2, [](Rank &me) {
+        CUstream other;
+        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        Buffer a(bytes_of({1})), b(bytes_of({2}));
+        NCCL_OK(ncclGroupStart());
+        NCCL_OK(ncclAllReduce(a.get(), a.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(other)));
+        NCCL_OK(ncclGroupEnd());
+        sync(other);
+        EXPECT_EQ(2, a.floats(1)[0]);
+        EXPECT_EQ(4, b.floats(1)[0]);
+        sync(me.stream);
+        CU_OK(cuStreamDestroy(other));
+    });
+}
+
+TEST(Streams, SeveralCommunicatorsWorkAtOnce) {
+    ncclUniqueId second;
+    NCCL_OK(ncclGetUniqueId(&second));
+    with_ranks(4, [&](Rank &me) {
+        ncclComm_t comm2;
+        CUstream stream2;
+        /* Ranks in reverse. */
+        NCCL_OK(ncclCommInitRank(&comm2, 4, second, 3 - me.rank));
+        CU_OK(cuStreamCreate(&stream2, CU_STREAM_NON_BLOCKING));
+        Buffer a(bytes_of(std::vector<float>(1000, 1))), b(bytes_of({static_cast<float>(me.rank)}));
+        for (int i = 0; i < 10; i++) {
+            NCCL_OK(ncclAllReduce(a.get(), a.get(), 1000, ncclFloat32, ncclSum, me.comm,
+                                  rt(me.stream)));
+            NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 0, comm2, rt(stream2)));
+        }
+        sync(me.stream);
+        sync(stream2);
+        EXPECT_EQ(std::vector<float>(1000, std::pow(4.0f, 10)), a.floats(1000));
+        EXPECT_EQ(3, b.floats(1)[0]);
+        NCCL_OK(ncclCommDestroy(comm2));
+        CU_OK(cuStreamDestroy(stream2));
+    });
+}
+
+/* ---- split, shrink, finalize, revoke ---- */
+
+TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder) {
+    with_ranks(8, [](Rank &me) {
+        ncclComm_t child = nullptr;
+        int count = 0, rank = -1;
+        /* Even and odd ranks, each group in reverse order. */
+        NCCL_OK(ncclCommSplit(me.comm, me.rank % 2, -me.rank, &child, nullptr));
+        ASSERT_NE(nullptr, child);
+        NCCL_OK(ncclCommCount(child, &count));
+        NCCL_OK(ncclCommUserRank(child, &rank));
+        EXPECT_EQ(4, count);
+        EXPECT_EQ(3 - me.rank / 2, rank);
+        Buffer b(bytes_of({static_cast<float>(me.rank)}));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
+        sync(me.stream);
+        EXPECT_EQ(me.rank % 2 ? 16 : 12, b.floats(1)[0]);
+        NCCL_OK(ncclCommDestroy(child));
+    });
+}
+
+TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull) {
+    with_ranks(4, [](Rank &me) {
+        ncclComm_t child = me.comm;
+        NCCL_OK(ncclCommSplit(me.comm, me.rank == 2 ? NCCL_SPLIT_NOCOLOR : 5, 0, &child, nullptr));
+        if (me.rank == 2) {
+            EXPECT_EQ(nullptr, child);
+        } else {
+            int rank = -1;
+            NCCL_OK(ncclCommUserRank(child, &rank));
+            EXPECT_EQ(me.rank == 3 ? 2 : me.rank, rank);
+            NCCL_OK(ncclCommDestroy(child));
+        }
+    });
+}
+
+TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted) {
+    with_ranks(4, [](Rank &me) {
+        if (me.rank == 1 || me.rank == 3)
+            return;
+        int exclude[] = {3, 1};
+        ncclComm_t child = nullptr;
+        NCCL_OK(ncclCommShrink(me.comm, exclude, 2, &child, nullptr, NCCL_SHRINK_DEFAULT));
+        EXPECT_EQ(1, exclude[0]);
+        EXPECT_EQ(3, exclude[1]);
+        int count = 0, rank = -1;
+        NCCL_OK(ncclCommCount(child, &count));
+        NCCL_OK(ncclCommUserRank(child, &rank));
+        EXPECT_EQ(2, count);
+        EXPECT_EQ(me.rank / 2, rank);
+        Buffer b(bytes_of({static_cast<float>(me.rank + 1)}));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
+        sync(me.stream);
+        EXPECT_EQ(4, b.floats(1)[0]);
+        NCCL_OK(ncclCommDestroy(child));
+    });
+}
+
+TEST(Shrink, WithAbortItEndsTheParentsKernels) {
+    with_ranks(
+        3,
+        [](Rank &me) {
+            Buffer b(bytes_of({1}));
+            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                  rt(me.stream)));
+            sync(me.stream);
+            if (me.rank != 0) {
+                int exclude[] = {0};
+                ncclComm_t child = nullptr;
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+                NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
+                sync(me.stream);
+                Buffer c(bytes_of({1}));
+                NCCL_OK(ncclAllReduce(c.get(), c.get(), 1, ncclFloat32, ncclSum, child,
+                                      rt(me.stream)));
+                sync(me.stream);
+                EXPECT_EQ(2, c.floats(1)[0]);
+                NCCL_OK(ncclCommDestroy(child));
+            }
+            NCCL_OK(ncclCommAbort(me.comm));
+        },
+        false);
+}
+
+TEST(Revoke, EndsWhatIsInFlightAndRefusesMore) {
+    Meeting meeting(2);
+    with_ranks(2, [&](Rank &me) {
+        Buffer b(bytes_of({1}));
+        auto reduce = [&] {
+            return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream));
+        };
+        NCCL_OK(reduce());
+        sync(me.stream);
+        if (me.rank == 0)
+            NCCL_OK(reduce()); /* the peer never comes */
+        NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
+        sync(me.stream);
+        EXPECT_EQ(ncclInvalidUsage, reduce());
+        EXPECT_EQ(ncclInvalidUsage, ncclCommFinalize(me.comm));
+        ncclComm_t child = nullptr;
+        NCCL_OK(ncclCommSplit(me.comm, 0, me.rank, &child, nullptr));
+        NCCL_OK(ncclCommDestroy(child));
+        meeting.wait();
+    });
+}
+
+TEST(Finalize, DrainsAndCanBeCalledOnce) {
+    with_ranks(2, [](Rank &me) {
+        Buffer b(bytes_of(std::vector<float>(100000, 1)));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 100000, ncclFloat32, ncclSum, me.comm,
+                              rt(me.stream)));
+        NCCL_OK(ncclCommFinalize(me.comm));
+        EXPECT_EQ(2, b.floats(1)[0]);
+        EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(me.comm));
+    });
+}
+
+/* ---- where the real library hangs ---- */
+
+TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort) {
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            Buffer b(bytes_of({5}));
+            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm,
+                                  rt(me.stream)));
+            sync(me.stream);
+            if (me.rank == 0) {
+                /* Returns at once; then nothing is ever said. */
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+                EXPECT_TRUE(holds([&] {
+                    ncclResult_t error = ncclInternalError;
+                    return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
+                           ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
+                           error == ncclSuccess;
+                }));
+                std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
+                sync(me.stream); /* success, and the data is as it was */
+                aborter.join();
+                EXPECT_EQ(5, b.floats(1)[0]);
+                ncclResult_t error;
+                EXPECT_EQ(ncclInvalidArgument, ncclCommGetAsyncError(me.comm, &error));
+                meeting.wait();
+            } else {
+                meeting.wait();
+                NCCL_OK(ncclCommDestroy(me.comm));
+            }
+        },
+        false);
+}
+
+TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt) {
+    Flag began, ended;
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            Buffer b(bytes_of({1}));
+            auto reduce = [&] {
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+            };
+            reduce();
+            sync(me.stream);
+            if (me.rank == 0) {
+                reduce();
+                meeting.wait();
+                NCCL_OK(ncclCommDestroy(me.comm));
+                ended.set();
+            } else {
+                meeting.wait();
+                EXPECT_FALSE(ended.wait_for(milliseconds(150)));
+                reduce();
+                EXPECT_TRUE(ended.wait_for(kLong));
+                NCCL_OK(ncclCommDestroy(me.comm));
+            }
+        },
+        false);
+}
+
+/* A host call that blocks, and returns ncclInternalError when another thread aborts. */
+void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_t()> &call) {
+    auto blocked = std::async(std::launch::async, call);
+    EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+    ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
+    EXPECT_EQ(ncclInternalError, blocked.get());
+}
+
+TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome) {
+    Meeting meeting(3);
+    with_ranks(
+        3,
+        [&](Rank &me) {
+            if (me.rank == 2) {
+                meeting.wait();
+                NCCL_OK(ncclCommDestroy(me.comm));
+                return;
+            }
+            Buffer b(4);
+            expect_blocked_until_abort(me.comm, [&] {
+                use_device(me.rank);
+                return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                     rt(me.stream));
+            });
+            meeting.wait();
+        },
+        false);
+}
+
+TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives) {
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            Buffer b(4);
+            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                  rt(me.stream)));
+            sync(me.stream);
+            if (me.rank == 0)
+                expect_blocked_until_abort(me.comm, [&] {
+                    use_device(0);
+                    return ncclSend(b.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream));
+                });
+            meeting.wait();
+            if (me.rank == 1)
+                NCCL_OK(ncclCommDestroy(me.comm));
+        },
+        false);
+}
+
+TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten) {
+    ncclUniqueId id;
+    std::atomic<ncclComm_t> comm{nullptr};
+    NCCL_OK(ncclGetUniqueId(&id));
+    auto blocked = std::async(std::launch::async, [&] {
+        use_device(0);
+        return ncclCommInitRank(reinterpret_cast<ncclComm_t *>(&comm), 2, id, 0);
+    });
+    EXPECT_TRUE(becomes([&] { return comm.load() != nullptr; }));
+    EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
+    int count;
+    EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+    ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
+    EXPECT_EQ(ncclInternalError, blocked.get());
+}
+
+TEST(Hangs, ASplitWithoutAPeerBlocks) {
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            if (me.rank == 0) {
+                ncclComm_t child = nullptr;
+                expect_blocked_until_abort(me.comm, [&] {
+                    use_device(0);
+                    return ncclCommSplit(me.comm, 0, 0, &child, nullptr);
+                });
+                EXPECT_EQ(nullptr, child);
+            }
+            meeting.wait();
+            if (me.rank == 1)
+                NCCL_OK(ncclCommDestroy(me.comm));
+        },
+        false);
+}
+
+TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup) {
+    /* Devices 0 and 1 of a world of 3, driven by one thread; rank 2 never calls. */
+    ncclUniqueId id;
+    ncclComm_t comms[3];
+    CUstream streams[2];
+    NCCL_OK(ncclGetUniqueId(&id));
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < 3; i++) {
+        use_device(i);
+        NCCL_OK(ncclCommInitRank(&comms[i], 3, id, i));
+    }
+    NCCL_OK(ncclGroupEnd());
+    use_device(0);
+    Buffer b(4);
+    for (int i = 0; i < 2; i++) {
+        use_device(i);
+        CU_OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    }
+    auto blocked = std::async(std::launch::async, [&] {
+        ncclGroupStart();
+        for (int i = 0; i < 2; i++)
+            ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comms[i], rt(streams[i]));
+        return ncclGroupEnd();
+    });
+    EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[1]));
+    ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
+    EXPECT_EQ(ncclInternalError, blocked.get());
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[0]));
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[2]));
+    use_device(0);
+    for (auto stream : streams)
+        CU_OK(cuStreamDestroy(stream));
+}
+
+/* What a mismatch gives: no error, only waiting or other data. */
+struct Mismatch {
+    const char *name;
+    std::function<ncclResult_t(Rank &, void *)> call; /* of rank 1; the others all-reduce floats */
+    bool hangs;
+};
+
+TEST(Mismatches, AreNeverNoticed) {
+    const Mismatch all[] = {
+        {"another count",
+         [](Rank &me, void *b) {
+             return ncclAllReduce(b, b, 900, ncclFloat32, ncclSum, me.comm, rt(me.stream));
+         },
+         true},
+        {"a larger type",
+         [](Rank &me, void *b) {
+             return ncclAllReduce(b, b, 100, ncclFloat64, ncclSum, me.comm, rt(me.stream));
+         },
+         true},
+        {"a type of the same size",
+         [](Rank &me, void *b) {
+             return ncclAllReduce(b, b, 100, ncclInt32, ncclSum, me.comm, rt(me.stream));
+         },
+         false},
+        {"another operator",
+         [](Rank &me, void *b) {
+             return ncclAllReduce(b, b, 100, ncclFloat32, ncclMax, me.comm, rt(me.stream));
+         },
+         false},
+        {"another collective",
+         [](Rank &me, void *b) {
+             return ncclReduce(b, b, 100, ncclFloat32, ncclSum, 1, me.comm, rt(me.stream));
+         },
+         true},
+        {"no call", [](Rank &, void *) { return ncclSuccess; }, true},
+    };
+    for (const Mismatch &mismatch : all) {
+        SCOPED_TRACE(mismatch.name);
+        Meeting meeting(2);
+        std::atomic<int> busy{0};
+        with_ranks(
+            2,
+            [&](Rank &me) {
+                Buffer b(bytes_of(std::vector<float>(1000, 1)));
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+                sync(me.stream);
+                if (me.rank == 1)
+                    NCCL_OK(mismatch.call(me, b.get()));
+                else
+                    NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm,
+                                          rt(me.stream)));
+                if (mismatch.hangs) {
+                    if (holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }))
+                        busy++;
+                } else {
+                    sync(me.stream);
+                }
+                ncclResult_t error = ncclInternalError;
+                NCCL_OK(ncclCommGetAsyncError(me.comm, &error));
+                EXPECT_EQ(ncclSuccess, error);
+                meeting.wait();
+                if (mismatch.hangs) {
+                    EXPECT_GE(busy.load(), 1);
+                }
+                NCCL_OK(ncclCommAbort(me.comm));
+                sync(me.stream);
+            },
+            false);
+    }
+}
+
+TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext) {
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
+            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm,
+                                  rt(me.stream)));
+            sync(me.stream);
+            /* Each believes itself the root: nobody receives, nobody waits. */
+            NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm,
+                                  rt(me.stream)));
+            sync(me.stream);
+            meeting.wait();
+            NCCL_OK(ncclCommAbort(me.comm));
+        },
+        false);
+}
+
+/* ---- refusals ---- */
+
+TEST(Refusals, BadArgumentsAreNamed) {
+    with_ranks(2, [](Rank &me) {
+        Buffer b(4);
+        auto stream = rt(me.stream);
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, nullptr, stream));
+        EXPECT_STREQ("AllReduce : comm argument is NULL", ncclGetLastError(nullptr));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclNumTypes, ncclSum, me.comm, stream));
+        EXPECT_STREQ("AllReduce : invalid type 12", ncclGetLastError(nullptr));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, static_cast<ncclRedOp_t>(-1),
+                                me.comm, stream));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, static_cast<ncclRedOp_t>(77),
+                                me.comm, stream));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 2, me.comm, stream));
+        EXPECT_STREQ("Broadcast : invalid root 2 (root should be in the 0..2 range)",
+                     ncclGetLastError(nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclSend(b.get(), 1, ncclFloat32, -1, me.comm, stream));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommCount(me.comm, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommSplit(me.comm, 0, 0, nullptr, nullptr));
+        EXPECT_EQ(ncclSuccess, ncclCommDestroy(nullptr));
+        EXPECT_EQ(ncclSuccess, ncclCommAbort(nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(nullptr));
+    });
+}
+
+TEST(Refusals, BadInitsAreNamed) {
+    ncclUniqueId id;
+    ncclComm_t comm = nullptr;
+    use_device(0);
+    NCCL_OK(ncclGetUniqueId(&id));
+    EXPECT_EQ(ncclInvalidArgument, ncclGetUniqueId(nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommInitRank(nullptr, 1, id, 0));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommInitRank(&comm, 0, id, 0));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommInitRank(&comm, 2, id, 2));
+    EXPECT_STREQ("Invalid rank requested : 2/2", ncclGetLastError(nullptr));
+    ncclConfig_t config;
+    memset(&config, 0, sizeof(config));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+    EXPECT_STREQ("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER",
+                 ncclGetLastError(nullptr));
+    ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
+    blocking.blocking = 3;
+    EXPECT_EQ(ncclInvalidArgument, ncclCommInitRankConfig(&comm, 1, id, 0, &blocking));
+    EXPECT_STREQ("Invalid config blocking attribute value 3", ncclGetLastError(nullptr));
+    int twice[] = {1, 1};
+    ncclComm_t two[2];
+    EXPECT_EQ(ncclInvalidUsage, ncclCommInitAll(two, 2, twice));
+    /* The config of an older release ends after its first field. */
+    ncclConfig_t old = NCCL_CONFIG_INITIALIZER;
+    old.size = offsetof(ncclConfig_t, cgaClusterSize);
+    old.minCTAs = -7; /* beyond what that release's structure held */
+    NCCL_OK(ncclCommInitRankConfig(&comm, 1, id, 0, &old));
+    NCCL_OK(ncclCommDestroy(comm));
+}
+
+TEST(Refusals, OneDeviceTwiceIsADuplicate) {
+    ncclUniqueId id;
+    NCCL_OK(ncclGetUniqueId(&id));
+    in_threads(2, [&](int r) {
+        ncclComm_t comm = nullptr;
+        use_device(3);
+        EXPECT_EQ(ncclInvalidUsage, ncclCommInitRank(&comm, 2, id, r));
+        EXPECT_NE(nullptr, strstr(ncclGetLastError(nullptr), "Duplicate GPU detected"));
+        EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+    });
+}
+
+TEST(Refusals, ADestroyedHandleIsInvalid) {
+    with_ranks(1, [](Rank &me) {
+        Buffer b(4);
+        NCCL_OK(ncclCommDestroy(me.comm));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommDestroy(me.comm));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommAbort(me.comm));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        me.comm = nullptr;
+    });
+}
+
+TEST(Refusals, AnotherDevicesStreamIsACudaError) {
+    with_ranks(1, [](Rank &me) {
+        CUstream other;
+        Buffer b(4);
+        use_device(1);
+        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        use_device(0);
+        EXPECT_EQ(ncclUnhandledCudaError,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(other)));
+        /* The caller's device plays no part, only the stream's and the communicator's. */
+        use_device(1);
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        CUdevice device = -1;
+        CU_OK(cuCtxGetDevice(&device));
+        EXPECT_EQ(1, device);
+        CU_OK(cuStreamDestroy(other));
+        use_device(0);
+        sync(me.stream);
+    });
+}
+
+TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType) {
+    with_ranks(1, [](Rank &me) {
+        ncclUniqueId id;
+        ncclComm_t other;
+        ncclRedOp_t op;
+        float scalar = 2;
+        Buffer b(bytes_of({3}));
+        NCCL_OK(ncclGetUniqueId(&id));
+        NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
+        NCCL_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, op, other, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidArgument,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclInt32, op, me.comm, rt(me.stream)));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, op, me.comm, rt(me.stream)));
+        sync(me.stream);
+        EXPECT_EQ(6, b.floats(1)[0]);
+        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, other));
+        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(ncclSum, me.comm));
+        NCCL_OK(ncclRedOpDestroy(op, me.comm));
+        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, me.comm));
+        NCCL_OK(ncclCommDestroy(other));
+    });
+}
+
+TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed) {
+    with_ranks(4, [](Rank &me) {
+        ncclTeam_t world = ncclTeamWorld(me.comm), rail = ncclTeamRail(me.comm);
+        EXPECT_EQ(4, world.nRanks);
+        EXPECT_EQ(me.rank, world.rank);
+        EXPECT_EQ(1, rail.nRanks);
+        EXPECT_EQ(2, ncclTeamRankToWorld(me.comm, world, 2));
+        EXPECT_EQ(me.rank, ncclTeamRankToLsa(me.comm, rail, 0));
+        ncclDevCommRequirements_t need;
+        memset(&need, 0, sizeof(need));
+        ncclDevComm_t *none = nullptr;
+        EXPECT_EQ(ncclInvalidUsage, ncclDevCommCreate(me.comm, &need, none));
+    });
+}
+
+/* ---- nonblocking communicators ---- */
+
+ncclResult_t settle(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    auto end = steady_clock::now() + kLong;
+    while (ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress &&
+           steady_clock::now() < end)
+        std::this_thread::sleep_for(milliseconds(1));
+    return state;
+}
+
+TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone) {
+    ncclUniqueId id;
+    NCCL_OK(ncclGetUniqueId(&id));
+    in_threads(2, [&](int r) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm = nullptr, child = nullptr;
+        CUstream stream;
+        config.blocking = 0;
+        use_device(r);
+        CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, r, &config));
+        ASSERT_NE(nullptr, comm);
+        ASSERT_EQ(ncclSuccess, settle(comm));
+        Buffer b(bytes_of({1}));
+        ASSERT_EQ(ncclInProgress,
+                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comm, rt(stream)));
+        ASSERT_EQ(ncclSuccess, settle(comm));
+        sync(stream);
+        EXPECT_EQ(2, b.floats(1)[0]);
+        ASSERT_EQ(ncclInProgress, ncclCommSplit(comm, 0, r, &child, nullptr));
+        ASSERT_EQ(ncclSuccess, settle(comm));
+        ASSERT_NE(nullptr, child);
+        ASSERT_EQ(ncclSuccess, settle(child));
+        ASSERT_EQ(ncclInProgress, ncclCommFinalize(comm));
+        ASSERT_EQ(ncclSuccess, settle(comm));
+        NCCL_OK(ncclCommDestroy(comm));
+        NCCL_OK(ncclCommDestroy(child));
+        CU_OK(cuStreamDestroy(stream));
+    });
+}
+
+TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed) {
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = nullptr, child = nullptr;
+    ncclResult_t state;
+    int count;
+    config.blocking = 0;
+    use_device(0);
+    NCCL_OK(ncclGetUniqueId(&id));
+    ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+    EXPECT_TRUE(holds(
+        [&] { return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress; }));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommSplit(comm, 0, 0, &child, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(comm));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommDestroy(comm));
+    EXPECT_EQ(ncclInvalidArgument,
+              ncclAllReduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, nullptr));
+    EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+}
+
+TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    Meeting meeting(2);
+    ncclUniqueId id;
+    config.blocking = 0;
+    NCCL_OK(ncclGetUniqueId(&id));
+    in_threads(2, [&](int r) {
+        ncclConfig_t mine = config;
+        ncclComm_t comm = nullptr;
+        use_device(r);
+        ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, r, &mine));
+        ASSERT_EQ(ncclSuccess, settle(comm));
+        Buffer b(4);
+        if (r == 0) {
+            EXPECT_EQ(ncclInProgress,
+                      ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comm, nullptr));
+            EXPECT_TRUE(holds([&] {
+                ncclResult_t state;
+                return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+            }));
+        }
+        EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+        meeting.wait();
+    });
+}
+
+TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup) {
+    ncclUniqueId a, b;
+    ncclComm_t blocking = nullptr, nonblocking = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    use_device(0);
+    NCCL_OK(ncclGetUniqueId(&a));
+    NCCL_OK(ncclGetUniqueId(&b));
+    NCCL_OK(ncclCommInitRank(&blocking, 1, a, 0));
+    ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&nonblocking, 1, b, 0, &config));
+    ASSERT_EQ(ncclSuccess, settle(nonblocking));
+    Buffer buffer(4);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32, ncclSum, blocking, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32, ncclSum,
+                                                 nonblocking, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
+    NCCL_OK(ncclCommDestroy(blocking));
+    NCCL_OK(ncclCommDestroy(nonblocking));
+}
+
+TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks) {
+    ncclUniqueId ids[2];
+    ncclComm_t comms[3];
+    NCCL_OK(ncclGetUniqueId(&ids[0]));
+    NCCL_OK(ncclGetUniqueId(&ids[1]));
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < 3; i++) {
+        use_device(i);
+        NCCL_OK(ncclCommInitRankScalable(&comms[i], 3, i, 2, ids, nullptr));
+    }
+    NCCL_OK(ncclGroupEnd());
+    for (auto comm : comms)
+        NCCL_OK(ncclCommDestroy(comm));
+}
+
+TEST(Init, TheLibrarysOwnCallsReachAnInterposer) {
+    ncclComm_t comm;
+    own_call = true;
+    use_device(0);
+    version_from_other_thread = false;
+    int ids = seen_unique_id, versions = seen_version;
+    NCCL_OK(ncclCommInitAll(&comm, 1, nullptr));
+    EXPECT_EQ(ids + 1, seen_unique_id);
+    EXPECT_LT(versions, seen_version);
+    EXPECT_TRUE(version_from_other_thread);
+    int broadcasts = seen_broadcast, errors = seen_async_error;
+    Buffer b(4);
+    NCCL_OK(ncclBcast(b.get(), 1, ncclFloat32, 0, comm, nullptr));
+    EXPECT_EQ(broadcasts + 1, seen_broadcast);
+    EXPECT_LT(errors, seen_async_error);
+    sync(nullptr);
+    NCCL_OK(ncclCommDestroy(comm));
+    own_call = false;
+}
+
+/* ---- memory ---- */
+
+TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted) {
+    with_ranks(2, [](Rank &me) {
+        void *memory = nullptr, *first = nullptr, *second = nullptr;
+        ncclWindow_t window = nullptr;
+        NCCL_OK(ncclMemAlloc(&memory, 10000));
+        ASSERT_NE(nullptr, memory);
+        NCCL_OK(ncclCommRegister(me.comm, memory, 10000, &first));
+        NCCL_OK(ncclCommRegister(me.comm, memory, 4096, &second));
+        EXPECT_EQ(first, second);
+        NCCL_OK(ncclCommWindowRegister(me.comm, memory, 10000, &window, NCCL_WIN_COLL_SYMMETRIC));
+        EXPECT_NE(nullptr, window);
+        NCCL_OK(ncclAllReduce(memory, memory, 100, ncclInt32, ncclSum, me.comm, rt(me.stream)));
+        sync(me.stream);
+        NCCL_OK(ncclCommWindowDeregister(me.comm, window));
+        NCCL_OK(ncclCommDeregister(me.comm, first));
+        NCCL_OK(ncclCommDeregister(me.comm, second));
+        NCCL_OK(ncclCommDeregister(me.comm, nullptr));
+        EXPECT_EQ(ncclInvalidUsage, ncclCommDeregister(me.comm, &window));
+        NCCL_OK(ncclMemFree(memory));
+        NCCL_OK(ncclMemFree(nullptr));
+    });
+}
+
+TEST(Memory, AWindowNeedsVmmMemory) {
+    with_ranks(1, [](Rank &me) {
+        Buffer plain(8192);
+        ncclWindow_t window = reinterpret_cast<ncclWindow_t>(&plain);
+        EXPECT_NE(ncclSuccess, ncclCommWindowRegister(me.comm, plain.get(), 4096, &window, 0));
+        EXPECT_EQ(nullptr, window);
+    });
+}
+
+/* ---- several processes: this program again, as a rank ---- */
+
+std::string hex(const ncclUniqueId &id) {
+    std::string text;
+    char two[3];
+    for (char c : id.internal) {
+        snprintf(two, sizeof(two), "%02x", static_cast<unsigned char>(c));
+        text += two;
+    }
+    return text;
+}
+
+ncclUniqueId unhex(const char *text) {
+    ncclUniqueId id;
+    for (size_t i = 0; i < sizeof(id.internal); i++) {
+        char two[3] = {text[2 * i], text[2 * i + 1], 0};
+        id.internal[i] = static_cast<char>(strtol(two, nullptr, 16));
+    }
+    return id;
+}
+
+/* A rank in its own process, which tells of its progress on a pipe, one byte a step. */
+class Child {
+  public:
+    Child(const std::string &mode, const ncclUniqueId &id, int n, int rank,
+          const std::vector<std::string> &extra_environment = {}) {
+        int fds[2];
+        EXPECT_EQ(0, pipe2(fds, O_CLOEXEC));
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, fds[1], 3);
+        std::vector<std::string> arguments = {"/proc/self/exe", "--rank", mode, hex(id),
+                                              std::to_string(n), std::to_string(rank)};
+        std::vector<char *> argv, envp;
+        for (auto &a : arguments)
+            argv.push_back(const_cast<char *>(a.c_str()));
+        argv.push_back(nullptr);
+        for (char **e = environ; *e; e++)
+            envp.push_back(*e);
+        for (auto &e : extra_environment)
+            envp.push_back(const_cast<char *>(e.c_str()));
+        envp.push_back(nullptr);
+        EXPECT_EQ(0, posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(),
+                                 envp.data()));
+        posix_spawn_file_actions_destroy(&actions);
+        close(fds[1]);
+        steps_ = fds[0];
+    }
+    ~Child() {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        close(steps_);
+    }
+    Child(const Child &) = delete;
+    Child &operator=(const Child &) = delete;
+
+    /* The next step's letter, 0 at the end. */
+    char step() {
+        struct pollfd fd = {steps_, POLLIN, 0};
+        char letter = 0;
+        if (poll(&fd, 1, 60000) != 1 || read(steps_, &letter, 1) != 1)
+            return 0;
+        return letter;
+    }
+    bool silent(milliseconds time) {
+        struct pollfd fd = {steps_, POLLIN, 0};
+        return poll(&fd, 1, static_cast<int>(time.count())) == 0;
+    }
+    void signal(int number) { kill(pid_, number); }
+    /* Exit status, or 128 and the signal. */
+    int wait() {
+        int status = -1;
+        waitpid(pid_, &status, 0);
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+
+  private:
+    pid_t pid_ = -1;
+    int steps_ = -1;
+};
+
+std::vector<std::unique_ptr<Child>> spawn(const std::string &mode, int n,
+                                          const std::vector<std::string> &environment = {}) {
+    ncclUniqueId id;
+    std::vector<std::unique_ptr<Child>> children;
+    EXPECT_EQ(ncclSuccess, ncclGetUniqueId(&id));
+    for (int r = 0; r < n; r++)
+        children.push_back(std::make_unique<Child>(mode, id, n, r, environment));
+    return children;
+}
+
+TEST(Processes, CollectivesAgreeWithTheReference) {
+    for (int n : {2, 4}) {
+        auto ranks = spawn("collectives", n);
+        for (auto &rank : ranks)
+            EXPECT_EQ(0, rank->wait());
+    }
+}
+
+TEST(Processes, SurvivorsOfAKilledRankNeverNotice) {
+    auto ranks = spawn("loop", 3);
+    for (auto &rank : ranks)
+        EXPECT_EQ('w', rank->step()); /* warm */
+    ranks[1]->signal(SIGKILL);
+    EXPECT_EQ(128 + SIGKILL, ranks[1]->wait());
+    EXPECT_EQ('h', ranks[0]->step()); /* a call that stays pending without any error */
+    EXPECT_EQ('h', ranks[2]->step());
+    EXPECT_EQ('a', ranks[0]->step()); /* aborted by itself, stream free */
+    EXPECT_EQ('a', ranks[2]->step());
+    EXPECT_EQ(0, ranks[0]->wait());
+    EXPECT_EQ(0, ranks[2]->wait());
+}
+
+TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn) {
+    auto ranks = spawn("count", 2);
+    EXPECT_EQ('w', ranks[0]->step());
+    ranks[1]->signal(SIGSTOP);
+    /* Steps that were already made are read; then there is silence. */
+    while (!ranks[0]->silent(milliseconds(300)))
+        ASSERT_EQ('c', ranks[0]->step());
+    ranks[1]->signal(SIGCONT);
+    EXPECT_EQ('c', ranks[0]->step());
+    ranks[0]->signal(SIGKILL);
+}
+
+TEST(Processes, AnInjectedAsyncErrorIsToldAndEndsFurtherCalls) {
+    auto ranks = spawn("async", 2, {"FAKE_NCCL_ASYNC_ERROR=rank=1,after=3,code=6"});
+    EXPECT_EQ(0, ranks[0]->wait());
+    EXPECT_EQ(0, ranks[1]->wait());
+}
+
+TEST(Processes, DifferentVersionsAreRefused) {
+    ncclUniqueId id;
+    NCCL_OK(ncclGetUniqueId(&id));
+    Child a("version", id, 2, 0), b("version", id, 2, 1, {"FAKE_NCCL_VERSION=22707"});
+    EXPECT_EQ(0, a.wait());
+    EXPECT_EQ(0, b.wait());
+}
+
+TEST(Processes, TheBlockingSwitchOverridesTheConfig) {
+    auto ranks = spawn("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=100"});
+    EXPECT_EQ(0, ranks[0]->wait());
+    EXPECT_EQ(0, ranks[1]->wait());
+}
+
+TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram) {
+    for (const char *mode : {"misuse-twice", "misuse-abort", "misuse-other"}) {
+        SCOPED_TRACE(mode);
+        ncclUniqueId id;
+        NCCL_OK(ncclGetUniqueId(&id));
+        Child child(mode, id, 1, 0);
+        EXPECT_EQ('m', child.step());
+        EXPECT_EQ(128 + SIGABRT, child.wait());
+    }
+}
+
+TEST(Processes, ATinyBufferStillMovesEverything) {
+    auto ranks = spawn("collectives", 2, {"FAKE_NCCL_BUFFER=512"});
+    for (auto &rank : ranks)
+        EXPECT_EQ(0, rank->wait());
+}
+
+/* ---- the ranks' side ---- */
+
+bool say(char letter) { return write(3, &letter, 1) == 1; }
+
+#define REQUIRE(what)                                                                              \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "rank %d: line %d: %s (%s)\n", me.rank, __LINE__, #what,               \
+                    ncclGetLastError(nullptr));                                                    \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+ncclResult_t reduce_one(Rank &me, Buffer &b) {
+    return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream));
+}
+
+int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me) {
+    use_device(me.rank);
+    REQUIRE(cuStreamCreate(&me.stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    if (mode == "version") {
+        REQUIRE(ncclCommInitRank(&me.comm, me.n, id, me.rank) == ncclInvalidUsage);
+        REQUIRE(strstr(ncclGetLastError(nullptr), "Mismatched NCCL version detected"));
+        int version = 0;
+        REQUIRE(ncclGetVersion(&version) == ncclSuccess);
+        REQUIRE(version == (me.rank ? 22707 : NCCL_VERSION_CODE));
+        return 0;
+    }
+    ncclResult_t result = ncclCommInitRank(&me.comm, me.n, id, me.rank);
+    if (mode == "switch") {
+        REQUIRE(result == ncclInProgress);
+        REQUIRE(settle(me.comm) == ncclSuccess);
+        REQUIRE(ncclCommFinalize(me.comm) == ncclInProgress);
+        ncclResult_t state = ncclSuccess;
+        REQUIRE(ncclCommGetAsyncError(me.comm, &state) == ncclSuccess && state == ncclInProgress);
+        REQUIRE(settle(me.comm) == ncclSuccess);
+        REQUIRE(ncclCommDestroy(me.comm) == ncclSuccess);
+        return 0;
+    }
+    REQUIRE(result == ncclSuccess);
+    Buffer b(bytes_of({1}));
+    if (mode == "collectives") {
+        for (int coll = kAllReduce; coll <= kScatter; coll++)
+            for (int type = 0; type < ncclNumTypes; type++) {
+                run_case(me, {static_cast<Coll>(coll), type, type % kOps, me.n - 1, 1000,
+                              coll == kBcast, false});
+                REQUIRE(!testing::Test::HasFailure());
+            }
+        ncclComm_t child;
+        REQUIRE(ncclCommSplit(me.comm, me.rank / 2, 0, &child, nullptr) == ncclSuccess);
+        int count = 0;
+        REQUIRE(ncclCommCount(child, &count) == ncclSuccess && count == 2);
+        REQUIRE(ncclCommDestroy(child) == ncclSuccess);
+    } else if (mode == "loop") {
+        REQUIRE(reduce_one(me, b) == ncclSuccess);
+        REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
+        say('w');
+        if (me.rank == 1)
+            pause();
+        REQUIRE(reduce_one(me, b) == ncclSuccess);
+        REQUIRE(holds(
+            [&] {
+                ncclResult_t error = ncclInternalError;
+                return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
+                       ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
+                       error == ncclSuccess;
+            },
+            milliseconds(500)));
+        say('h');
+        REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
+        REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
+        say('a');
+        return 0;
+    } else if (mode == "count") {
+        for (;;) {
+            REQUIRE(reduce_one(me, b) == ncclSuccess);
+            REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
+            static bool warm;
+            REQUIRE(say(warm ? 'c' : 'w'));
+            warm = true;
+        }
+    } else if (mode == "async") {
+        for (int i = 0; i < 3; i++) {
+            REQUIRE(reduce_one(me, b) == ncclSuccess);
+            ncclResult_t error = ncclInternalError;
+            REQUIRE(ncclCommGetAsyncError(me.comm, &error) == ncclSuccess);
+            REQUIRE(error == (me.rank == 1 && i == 2 ? ncclRemoteError : ncclSuccess));
+        }
+        REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
+        if (me.rank == 1) {
+            REQUIRE(reduce_one(me, b) == ncclRemoteError);
+            REQUIRE(ncclCommDestroy(me.comm) == ncclRemoteError);
+            REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
+            return 0;
+        }
+    } else if (mode.rfind("misuse-", 0) == 0) {
+        void *handle = nullptr;
+        REQUIRE(ncclCommRegister(me.comm, b.get(), 4, &handle) == ncclSuccess && handle);
+        say('m');
+        if (mode == "misuse-twice") {
+            REQUIRE(ncclCommDeregister(me.comm, handle) == ncclSuccess);
+            ncclCommDeregister(me.comm, handle);
+        } else if (mode == "misuse-abort") {
+            REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
+            ncclCommDeregister(me.comm, handle);
+        } else {
+            ncclUniqueId second;
+            ncclComm_t other;
+            REQUIRE(ncclGetUniqueId(&second) == ncclSuccess);
+            REQUIRE(ncclCommInitRank(&other, 1, second, 0) == ncclSuccess);
+            ncclCommDeregister(other, handle);
+        }
+        return 1;
+    }
+    REQUIRE(ncclCommDestroy(me.comm) == ncclSuccess);
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 6 && strcmp(argv[1], "--rank") == 0) {
+        Rank me;
+        alarm(120);
+        me.n = atoi(argv[4]);
+        me.rank = atoi(argv[5]);
+        return rank_main(argv[2], unhex(argv[3]), me);
+    }
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,245 @@
+/* Environment, last error and the table of driver functions of the stand-in for libnccl.so.2. */
+#include "tests/fake/nccl/fake.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Protects last_error; innermost. */
+static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER;
+static char last_error[1024];
+
+static bool debug_at_least(const char *want) {
+    static const char *const levels[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
+    const char *have = getenv("NCCL_DEBUG");
+    int have_level = -1, want_level = 0;
+    if (!have)
+        return false;
+    for (int i = 0; i < 5; i++) {
+        if (strcasecmp(have, levels[i]) == 0)
+            have_level = i;
+        if (strcmp(want, levels[i]) == 0)
+            want_level = i;
+    }
+    return have_level >= want_level;
+}
+
+void fake_warn(const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    pthread_mutex_lock(&error_lock);
+    memcpy(last_error, text, sizeof(text));
+    pthread_mutex_unlock(&error_lock);
+    fake_trace("warning: %s", text);
+    if (debug_at_least("WARN")) {
+        char host[64] = "";
+        gethostname(host, sizeof(host) - 1);
+        printf("\n%s:%d:%ld [0] NCCL WARN %s\n", host, (int)getpid(), (long)syscall(SYS_gettid),
+               text);
+        fflush(stdout);
+    }
+}
+
+const char *fake_last_error(void) {
+    /* The real library hands out its one buffer too; a copy for each thread keeps it unshared. */
+    static _Thread_local char copy[sizeof(last_error)];
+    pthread_mutex_lock(&error_lock);
+    memcpy(copy, last_error, sizeof(copy));
+    pthread_mutex_unlock(&error_lock);
+    return copy;
+}
+
+static pthread_once_t debug_once = PTHREAD_ONCE_INIT;
+static bool debug_on;
+
+static void read_debug(void) {
+    const char *value = getenv("FAKE_NCCL_DEBUG");
+    debug_on = value && *value && strcmp(value, "0") != 0;
+}
+
+void fake_trace(const char *format, ...) {
+    char line[1200];
+    int n;
+    va_list args;
+    pthread_once(&debug_once, read_debug);
+    if (!debug_on)
+        return;
+    n = snprintf(line, sizeof(line), "fake nccl %d/%ld: ", (int)getpid(), (long)syscall(SYS_gettid));
+    va_start(args, format);
+    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    va_end(args);
+    if (n > (int)sizeof(line) - 2)
+        n = (int)sizeof(line) - 2;
+    line[n++] = '\n';
+    if (write(2, line, (size_t)n) < 0)
+        return;
+}
+
+_Noreturn void fake_misuse(const char *format, ...) {
+    char line[1200];
+    int n;
+    va_list args;
+    n = snprintf(line, sizeof(line), "fake nccl: misuse: ");
+    va_start(args, format);
+    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    va_end(args);
+    if (n > (int)sizeof(line) - 2)
+        n = (int)sizeof(line) - 2;
+    line[n++] = '\n';
+    if (write(2, line, (size_t)n) < 0)
+        abort();
+    abort();
+}
+
+long fake_env_long(const char *name, long def, long min, long max) {
+    const char *value = getenv(name);
+    char *end;
+    long number;
+    if (!value || !*value)
+        return def;
+    number = strtol(value, &end, 0);
+    if (*end || number < min || number > max)
+        return def;
+    return number;
+}
+
+int fake_version(void) {
+    const char *value = getenv("FAKE_NCCL_VERSION");
+    int major, minor, patch = 0;
+    if (value && sscanf(value, "%d.%d.%d", &major, &minor, &patch) >= 2)
+        return NCCL_VERSION(major, minor, patch);
+    return (int)fake_env_long("FAKE_NCCL_VERSION", NCCL_VERSION_CODE, 1, 10000000);
+}
+
+/* ---- the driver ---- */
+
+static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
+static struct fake_cuda cuda_table;
+static bool cuda_usable;
+static char cuda_reason[256];
+
+typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t,
+                                        CUdriverProcAddressQueryResult *);
+
+static void *cuda_find(void *handle, get_proc_address_fn get, const char *name, int version) {
+    void *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    if (get && get(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS &&
+        found)
+        return found;
+    return dlsym(handle, name);
+}
+
+static void load_cuda(void) {
+    struct fake_cuda *t = &cuda_table;
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW);
+    get_proc_address_fn get;
+    if (!handle) {
+        snprintf(cuda_reason, sizeof(cuda_reason), "%s", dlerror());
+        return;
+    }
+    get = (get_proc_address_fn)dlsym(handle, "cuGetProcAddress_v2");
+    const struct {
+        const char *name;
+        int version;
+        void *slot;
+        bool optional;
+    } rows[] = {
+        {"cuInit", 12000, &t->init, false},
+        {"cuGetErrorName", 12000, &t->get_error_name, false},
+        {"cuDeviceGet", 12000, &t->device_get, false},
+        {"cuDeviceGetCount", 12000, &t->device_get_count, false},
+        {"cuDeviceGetPCIBusId", 12000, &t->device_get_pci_bus_id, false},
+        {"cuDevicePrimaryCtxRetain", 12000, &t->primary_retain, false},
+        {"cuCtxGetCurrent", 12000, &t->ctx_get_current, false},
+        {"cuCtxSetCurrent", 12000, &t->ctx_set_current, false},
+        {"cuCtxGetDevice", 12000, &t->ctx_get_device, false},
+        {"cuLaunchHostFunc", 12000, &t->launch_host_func, false},
+        {"cuStreamIsCapturing", 12000, &t->stream_is_capturing, false},
+        {"cuStreamGetCtx", 9020, &t->stream_get_ctx, true},
+        {"cuStreamWaitEvent", 12000, &t->stream_wait_event, false},
+        {"cuEventCreate", 12000, &t->event_create, false},
+        {"cuEventRecord", 12000, &t->event_record, false},
+        {"cuEventDestroy", 12000, &t->event_destroy, false},
+        {"cuUserObjectCreate", 12000, &t->user_object_create, true},
+        {"cuGraphRetainUserObject", 12000, &t->graph_retain_user_object, true},
+        {"cuMemAlloc", 12000, &t->mem_alloc, false},
+        {"cuMemFree", 12000, &t->mem_free, false},
+        {"cuMemGetAllocationGranularity", 12000, &t->mem_get_granularity, true},
+        {"cuMemCreate", 12000, &t->mem_create, true},
+        {"cuMemRelease", 12000, &t->mem_release, true},
+        {"cuMemAddressReserve", 12000, &t->mem_address_reserve, true},
+        {"cuMemAddressFree", 12000, &t->mem_address_free, true},
+        {"cuMemMap", 12000, &t->mem_map, true},
+        {"cuMemUnmap", 12000, &t->mem_unmap, true},
+        {"cuMemSetAccess", 12000, &t->mem_set_access, true},
+        {"cuMemRetainAllocationHandle", 12000, &t->mem_retain_handle, true},
+        {"cuPointerGetAttribute", 12000, &t->pointer_get_attribute, true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        void *found = cuda_find(handle, get, rows[i].name, rows[i].version);
+        memcpy(rows[i].slot, &found, sizeof(found));
+        if (!found && !rows[i].optional) {
+            snprintf(cuda_reason, sizeof(cuda_reason), "the driver lacks %s", rows[i].name);
+            return;
+        }
+    }
+    /* By its full name: the signature behind the base name depends on the version asked for. */
+    void *info = dlsym(handle, "cuStreamGetCaptureInfo_v2");
+    memcpy(&t->stream_get_capture_info, &info, sizeof(info));
+    CUresult result = t->init(0);
+    if (result != CUDA_SUCCESS) {
+        snprintf(cuda_reason, sizeof(cuda_reason), "cuInit gave %d", (int)result);
+        return;
+    }
+    cuda_usable = true;
+}
+
+const struct fake_cuda *fake_cuda(void) {
+    pthread_once(&cuda_once, load_cuda);
+    if (!cuda_usable) {
+        fake_warn("Cuda failure: %s", cuda_reason);
+        return NULL;
+    }
+    return &cuda_table;
+}
+
+ncclResult_t fake_cuda_failed(CUresult result, const char *what) {
+    const char *name = NULL;
+    if (cuda_table.get_error_name)
+        cuda_table.get_error_name(result, &name);
+    fake_warn("Cuda failure %d '%s' (%s)", (int)result, name ? name : "unknown error", what);
+    return ncclUnhandledCudaError;
+}
+
+ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx) {
+    const struct fake_cuda *cuda = fake_cuda();
+    CUcontext ctx = NULL;
+    CUdevice device = 0;
+    CUresult result;
+    if (!cuda)
+        return ncclUnhandledCudaError;
+    result = cuda->ctx_get_current(&ctx);
+    if (result == CUDA_SUCCESS && !ctx) {
+        /* A thread that never touched CUDA is on device 0, as for the CUDA runtime. */
+        result = cuda->device_get(&device, 0);
+        if (result == CUDA_SUCCESS)
+            result = cuda->primary_retain(&ctx, device);
+        if (result == CUDA_SUCCESS)
+            result = cuda->ctx_set_current(ctx);
+    }
+    if (result == CUDA_SUCCESS)
+        result = cuda->ctx_get_device(&device);
+    if (result != CUDA_SUCCESS)
+        return fake_cuda_failed(result, "current device");
+    *ret_device = device;
+    *ret_ctx = ctx;
+    return ncclSuccess;
+}

@@ -1,0 +1,597 @@
+/* What the test programs share: unique ids, calls, faults, checks. */
+#include "tests/programs/common.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+_Thread_local int fail_rank = -1;
+
+void fail(const char *file, int line, const char *call, const char *text)
+{
+    const char *slash = strrchr(file, '/');
+    fprintf(stderr, "rank %d: %s:%d %s: %s\n", fail_rank, slash ? slash + 1 : file, line, call,
+            text);
+    exit(3);
+}
+
+static int launcher_number(const char *const *names, int fallback)
+{
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        if (text && *text)
+            return atoi(text);
+    }
+    return fallback;
+}
+
+void place_init(struct place *ret_place, const struct options *options)
+{
+    static const char *const rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK",
+                                       NULL};
+    static const char *const nranks[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS",
+                                         "PMI_SIZE", NULL};
+    static const char *const local_rank[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                             "SLURM_LOCALID", "MPI_LOCALRANKID", NULL};
+    ret_place->rank = launcher_number(rank, 0);
+    ret_place->nranks = launcher_number(nranks, 1);
+    ret_place->local_rank = launcher_number(local_rank, ret_place->rank);
+    fail_rank = ret_place->rank;
+    if (options->timeout_s)
+        alarm(options->timeout_s);
+}
+
+static long long now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static void sleep_ms(long long ms)
+{
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) && errno == EINTR)
+        ;
+}
+
+static void write_id(const char *path, const ncclUniqueId *id)
+{
+    char temporary[4096];
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
+    FILE *file = fopen(temporary, "wxe");
+    if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) || rename(temporary, path))
+        fail(__FILE__, __LINE__, path, strerror(errno));
+}
+
+static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_ms)
+{
+    FILE *file;
+    while (!(file = fopen(path, "re"))) {
+        if (errno != ENOENT)
+            fail(__FILE__, __LINE__, path, strerror(errno));
+        if (now_ms() > deadline_ms)
+            fail(__FILE__, __LINE__, path, "rank 0 left no unique id");
+        sleep_ms(2);
+    }
+    if (fread(ret_id, sizeof(*ret_id), 1, file) != 1)
+        fail(__FILE__, __LINE__, path, "short unique id");
+    fclose(file);
+}
+
+ncclUniqueId exchange_id(const struct place *place, const struct options *options, unsigned ordinal)
+{
+    ncclUniqueId id;
+    if (place->rank == 0)
+        NCCL(ncclGetUniqueId(&id));
+    if (place->nranks == 1)
+        return id;
+    const char *folder = getenv("SPAWN_DIR");
+    if (!folder)
+        fail(__FILE__, __LINE__, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
+    char path[4000];
+    snprintf(path, sizeof(path), "%s/id.%u", folder, ordinal);
+    if (place->rank == 0)
+        write_id(path, &id);
+    else
+        read_id(path, &id, now_ms() + (options->timeout_s ? options->timeout_s : 120) * 1000LL);
+    return id;
+}
+
+__attribute__((noreturn)) static void block_for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+void fault_no_init(const struct options *options, int world_rank)
+{
+    for (int i = 0; i < options->nfaults; i++) {
+        const struct fault *fault = &options->faults[i];
+        if (fault->kind == FAULT_NO_INIT && fault->rank == world_rank) {
+            fprintf(stderr, "rank %d (pid %d): no-init\n", world_rank, getpid());
+            block_for_ever();
+        }
+    }
+}
+
+ncclComm_t world_init(const struct place *place, const struct options *options, unsigned ordinal)
+{
+    ncclUniqueId id = exchange_id(place, options, ordinal);
+    fault_no_init(options, place->rank);
+    ncclComm_t comm;
+    NCCL(ncclCommInitRank(&comm, place->nranks, id, place->rank));
+    return comm;
+}
+
+/* Elements that the largest call of this run needs in a buffer, and bytes of the largest type. */
+static size_t slot_bytes(const struct options *options, int nranks)
+{
+    size_t count = options->count;
+    size_t size = data_size(options->dtype);
+    bool one_share = options->op == OP_ALLREDUCE || options->op == OP_BROADCAST ||
+                     options->op == OP_BCAST || options->op == OP_REDUCE;
+    long long most = 0;
+    for (int i = 0; i < options->nfaults; i++) {
+        const struct fault *fault = &options->faults[i];
+        if (fault->kind == FAULT_COUNT_DELTA && fault->argument > most)
+            most = fault->argument;
+        if (fault->kind == FAULT_WITH && fault->field == FIELD_OP)
+            one_share = false;
+        if (fault->kind == FAULT_WITH && fault->field == FIELD_DTYPE)
+            size = 8;
+    }
+    size_t bytes = (count + (size_t)most) * size * (size_t)(one_share ? 1 : nranks);
+    return (bytes / 256 + 1) * 256;
+}
+
+void member_init(struct member *ret_member, const struct options *options, const char *name,
+                 int world_rank, ncclComm_t comm, size_t nslots)
+{
+    struct member member = {
+        .options = options,
+        .name = name,
+        .world_rank = world_rank,
+        .comm = comm,
+        .nslots = nslots,
+        .mix_state = options->seed,
+    };
+    NCCL(ncclCommUserRank(comm, &member.rank));
+    NCCL(ncclCommCount(comm, &member.nranks));
+    NCCL(ncclCommCuDevice(comm, &member.device));
+    member.stream = device_stream_create();
+    member.slots = calloc(nslots, sizeof(*member.slots));
+    if (!member.slots)
+        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
+    size_t bytes = slot_bytes(options, member.nranks);
+    member.host_in = device_host_alloc(nslots * bytes);
+    member.host_out = device_host_alloc(nslots * bytes);
+    member.device_in = device_alloc(nslots * bytes);
+    member.device_out = device_alloc(nslots * bytes);
+    for (size_t i = 0; i < nslots; i++) {
+        member.slots[i].host_in = member.host_in + i * bytes;
+        member.slots[i].host_out = member.host_out + i * bytes;
+        member.slots[i].device_in = member.device_in + i * bytes;
+        member.slots[i].device_out = member.device_out + i * bytes;
+    }
+    *ret_member = member;
+}
+
+void member_fini(struct member *member)
+{
+    device_stream_destroy(member->stream);
+    device_host_free(member->host_in);
+    device_host_free(member->host_out);
+    device_free(member->device_in);
+    device_free(member->device_out);
+    free(member->slots);
+}
+
+size_t iteration_calls(const struct options *options)
+{
+    return options->op == OP_ALL ? OP_COLLECTIVES : 1;
+}
+
+enum op iteration_op(struct member *member, size_t i)
+{
+    if (member->options->op == OP_ALL)
+        return (enum op)(i % OP_COLLECTIVES);
+    if (member->options->op != OP_MIX)
+        return member->options->op;
+    member->mix_state = data_checksum(member->mix_state, "mix", 3);
+    return (enum op)((member->mix_state >> 32) % OP_COLLECTIVES);
+}
+
+/* Where a call's data lies: what NCCL gets, how much goes in, how much comes out. */
+struct layout {
+    char *send, *recv;
+    size_t in, out;
+};
+
+static struct layout layout_of(const struct member *member, const struct slot *slot,
+                               const struct call *call)
+{
+    struct layout layout = {slot->device_in, slot->device_out, call->count, call->count};
+    size_t n = (size_t)member->nranks;
+    size_t share = call->count * data_size(call->dtype);
+    bool inplace = member->options->inplace;
+    bool is_root = call->root == member->rank;
+    switch (call->op) {
+    case OP_BCAST:
+        layout.send = layout.recv;
+        break;
+    case OP_ALLREDUCE:
+    case OP_BROADCAST:
+        if (inplace)
+            layout.send = layout.recv;
+        break;
+    case OP_REDUCE:
+        if (inplace)
+            layout.send = layout.recv;
+        layout.out = is_root ? call->count : 0;
+        break;
+    case OP_ALLGATHER:
+        layout.out *= n;
+        if (inplace)
+            layout.send = layout.recv + (size_t)member->rank * share;
+        break;
+    case OP_REDUCESCATTER:
+        layout.in *= n;
+        if (inplace)
+            layout.recv = layout.send + (size_t)member->rank * share;
+        break;
+    case OP_ALLTOALL:
+        layout.in *= n;
+        layout.out *= n;
+        break;
+    case OP_GATHER:
+        layout.out = is_root ? call->count * n : 0;
+        if (inplace && is_root)
+            layout.send = layout.recv + (size_t)member->rank * share;
+        break;
+    case OP_SCATTER:
+        layout.in = is_root ? call->count * n : 0;
+        if (inplace && is_root)
+            layout.recv = layout.send + (size_t)member->rank * share;
+        break;
+    case OP_SEND:
+        layout.out = 0;
+        break;
+    case OP_RECV:
+        layout.in = 0;
+        break;
+    default:
+        break;
+    }
+    return layout;
+}
+
+static struct stream_of_values values_of(const struct member *member, const struct slot *slot)
+{
+    return (struct stream_of_values){member->options->seed, slot->tag, slot->call.dtype,
+                                     slot->call.redop};
+}
+
+static void prepare(struct member *member, enum op op, int root, uint64_t tag)
+{
+    const struct options *options = member->options;
+    if (member->prepared == member->nslots)
+        fail(__FILE__, __LINE__, "prepare", "no free slot");
+    struct slot *slot = &member->slots[member->prepared++];
+    slot->call = (struct call){op, options->dtype, options->redop, options->count, root};
+    slot->tag = tag;
+    slot->issued = slot->honest = false;
+    struct layout layout = layout_of(member, slot, &slot->call);
+    if (!layout.in)
+        return;
+    struct stream_of_values values = values_of(member, slot);
+    data_fill(slot->host_in, &values, member->rank, layout.in);
+    device_copy_in(layout.send, slot->host_in, layout.in * data_size(options->dtype),
+                   member->stream);
+}
+
+void member_prepare(struct member *member, enum op op)
+{
+    prepare(member, op, member->options->root, ++member->tag);
+}
+
+void member_prepare_p2p(struct member *member, enum op op, int peer, uint64_t tag)
+{
+    prepare(member, op, peer, tag);
+}
+
+static void wait_for_ever(void *unused)
+{
+    (void)unused;
+    block_for_ever();
+}
+
+__attribute__((noreturn)) static void compute_for_ever(void)
+{
+    volatile uint64_t value = 1;
+    for (;;)
+        value = value * 6364136223846793005ULL + 1442695040888963407ULL;
+}
+
+__attribute__((no_sanitize("undefined", "address"))) static void write_to_nowhere(void)
+{
+    volatile uintptr_t nowhere = 0;
+    *(volatile int *)nowhere = 1;
+}
+
+static void change_field(struct call *call, const struct fault *fault)
+{
+    switch (fault->field) {
+    case FIELD_OP:
+        call->op = (enum op)fault->argument;
+        break;
+    case FIELD_DTYPE:
+        call->dtype = (ncclDataType_t)fault->argument;
+        break;
+    case FIELD_REDOP:
+        call->redop = (ncclRedOp_t)fault->argument;
+        break;
+    case FIELD_ROOT:
+    case FIELD_PEER:
+        call->root = (int)fault->argument;
+        break;
+    }
+}
+
+bool face_faults(const struct options *options, int world_rank, const char *comm_name,
+                 unsigned long nth, struct call *call, cudaStream_t stream)
+{
+    bool wanted = true;
+    if (strcmp(comm_name, options->comm))
+        return true;
+    for (int i = 0; i < options->nfaults; i++) {
+        const struct fault *fault = &options->faults[i];
+        if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || fault->nth != nth)
+            continue;
+        /* Said before it is done, so that a test can wait for this line. */
+        fprintf(stderr, "rank %d (pid %d): %s at call %lu of %s\n", world_rank, getpid(),
+                fault_name(fault->kind), nth, comm_name);
+        switch (fault->kind) {
+        case FAULT_HANG:
+            block_for_ever();
+        case FAULT_SPIN:
+            compute_for_ever();
+        case FAULT_SKIP:
+            wanted = false;
+            break;
+        case FAULT_SLEEP:
+            sleep_ms(fault->argument);
+            break;
+        case FAULT_EXIT:
+            exit((int)fault->argument);
+        case FAULT_KILL:
+            kill(getpid(), SIGKILL);
+            block_for_ever();
+        case FAULT_SEGV:
+            write_to_nowhere();
+            break;
+        case FAULT_STOP:
+            kill(getpid(), SIGSTOP);
+            break;
+        case FAULT_STALL:
+            if (stream)
+                device_host_function(stream, wait_for_ever, NULL);
+            break;
+        case FAULT_COUNT_DELTA:
+            call->count = fault->argument < 0 && (size_t)-fault->argument > call->count
+                              ? 0
+                              : call->count + (size_t)fault->argument;
+            break;
+        case FAULT_WITH:
+            change_field(call, fault);
+            break;
+        case FAULT_NO_GROUP_END:
+            /* One start more is one end too few, wherever the program's own groups are. */
+            NCCL(ncclGroupStart());
+            break;
+        case FAULT_NO_INIT:
+            break;
+        }
+    }
+    return wanted;
+}
+
+static void launch(const struct member *member, const struct slot *slot, const struct call *call)
+{
+    struct layout at = layout_of(member, slot, call);
+    ncclComm_t comm = member->comm;
+    cudaStream_t stream = member->stream;
+    switch (call->op) {
+    case OP_ALLREDUCE:
+        NCCL(ncclAllReduce(at.send, at.recv, call->count, call->dtype, call->redop, comm, stream));
+        break;
+    case OP_BROADCAST:
+        NCCL(ncclBroadcast(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        break;
+    case OP_BCAST:
+        NCCL(ncclBcast(at.recv, call->count, call->dtype, call->root, comm, stream));
+        break;
+    case OP_REDUCE:
+        NCCL(ncclReduce(at.send, at.recv, call->count, call->dtype, call->redop, call->root, comm,
+                        stream));
+        break;
+    case OP_ALLGATHER:
+        NCCL(ncclAllGather(at.send, at.recv, call->count, call->dtype, comm, stream));
+        break;
+    case OP_REDUCESCATTER:
+        NCCL(ncclReduceScatter(at.send, at.recv, call->count, call->dtype, call->redop, comm,
+                               stream));
+        break;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+    case OP_ALLTOALL:
+        NCCL(ncclAlltoAll(at.send, at.recv, call->count, call->dtype, comm, stream));
+        break;
+    case OP_GATHER:
+        NCCL(ncclGather(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        break;
+    case OP_SCATTER:
+        NCCL(ncclScatter(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        break;
+#endif
+    case OP_SEND:
+        NCCL(ncclSend(at.send, call->count, call->dtype, call->root, comm, stream));
+        break;
+    case OP_RECV:
+        NCCL(ncclRecv(at.recv, call->count, call->dtype, call->root, comm, stream));
+        break;
+    default:
+        fail(__FILE__, __LINE__, op_name(call->op), "not in the nccl.h of this build");
+    }
+}
+
+void member_issue(struct member *member)
+{
+    struct slot *slot = &member->slots[member->issued++];
+    struct call call = slot->call;
+    fail_rank = member->world_rank;
+    if (!face_faults(member->options, member->world_rank, member->name, ++member->calls, &call,
+                     member->stream))
+        return;
+    launch(member, slot, &call);
+    member->made++;
+    slot->issued = true;
+    slot->honest = call.op == slot->call.op && call.dtype == slot->call.dtype &&
+                   call.redop == slot->call.redop && call.count == slot->call.count &&
+                   call.root == slot->call.root;
+}
+
+void member_collect(struct member *member)
+{
+    for (; member->collected < member->issued; member->collected++) {
+        struct slot *slot = &member->slots[member->collected];
+        struct layout layout = layout_of(member, slot, &slot->call);
+        if (slot->issued && layout.out)
+            device_copy_out(slot->host_out, layout.recv, layout.out * data_size(slot->call.dtype),
+                            member->stream);
+    }
+}
+
+void member_call(struct member *member, enum op op)
+{
+    member_prepare(member, op);
+    member_issue(member);
+    member_collect(member);
+}
+
+void member_call_p2p(struct member *member, enum op op, int peer, uint64_t tag)
+{
+    member_prepare_p2p(member, op, peer, tag);
+    member_issue(member);
+    member_collect(member);
+}
+
+/* What element `index` of a call's output should be, before it is rounded to its type. */
+static double expected(const struct member *member, const struct slot *slot, size_t index)
+{
+    struct stream_of_values values = values_of(member, slot);
+    size_t count = slot->call.count;
+    size_t mine = (size_t)member->rank * count;
+    switch (slot->call.op) {
+    case OP_ALLREDUCE:
+    case OP_REDUCE:
+        return data_reduce(&values, member->nranks, index);
+    case OP_REDUCESCATTER:
+        return data_reduce(&values, member->nranks, mine + index);
+    case OP_ALLGATHER:
+    case OP_GATHER:
+        return data_value(&values, (int)(index / count), index % count);
+    case OP_ALLTOALL:
+        return data_value(&values, (int)(index / count), mine + index % count);
+    case OP_SCATTER:
+        return data_value(&values, slot->call.root, mine + index);
+    default: /* broadcast, bcast, recv */
+        return data_value(&values, slot->call.root, index);
+    }
+}
+
+static void check(const struct member *member, const struct slot *slot, size_t count)
+{
+    enum op op = slot->call.op;
+    bool reduced = op == OP_ALLREDUCE || op == OP_REDUCE || op == OP_REDUCESCATTER;
+    for (size_t i = 0; i < count; i++) {
+        double got = data_read(slot->host_out, slot->call.dtype, i);
+        double want = expected(member, slot, i);
+        if (data_equal(got, want, slot->call.dtype, reduced, slot->call.redop))
+            continue;
+        fprintf(stderr, "rank %d: %s on %s: element %zu is %g, should be %g\n", member->world_rank,
+                op_name(op), member->name, i, got, want);
+        exit(4);
+    }
+}
+
+void member_drain(struct member *member)
+{
+    fail_rank = member->world_rank;
+    device_stream_sync(member->stream);
+    for (size_t i = 0; i < member->collected; i++) {
+        struct slot *slot = &member->slots[i];
+        size_t count = layout_of(member, slot, &slot->call).out;
+        if (!slot->issued)
+            continue;
+        if (member->options->check && slot->honest)
+            check(member, slot, count);
+        member->checksum =
+            data_checksum(member->checksum, slot->host_out, count * data_size(slot->call.dtype));
+    }
+    member->prepared = member->issued = member->collected = 0;
+}
+
+bool drain_due(const struct options *options, unsigned long i)
+{
+    return i + 1 == options->iters || (options->sync_every && (i + 1) % options->sync_every == 0);
+}
+
+size_t slots_needed(const struct options *options, size_t calls_per_iteration)
+{
+    unsigned long iterations = options->sync_every ? options->sync_every : options->iters;
+    if (iterations > options->iters)
+        iterations = options->iters;
+    return (iterations ? iterations : 1) * calls_per_iteration;
+}
+
+void pause_between(const struct options *options)
+{
+    if (options->pause_ms)
+        sleep_ms((long long)options->pause_ms);
+}
+
+void comm_destroy(ncclComm_t comm, const struct options *options)
+{
+    if (options->finalize) {
+        ncclResult_t state = ncclCommFinalize(comm);
+        while (state == ncclInProgress) {
+            sleep_ms(1);
+            NCCL(ncclCommGetAsyncError(comm, &state));
+        }
+        if (state != ncclSuccess)
+            fail(__FILE__, __LINE__, "ncclCommFinalize(comm)", ncclGetErrorString(state));
+    }
+    NCCL(ncclCommDestroy(comm));
+}
+
+void report(int world_rank, const struct member *const *members, int nmembers)
+{
+    unsigned long calls = 0;
+    uint64_t checksum = 0;
+    for (int i = 0; i < nmembers; i++) {
+        calls += members[i]->made;
+        checksum = data_checksum(checksum, &members[i]->checksum, sizeof(members[i]->checksum));
+    }
+    char line[128];
+    int length = snprintf(line, sizeof(line), "rank %d ok calls=%lu checksum=%016llx\n", world_rank,
+                          calls, (unsigned long long)checksum);
+    /* One write, so that the lines of several ranks on one pipe stay whole. */
+    if (write(STDOUT_FILENO, line, (size_t)length) != length)
+        exit(3);
+}

@@ -1,0 +1,119 @@
+/* What the test programs share: their place in the job, the exchange of unique ids, and one
+ * rank's membership of one communicator with the data, the faults and the checks of its calls.
+ *
+ * A call is made in three steps, so that several can lie in one group: prepare (data to the
+ * device), issue (the faults, then NCCL), collect (data from the device). */
+#ifndef TESTS_PROGRAMS_COMMON_H
+#define TESTS_PROGRAMS_COMMON_H
+
+#include "tests/programs/data.h"
+#include "tests/programs/device.h"
+#include "tests/programs/options.h"
+
+#include <nccl.h>
+
+/* What the launcher says about this process. */
+struct place {
+    int rank, nranks, local_rank;
+};
+
+struct call {
+    enum op op;
+    ncclDataType_t dtype;
+    ncclRedOp_t redop;
+    size_t count;
+    int root; /* or the peer of a send or receive */
+};
+
+struct slot {
+    struct call call;    /* as the program means it, before any fault changes it */
+    uint64_t tag;        /* tells this call's data from every other call's */
+    bool issued, honest; /* made at all; made as meant */
+    char *host_in, *host_out, *device_in, *device_out;
+};
+
+struct member {
+    const struct options *options;
+    const char *name; /* as --comm has it */
+    int world_rank, rank, nranks, device;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    unsigned long calls; /* as the faults count them, those left out included */
+    unsigned long made;
+    uint64_t checksum;
+    uint64_t tag;       /* of the last collective */
+    uint64_t mix_state; /* the same on every rank */
+    struct slot *slots;
+    size_t nslots, prepared, issued, collected; /* since the last drain */
+    char *host_in, *host_out, *device_in, *device_out;
+};
+
+/* Reads the launcher's variables and arms the last-resort alarm. */
+void place_init(struct place *ret_place, const struct options *options);
+
+/* The unique id number `ordinal` of the job: rank 0 makes it, the others read it from the folder
+ * SPAWN_DIR. One process alone needs no folder. */
+ncclUniqueId exchange_id(const struct place *place, const struct options *options,
+                         unsigned ordinal);
+
+/* Blocks for ever if this rank shall not create its communicator. */
+void fault_no_init(const struct options *options, int world_rank);
+
+/* Joins the communicator `ordinal` of all ranks, on the current device. */
+ncclComm_t world_init(const struct place *place, const struct options *options, unsigned ordinal);
+
+/* The current device becomes the member's; room for `nslots` calls between two drains. */
+void member_init(struct member *ret_member, const struct options *options, const char *name,
+                 int world_rank, ncclComm_t comm, size_t nslots);
+void member_fini(struct member *member);
+
+/* How many calls an iteration makes under --op, and which the i-th is. */
+size_t iteration_calls(const struct options *options);
+enum op iteration_op(struct member *member, size_t i);
+
+/* One collective, or one send or receive whose data is known by `tag` on both sides. Needs a free
+ * slot. */
+void member_prepare(struct member *member, enum op op);
+void member_prepare_p2p(struct member *member, enum op op, int peer, uint64_t tag);
+
+/* Makes the oldest call that is prepared and not yet issued. */
+void member_issue(struct member *member);
+
+/* Fetches the results of every call issued so far: never between ncclGroupStart and its end. */
+void member_collect(struct member *member);
+
+/* All three: one call by itself. */
+void member_call(struct member *member, enum op op);
+void member_call_p2p(struct member *member, enum op op, int peer, uint64_t tag);
+
+/* Lets a call face the faults, which may change it, end the process, or never return. Returns
+ * false if the call shall be left out. `stream` may be NULL where nothing can be enqueued. */
+bool face_faults(const struct options *options, int world_rank, const char *comm_name,
+                 unsigned long nth, struct call *call, cudaStream_t stream);
+
+/* Waits for the stream, then checks and sums up everything collected since the last drain. */
+void member_drain(struct member *member);
+
+/* Whether --sync-every asks for a drain after iteration `i` (from 0). */
+bool drain_due(const struct options *options, unsigned long i);
+
+/* Slots that the calls between two drains need. */
+size_t slots_needed(const struct options *options, size_t calls_per_iteration);
+
+/* The pause of --pause-ms. */
+void pause_between(const struct options *options);
+
+/* Destroys the communicator, finalizing it first if told to. */
+void comm_destroy(ncclComm_t comm, const struct options *options);
+
+/* The last line of a rank: the members' calls and checksums together. */
+void report(int world_rank, const struct member *const *members, int nmembers);
+
+#define NCCL(call)                                                                                 \
+    do {                                                                                           \
+        ncclResult_t result_ = (call);                                                             \
+        if (result_ != ncclSuccess)                                                                \
+            fail(__FILE__, __LINE__, #call, ncclGetErrorString(result_));                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,35 @@
+/* What the test programs need of CUDA, written once over the runtime API (device_runtime.c) and
+ * once over the driver API (device_driver.c). Every error ends the program: see fail(). */
+#ifndef TESTS_PROGRAMS_DEVICE_H
+#define TESTS_PROGRAMS_DEVICE_H
+
+#include <nccl.h>
+#include <stddef.h>
+
+int device_count(void);
+
+/* Makes the device current in the calling thread. */
+void device_use(int device);
+
+void *device_alloc(size_t size);
+void device_free(void *memory);
+
+/* Host memory that asynchronous copies read and write in place. */
+void *device_host_alloc(size_t size);
+void device_host_free(void *memory);
+
+cudaStream_t device_stream_create(void);
+void device_stream_sync(cudaStream_t stream);
+void device_stream_destroy(cudaStream_t stream);
+
+void device_copy_in(void *device, const void *host, size_t size, cudaStream_t stream);
+void device_copy_out(void *host, const void *device, size_t size, cudaStream_t stream);
+void device_host_function(cudaStream_t stream, void (*function)(void *), void *argument);
+
+/* The rank that the calling thread speaks for in messages. */
+extern _Thread_local int fail_rank;
+
+/* "rank R: FILE:LINE call: text" on stderr, then exit status 3. */
+__attribute__((noreturn)) void fail(const char *file, int line, const char *call, const char *text);
+
+#endif

@@ -1,0 +1,98 @@
+/* CUDA for the test programs, over the driver API. */
+#include "tests/programs/device.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdint.h>
+
+static void check(CUresult result, const char *file, int line, const char *call)
+{
+    if (result == CUDA_SUCCESS)
+        return;
+    const char *text = NULL;
+    if (cuGetErrorString(result, &text) != CUDA_SUCCESS || !text)
+        text = "unknown error";
+    fail(file, line, call, text);
+}
+
+#define CHECK(call) check((call), __FILE__, __LINE__, #call)
+
+static void initialise(void)
+{
+    CHECK(cuInit(0));
+}
+
+int device_count(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, initialise);
+    int count;
+    CHECK(cuDeviceGetCount(&count));
+    return count;
+}
+
+void device_use(int device)
+{
+    (void)device_count();
+    CUdevice handle;
+    CUcontext context;
+    CHECK(cuDeviceGet(&handle, device));
+    CHECK(cuDevicePrimaryCtxRetain(&context, handle));
+    CHECK(cuCtxSetCurrent(context));
+}
+
+void *device_alloc(size_t size)
+{
+    CUdeviceptr memory;
+    CHECK(cuMemAlloc(&memory, size));
+    return (void *)(uintptr_t)memory;
+}
+
+void device_free(void *memory)
+{
+    CHECK(cuMemFree((CUdeviceptr)(uintptr_t)memory));
+}
+
+void *device_host_alloc(size_t size)
+{
+    void *memory;
+    CHECK(cuMemAllocHost(&memory, size));
+    return memory;
+}
+
+void device_host_free(void *memory)
+{
+    CHECK(cuMemFreeHost(memory));
+}
+
+cudaStream_t device_stream_create(void)
+{
+    CUstream stream;
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+void device_stream_sync(cudaStream_t stream)
+{
+    CHECK(cuStreamSynchronize(stream));
+}
+
+void device_stream_destroy(cudaStream_t stream)
+{
+    CHECK(cuStreamDestroy(stream));
+}
+
+void device_copy_in(void *device, const void *host, size_t size, cudaStream_t stream)
+{
+    CHECK(cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)device, host, size, stream));
+}
+
+void device_copy_out(void *host, const void *device, size_t size, cudaStream_t stream)
+{
+    CHECK(cuMemcpyDtoHAsync(host, (CUdeviceptr)(uintptr_t)device, size, stream));
+}
+
+void device_host_function(cudaStream_t stream, void (*function)(void *), void *argument)
+{
+    CHECK(cuLaunchHostFunc(stream, function, argument));
+}

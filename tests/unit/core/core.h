@@ -1,0 +1,113 @@
+/*
+ * core's headers for C++ tests, and what several tests need: temporary folders, whole files, child processes.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_CORE_H
+#define NCCLGUARD_TESTS_UNIT_CORE_H
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * The black box has _Atomic fields, which g++ does not know before C++23. An atomic of these sizes is laid out as the
+ * plain type; the tests that share a box between threads use the __atomic built-ins.
+ */
+#if !defined(__clang__)
+#define _Atomic
+#define _Static_assert static_assert
+#endif
+extern "C" {
+#include "core/arena.h"
+#include "core/box.h"
+#include "core/clock.h"
+#include "core/config.h"
+#include "core/dump.h"
+#include "core/json.h"
+#include "core/launch.h"
+#include "core/log.h"
+#include "core/op.h"
+#include "core/paths.h"
+#include "core/proc.h"
+#include "core/report.h"
+#include "core/verdict.h"
+#include "core/view.h"
+}
+#if !defined(__clang__)
+#undef _Atomic
+#undef _Static_assert
+#endif
+
+#include <gtest/gtest.h>
+
+/* A folder of this test's own, gone with everything in it at the end. */
+class Folder {
+public:
+    Folder()
+    {
+        char pattern[] = "/tmp/ncclguard-test-XXXXXX";
+        path_ = mkdtemp(pattern) ? pattern : "";
+    }
+    ~Folder()
+    {
+        if (!path_.empty())
+            remove_tree(path_);
+    }
+    Folder(const Folder &) = delete;
+    Folder &operator=(const Folder &) = delete;
+
+    const std::string &path() const
+    {
+        return path_;
+    }
+    std::string operator/(const std::string &name) const
+    {
+        return path_ + "/" + name;
+    }
+    /* Names of everything in it, hidden files too, sorted. */
+    std::vector<std::string> names() const;
+
+private:
+    static void remove_tree(const std::string &path);
+    std::string path_;
+};
+
+std::string read_whole_file(const std::string &path);
+void write_whole_file(const std::string &path, const std::string &content);
+
+/*
+ * From now on an allocation by this thread ends the process with status 99: for what must work while the program holds
+ * malloc's lock for ever. Without effect under sanitizers, which bring a malloc of their own.
+ */
+void forbid_malloc(bool forbidden);
+
+/* Compare with the file `name` in golden/; with NG_TEST_UPDATE=1 in the environment, write it instead. */
+void expect_golden(const std::string &text, const std::string &name);
+
+/* What `write` writes to a descriptor, as text. */
+std::string text_from(const std::function<void(int fd)> &write);
+
+/*
+ * Run `body` in a forked child with a deadline; its value is the child's exit status. For what changes the whole
+ * process: limits, the log's descriptor, signals. -signal if it was killed.
+ */
+int in_child(const std::function<int()> &body);
+
+#endif

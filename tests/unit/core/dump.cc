@@ -1,0 +1,214 @@
+/*
+ * rank_<r>.json: against a golden file, and there and back through the reader.
+ */
+#include "tests/unit/core/job.h"
+
+#include <regex>
+
+#include <jansson.h>
+
+#ifdef NG_TEST_HAS_READER
+extern "C" {
+#include "tools/read_dump.h"
+}
+#endif
+
+namespace {
+
+class View {
+public:
+    explicit View(const Job &job)
+    {
+        job.fill(&view);
+    }
+    ~View()
+    {
+        ng_view_fini(&view);
+    }
+    View(const View &) = delete;
+    View &operator=(const View &) = delete;
+    struct ng_view view;
+};
+
+/* Everything that a dump can hold, once. */
+Job full_job()
+{
+    Job job(2);
+    job.group(0xfedcba9876543210, "dp \"quoted\"");
+    job.group(0x11, "", {1});
+    Member &member = job.at(0xfedcba9876543210, 0);
+    member.ordinal = 2;
+    member.derived = 3;
+    member.did(1).did(1, {NG_OP_Broadcast, 9, -1, 1, UINT64_MAX}).p2p(NG_OP_Send, 1, true).waits();
+    member.records.back().caller = 0x7fffdeadbeef;
+    member.records.back().flags = NG_RECORD_BLOCKED;
+    member.queued({95, 99, 1000, -7, 0}); /* of a version to come */
+    job.at(0xfedcba9876543210, 1).did(2).state = NG_GROUP_FINALIZED;
+    job.inside(0, NG_OP_GroupEnd);
+    job.inside(1, NG_OP_CommDestroy, 0xfedcba9876543210, 0, 7);
+    job.process(1).life = NG_LIFE_EXITED;
+    job.process(1).exit_status = 3;
+    job.process(1).life_age_ns = 12;
+    job.notes = {"box-1000-1: about rank 0", "box-1001-1: about rank 1", "box-77-1: not a black box"};
+    return job;
+}
+
+std::string dump_text(const struct ng_view *view, uint32_t process)
+{
+    std::string text = text_from([&](int fd) { EXPECT_EQ(ng_dump_write_process(view, process, fd), 0); });
+    text = std::regex_replace(text, std::regex("\"written_unix_ns\": [1-9][0-9]{18}"), "\"written_unix_ns\": 0");
+    return std::regex_replace(text, std::regex("\"guard_version\": \"[^\"]+\""), "\"guard_version\": \"x\"");
+}
+
+} // namespace
+
+TEST(Dump, IsTheDocumentedSchema)
+{
+    View view(full_job());
+    expect_golden(dump_text(&view.view, 0), "rank_0.json");
+    expect_golden(dump_text(&view.view, 1), "rank_1.json");
+}
+
+/* The view grew: write the new fields, document them in dump.h, read them in tools/read_dump.c, then this number. */
+TEST(Dump, KnowsEveryFieldOfTheView)
+{
+    EXPECT_EQ(sizeof(struct ng_view_process), 232u);
+    EXPECT_EQ(sizeof(struct ng_view_call), 56u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 88u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 152u);
+    EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+}
+
+TEST(Dump, ParsesWhateverNumbersADamagedBoxHeld)
+{
+    View view(full_job());
+    struct ng_view_member *member = &view.view.members[0];
+    member->state = (enum ng_group_state)77;
+    member->entered = member->completed = UINT64_MAX;
+    member->records[0].state = (enum ng_record_state)200;
+    member->records[0].id = member->records[0].coll_seq = UINT64_MAX;
+    member->records[0].signature = {UINT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, UINT64_MAX};
+    member->pending_age_ns = INT64_MIN;
+    view.view.processes[0].life = (enum ng_life)99;
+    snprintf(view.view.processes[0].host, sizeof(view.view.processes[0].host), "\xff\"\\\n");
+    for (uint32_t process = 0; process < 2; process++) {
+        std::string text = dump_text(&view.view, process);
+        json_error_t error;
+        json_t *parsed = json_loads(text.c_str(), 0, &error);
+        EXPECT_NE(parsed, nullptr) << error.text << " line " << error.line << " of " << text;
+        json_decref(parsed);
+    }
+}
+
+TEST(Dump, IsNamedByTheLowestRankOfTheProcess)
+{
+    char name[64];
+    View told(full_job());
+    ng_dump_name(&told.view, 1, name, sizeof(name));
+    EXPECT_STREQ(name, "rank_1.json");
+
+    /* One process drives four devices. */
+    Job several(1, false);
+    several.group(5, "", {0, 0, 0, 0});
+    for (int rank = 0; rank < 4; rank++)
+        several.at(5, rank).device = 3 - rank;
+    View devices(several);
+    EXPECT_EQ(ng_dump_rank(&devices.view, 0), 0);
+
+    Job unknown(1, false);
+    View nobody(unknown);
+    EXPECT_EQ(ng_dump_rank(&nobody.view, 0), -1);
+    ng_dump_name(&nobody.view, 0, name, sizeof(name));
+    EXPECT_STREQ(name, "rank_unknown_1000.json");
+}
+
+TEST(Dump, SavesOneFilePerProcess)
+{
+    Folder folder;
+    View view(full_job());
+    EXPECT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
+    EXPECT_EQ(ng_dump_save_process(&view.view, 1, folder.path().c_str()), 0);
+    EXPECT_EQ(ng_dump_save_process(&view.view, 2, folder.path().c_str()), -EINVAL);
+    EXPECT_EQ(folder.names(), (std::vector<std::string>{"rank_0.json", "rank_1.json"}));
+}
+
+TEST(Dump, AFullDiskLeavesNothingPartial)
+{
+    Folder folder;
+    View view(full_job());
+    for (rlim_t room : {0, 1, 1000, 2000}) {
+        EXPECT_EQ(in_child([&] {
+                      struct rlimit limit = {room, room};
+                      signal(SIGXFSZ, SIG_IGN);
+                      setrlimit(RLIMIT_FSIZE, &limit);
+                      return ng_dump_save_process(&view.view, 0, folder.path().c_str()) == -EFBIG ? 0 : 2;
+                  }),
+                  0);
+        EXPECT_TRUE(folder.names().empty()) << room;
+    }
+    EXPECT_EQ(in_child([&] {
+                  int full = open("/dev/full", O_WRONLY);
+                  return ng_dump_write_process(&view.view, 0, full) == -ENOSPC ? 0 : 2;
+              }),
+              0);
+}
+
+/* In a process whose malloc is locked for ever: nothing on the way to the file may allocate. */
+TEST(Dump, WritesAllEvidenceWithoutMalloc)
+{
+    Folder folder;
+    View view(full_job());
+    struct ng_verdict_query query = {};
+    query.stalled_ns = STALLED;
+    EXPECT_EQ(in_child([&] {
+                  struct ng_verdict verdict;
+                  forbid_malloc(true);
+                  if (ng_verdict_reach(&view.view, &query, &verdict) != 0)
+                      return 1;
+                  if (ng_report_save(&verdict, folder.path().c_str()) != 0)
+                      return 2;
+                  for (uint32_t process = 0; process < 2; process++)
+                      if (ng_dump_save_process(&view.view, process, folder.path().c_str()) != 0)
+                          return 3;
+                  ng_log(NG_LOG_ERROR, "%s", verdict.job);
+                  ng_verdict_fini(&verdict);
+                  forbid_malloc(false);
+                  return 0;
+              }),
+              0);
+    EXPECT_EQ(folder.names(),
+              (std::vector<std::string>{"rank_0.json", "rank_1.json", "verdict.json", "verdict.txt"}));
+}
+
+#ifdef NG_TEST_HAS_READER
+/* What the reader makes of the dumps gives the same dumps again. */
+TEST(Dump, TheReaderRebuildsTheSameView)
+{
+    Folder folder;
+    Job job = full_job();
+    char why[256] = "";
+    job.at(0xfedcba9876543210, 0).records.pop_back(); /* an operation that this version does not know is left out */
+    job.at(0xfedcba9876543210, 0).entered--;
+    job.notes.clear(); /* the reader puts the file's name in front of them */
+    View view(job);
+    struct ng_view again;
+
+    ng_view_init(&again);
+    for (uint32_t process = 0; process < 2; process++) {
+        char name[64];
+        ng_dump_name(&view.view, process, name, sizeof(name));
+        ASSERT_EQ(ng_dump_save_process(&view.view, process, folder.path().c_str()), 0);
+        ASSERT_EQ(ng_read_dump(&again, (folder / name).c_str(), name, why, sizeof(why)), 0) << why;
+    }
+    ng_view_seal(&again);
+    ASSERT_EQ(again.process_count, 2u);
+    ASSERT_EQ(again.member_count, view.view.member_count);
+    /* The source is the file that was read: it differs by nature. */
+    for (uint32_t process = 0; process < 2; process++)
+        memcpy(again.processes[process].source, view.view.processes[process].source,
+               sizeof(again.processes[process].source));
+    for (uint32_t process = 0; process < 2; process++)
+        EXPECT_EQ(dump_text(&again, process), dump_text(&view.view, process));
+    ng_view_fini(&again);
+}
+#endif

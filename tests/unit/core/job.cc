@@ -1,0 +1,226 @@
+/*
+ * A job made by hand, as a view.
+ */
+#include "tests/unit/core/job.h"
+
+#include <numeric>
+
+struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state, int64_t age_ns)
+{
+    struct ng_view_record record = {};
+    record.id = (uint64_t)records.size() + 1;
+    record.state = state;
+    record.signature = signature;
+    record.coll_seq = entered;
+    record.p2p_seq = p2p_entered;
+    record.entered_age_ns = age_ns;
+    records.push_back(record);
+    return records.back();
+}
+
+Member &Member::did(int n, struct ng_signature signature)
+{
+    for (int i = 0; i < n; i++) {
+        entered++;
+        record(signature, NG_RECORD_COMPLETED, LONG_AGO);
+    }
+    scheduled = started = completed = entered;
+    return *this;
+}
+
+Member &Member::waits(struct ng_signature signature, int64_t age_ns)
+{
+    entered++;
+    scheduled = started = entered;
+    pending_seq = entered;
+    pending_age_ns = age_ns;
+    pending_record = record(signature, NG_RECORD_STARTED, age_ns).id;
+    return *this;
+}
+
+Member &Member::queued(struct ng_signature signature, int64_t age_ns)
+{
+    entered++;
+    scheduled = entered;
+    record(signature, NG_RECORD_SCHEDULED, age_ns);
+    return *this;
+}
+
+Member &Member::opened(struct ng_signature signature)
+{
+    entered++;
+    record(signature, NG_RECORD_ENTERED, LONG_AGO).flags = NG_RECORD_IN_GROUP;
+    return *this;
+}
+
+Member &Member::p2p(enum ng_op op, int peer, bool done, int64_t age_ns)
+{
+    p2p_entered++;
+    struct ng_view_record &made =
+        record({(uint32_t)op, 7, -1, peer, 64}, done ? NG_RECORD_COMPLETED : NG_RECORD_STARTED, age_ns);
+    made.peer_ordinal = ++ordinals[{peer, op == NG_OP_Send}];
+    made.flags = NG_RECORD_P2P;
+    if (done) {
+        p2p_completed = p2p_entered;
+    } else if (!pending_record) {
+        pending_record = made.id;
+        pending_age_ns = age_ns;
+    }
+    return *this;
+}
+
+Job::Job(int ranks, bool launcher_told)
+{
+    for (int rank = 0; rank < ranks; rank++) {
+        Process process = {};
+        process.rank = launcher_told ? rank : -1;
+        process.world_size = launcher_told ? ranks : -1;
+        process.pid = 1000 + rank;
+        process.life = NG_LIFE_RUNNING;
+        processes.push_back(process);
+    }
+}
+
+void Job::group(uint64_t id, const char *name, const std::vector<int> &ranks)
+{
+    groups_[id] = Group{name, (int)ranks.size(), 0};
+    for (size_t i = 0; i < ranks.size(); i++) {
+        Member member = {};
+        member.process = ranks[i];
+        member.group_rank = (int)i;
+        member.group = id;
+        members_.push_back(member);
+    }
+}
+
+void Job::group(uint64_t id, const char *name)
+{
+    std::vector<int> ranks(processes.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    group(id, name, ranks);
+}
+
+int Job::ranks_of(uint64_t group) const
+{
+    return groups_.at(group).nranks;
+}
+
+Member &Job::at(uint64_t group, int group_rank)
+{
+    for (Member &member : members_)
+        if (member.group == group && member.group_rank == group_rank)
+            return member;
+    ADD_FAILURE() << "no rank " << group_rank << " in group " << group;
+    return members_[0];
+}
+
+void Job::forget(uint64_t group, int group_rank)
+{
+    for (size_t i = 0; i < members_.size(); i++)
+        if (members_[i].group == group && members_[i].group_rank == group_rank)
+            members_.erase(members_.begin() + (long)i--);
+}
+
+void Job::inside(int rank, enum ng_op op, uint64_t group, uint64_t seq, int64_t age_ns)
+{
+    int group_rank = -1;
+    for (const Member &member : members_)
+        if (member.group == group && member.process == rank)
+            group_rank = member.group_rank;
+    calls.push_back({rank, op, group, group_rank, seq, age_ns});
+}
+
+void Job::fill(struct ng_view *view) const
+{
+    ng_view_init(view);
+    snprintf(view->job, sizeof(view->job), "by-hand");
+    for (size_t p = 0; p < processes.size(); p++) {
+        struct ng_view_process *process = ng_view_add_process(view);
+        process->rank = processes[p].rank;
+        process->world_size = processes[p].world_size;
+        process->pid = processes[p].pid;
+        process->life = processes[p].life;
+        process->exit_status = processes[p].exit_status;
+        process->life_age_ns = processes[p].life_age_ns;
+        snprintf(process->host, sizeof(process->host), "host-%zu", p / 8);
+        snprintf(process->source, sizeof(process->source), "box-%d-1", processes[p].pid);
+        for (const Call &call : calls) {
+            if (call.process != (int)p)
+                continue;
+            struct ng_view_call *added = ng_view_add_call(view, (uint32_t)p);
+            added->tid = (uint32_t)processes[p].pid;
+            added->op = call.op;
+            added->group_id = call.group;
+            added->group_rank = call.group_rank;
+            added->seq = call.seq;
+            added->age_ns = call.age_ns;
+        }
+        for (const Member &from : members_) {
+            if (from.process != (int)p)
+                continue;
+            const Group &group = groups_.at(from.group);
+            uint32_t index = ng_view_intern_group(view, from.group);
+            view->groups[index].nranks = group.nranks;
+            view->groups[index].parent_id = group.parent;
+            view->groups[index].nccl_version = 22809;
+            snprintf(view->groups[index].name, sizeof(view->groups[index].name), "%s", group.name.c_str());
+            struct ng_view_member *member = ng_view_add_member(view, (uint32_t)p, index, from.group_rank);
+            member->device = from.device;
+            member->state = from.state;
+            member->ordinal = from.ordinal;
+            member->derived = from.derived;
+            member->entered = from.entered;
+            member->scheduled = from.scheduled;
+            member->started = from.started;
+            member->completed = from.completed;
+            member->p2p_entered = from.p2p_entered;
+            member->p2p_completed = from.p2p_completed;
+            member->pending_seq = from.pending_seq;
+            member->pending_record = from.pending_record;
+            member->pending_age_ns = from.pending_age_ns;
+            member->pending_started = from.pending_started;
+            member->last = {0, -1, -1, -1, 0};
+            for (const struct ng_view_record &record : from.records)
+                if (!record.peer_ordinal)
+                    member->last = record.signature;
+            member->record_count = (uint32_t)from.records.size();
+            member->records = (struct ng_view_record *)ng_arena_alloc(
+                &view->arena, from.records.size() * sizeof(*member->records) + 1);
+            std::copy(from.records.begin(), from.records.end(), member->records);
+        }
+    }
+    for (const std::string &note : notes)
+        ng_view_note(view, "%s", note.c_str());
+    ng_view_seal(view);
+}
+
+Judgement judge(const Job &job, int64_t stalled_ns)
+{
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_verdict_query query = {};
+    Judgement judgement = {};
+    char line[NG_REPORT_LINE_BYTES];
+
+    query.stalled_ns = stalled_ns;
+    job.fill(&view);
+    EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+    judgement.kind = verdict.kind;
+    judgement.confidence = verdict.confidence;
+    judgement.group = verdict.group_id;
+    judgement.seq = verdict.seq;
+    judgement.op = verdict.op;
+    judgement.stalled_ns = verdict.stalled_ns;
+    for (uint32_t i = 0; i < verdict.culprit_count; i++) {
+        judgement.culprits.push_back(verdict.culprits[i].rank);
+        judgement.whys.push_back(verdict.culprits[i].why);
+    }
+    judgement.waiting.assign(verdict.waiting, verdict.waiting + verdict.waiting_count);
+    for (uint32_t i = 0; i < verdict.missing_evidence_count; i++)
+        judgement.missing.push_back(verdict.missing_evidence[i]);
+    ng_report_line(&verdict, line, sizeof(line));
+    judgement.line = line;
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return judgement;
+}

@@ -1,0 +1,113 @@
+/*
+ * A job made by hand, as a view: ranks, groups, progress and records, for tests of the engine and of dumps.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_CORE_JOB_H
+#define NCCLGUARD_TESTS_UNIT_CORE_JOB_H
+
+#include "tests/unit/core/core.h"
+
+#include <map>
+
+/* Nothing in these tests runs: ages are what they are told to be. */
+constexpr int64_t STALLED = 5 * NG_S;
+constexpr int64_t LONG_AGO = 30 * NG_S;
+
+constexpr struct ng_signature all_reduce(uint64_t count = 1024)
+{
+    return {NG_OP_AllReduce, 7, 0, -1, count};
+}
+
+/* One rank of one group on its way through its calls; collected into a view by Job::view. */
+struct Member {
+    int process, group_rank, device = 0;
+    uint64_t group;
+    enum ng_group_state state = NG_GROUP_READY;
+    uint32_t ordinal = 0, derived = 0;
+    uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0, p2p_completed = 0;
+    int64_t pending_age_ns = 0;
+    bool pending_started = true;
+    uint64_t pending_seq = 0, pending_record = 0;
+    std::vector<struct ng_view_record> records;
+    std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
+
+    /* `n` collectives that finished. */
+    Member &did(int n, struct ng_signature signature = all_reduce());
+    /* One more collective that is on the stream and does not finish, for `age_ns`. */
+    Member &waits(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
+    /* One more behind it. */
+    Member &queued(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
+    /* One that was called inside an NCCL group that is still open. */
+    Member &opened(struct ng_signature signature = all_reduce());
+    /* One send or receive. */
+    Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
+
+private:
+    friend class Job;
+    struct ng_view_record &record(struct ng_signature signature, enum ng_record_state state, int64_t age_ns);
+};
+
+struct Call {
+    int process;
+    enum ng_op op;
+    uint64_t group;
+    int group_rank;
+    uint64_t seq;
+    int64_t age_ns;
+};
+
+struct Process {
+    int rank, world_size, pid;
+    enum ng_life life = NG_LIFE_RUNNING;
+    int exit_status = 0;
+    int64_t life_age_ns = 0;
+};
+
+/* One process per rank unless told otherwise. */
+class Job {
+public:
+    /* `ranks` processes with global ranks from 0, alive. */
+    explicit Job(int ranks, bool launcher_told = true);
+
+    /* A group over these global ranks, every one of which tells of itself. */
+    void group(uint64_t id, const char *name, const std::vector<int> &ranks);
+    void group(uint64_t id, const char *name); /* of all ranks */
+    Member &at(uint64_t group, int group_rank);
+    /* Nobody has evidence of this rank of this group. */
+    void forget(uint64_t group, int group_rank);
+    Process &process(int rank)
+    {
+        return processes[rank];
+    }
+    void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0, int64_t age_ns = LONG_AGO);
+    int ranks_of(uint64_t group) const;
+
+    void fill(struct ng_view *view) const;
+
+    std::vector<Process> processes;
+    std::vector<Call> calls;
+    std::vector<std::string> notes;
+
+private:
+    struct Group {
+        std::string name;
+        int nranks;
+        uint64_t parent;
+    };
+    std::map<uint64_t, Group> groups_;
+    std::vector<Member> members_;
+};
+
+/* What the engine says of a job, as plain values. */
+struct Judgement {
+    enum ng_verdict_kind kind;
+    enum ng_confidence confidence;
+    uint64_t group, seq;
+    enum ng_op op;
+    int64_t stalled_ns;
+    std::vector<int> culprits, waiting;
+    std::vector<std::string> whys, missing;
+    std::string line;
+};
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED);
+
+#endif

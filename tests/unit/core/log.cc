@@ -1,0 +1,206 @@
+/*
+ * The log: levels, one write a line, cutting, files, dead readers, errno.
+ *
+ * The log is one per process: every test runs in a child of its own.
+ */
+#include "tests/unit/core/core.h"
+
+#include <regex>
+
+namespace {
+
+/*
+ * What a child wrote to stderr, one element per write(2): a packet socket keeps them apart.
+ */
+struct Outcome {
+    int status;
+    std::vector<std::string> writes;
+};
+
+Outcome logged(const std::function<int()> &body)
+{
+    Outcome outcome;
+    int pair[2];
+    char packet[8192];
+
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    outcome.status = in_child([&] {
+        dup2(pair[1], STDERR_FILENO);
+        return body();
+    });
+    close(pair[1]);
+    for (ssize_t got; (got = recv(pair[0], packet, sizeof(packet), MSG_DONTWAIT)) > 0;)
+        outcome.writes.push_back(std::string(packet, (size_t)got));
+    close(pair[0]);
+    return outcome;
+}
+
+} // namespace
+
+TEST(Log, WritesNoMoreThanItsLevel)
+{
+    for (int level = NG_LOG_OFF; level <= NG_LOG_DEBUG; level++) {
+        Outcome outcome = logged([level] {
+            ng_log_init((enum ng_log_level)level, nullptr, -1);
+            ng_log(NG_LOG_ERROR, "one");
+            ng_log(NG_LOG_WARN, "two");
+            ng_log(NG_LOG_INFO, "three");
+            ng_log(NG_LOG_DEBUG, "four");
+            for (int asked = NG_LOG_ERROR; asked <= NG_LOG_DEBUG; asked++)
+                if (ng_log_enabled((enum ng_log_level)asked) != (asked <= level))
+                    return 1;
+            return ng_log_enabled(NG_LOG_OFF) ? 2 : 0;
+        });
+        EXPECT_EQ(outcome.status, 0);
+        EXPECT_EQ((int)outcome.writes.size(), level);
+    }
+}
+
+TEST(Log, WarnsBeforeItIsInitialised)
+{
+    Outcome outcome = logged([] {
+        ng_log(NG_LOG_WARN, "early");
+        ng_log(NG_LOG_INFO, "not this");
+        return 0;
+    });
+    ASSERT_EQ(outcome.writes.size(), 1u);
+    EXPECT_TRUE(std::regex_match(outcome.writes[0], std::regex("ncclguard\\[\\d+\\] warn: early\n")));
+}
+
+TEST(Log, ALineIsOneWriteWithProcessRankAndLevel)
+{
+    Outcome outcome = logged([] {
+        ng_log_init(NG_LOG_INFO, nullptr, 3);
+        ng_log(NG_LOG_INFO, "%s #%d", "AllReduce", 7);
+        ng_log_set_rank(4);
+        ng_log(NG_LOG_ERROR, "next");
+        return 0;
+    });
+    ASSERT_EQ(outcome.writes.size(), 2u);
+    EXPECT_TRUE(std::regex_match(outcome.writes[0], std::regex("ncclguard\\[\\d+\\] rank 3 info: AllReduce #7\n")))
+        << outcome.writes[0];
+    EXPECT_TRUE(std::regex_match(outcome.writes[1], std::regex("ncclguard\\[\\d+\\] rank 4 error: next\n")))
+        << outcome.writes[1];
+}
+
+TEST(Log, ALongLineIsCutAndStillEndsInANewline)
+{
+    Outcome outcome = logged([] {
+        std::string text(100000, 'x');
+        ng_log(NG_LOG_ERROR, "%s", text.c_str());
+        ng_log(NG_LOG_ERROR, "after");
+        return 0;
+    });
+    ASSERT_EQ(outcome.writes.size(), 2u);
+    EXPECT_GT(outcome.writes[0].size(), 1000u);
+    EXPECT_LT(outcome.writes[0].size(), 1300u);
+    EXPECT_EQ(outcome.writes[0].back(), '\n');
+    EXPECT_EQ(outcome.writes[0].find('\n'), outcome.writes[0].size() - 1);
+    EXPECT_EQ(outcome.writes[0].find('\0'), std::string::npos);
+}
+
+TEST(Log, FilesAreNamedByRankProcessAndHost)
+{
+    Folder folder;
+    char host[64] = "";
+    gethostname(host, sizeof(host) - 1);
+    std::string pattern = folder / "log-%r-%p-%h-%x-%", expected;
+    Outcome outcome = logged([&] {
+        ng_log_init(NG_LOG_WARN, pattern.c_str(), 5);
+        ng_log(NG_LOG_WARN, "first");
+        /* A second start appends. */
+        ng_log_init(NG_LOG_WARN, pattern.c_str(), 5);
+        ng_log(NG_LOG_WARN, "second");
+        return 0;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(outcome.writes.empty()) << outcome.writes[0];
+    std::vector<std::string> names = folder.names();
+    ASSERT_EQ(names.size(), 1u);
+    EXPECT_TRUE(std::regex_match(names[0], std::regex("log-5-\\d+-" + std::string(host) + "-%x-%"))) << names[0];
+    std::string content = read_whole_file(folder / names[0]);
+    EXPECT_NE(content.find("first\n"), std::string::npos);
+    EXPECT_NE(content.find("second\n"), std::string::npos);
+    struct stat status;
+    ASSERT_EQ(stat((folder / names[0]).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(Log, AnOverlongFileNameIsNoOverflow)
+{
+    Outcome outcome = logged([] {
+        ng_log_init(NG_LOG_WARN, ("/nonexistent/" + std::string(10000, 'x') + "%r%h").c_str(), 5);
+        return 0;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.writes.size(), 1u);
+}
+
+TEST(Log, AFileThatCannotBeOpenedIsToldAndStderrIsUsed)
+{
+    Outcome outcome = logged([] {
+        ng_log_init(NG_LOG_WARN, "/nonexistent/folder/log", -1);
+        ng_log(NG_LOG_WARN, "still here");
+        return 0;
+    });
+    ASSERT_EQ(outcome.writes.size(), 2u);
+    for (const char *part : {"/nonexistent/folder/log", "NCCLGUARD_LOG_FILE", "No such file"})
+        EXPECT_NE(outcome.writes[0].find(part), std::string::npos) << outcome.writes[0];
+    EXPECT_NE(outcome.writes[1].find("still here"), std::string::npos);
+}
+
+TEST(Log, AClosedPipeRaisesNoSignalAndLeavesNonePending)
+{
+    EXPECT_EQ(in_child([] {
+                  int pipe_ends[2];
+                  if (pipe(pipe_ends) != 0)
+                      return 1;
+                  close(pipe_ends[0]);
+                  dup2(pipe_ends[1], STDERR_FILENO);
+                  signal(SIGPIPE, SIG_DFL);
+                  ng_log(NG_LOG_ERROR, "to nobody");
+                  sigset_t set;
+                  sigpending(&set);
+                  if (sigismember(&set, SIGPIPE))
+                      return 2;
+                  pthread_sigmask(SIG_BLOCK, nullptr, &set);
+                  return sigismember(&set, SIGPIPE) ? 3 : 0;
+              }),
+              0);
+}
+
+TEST(Log, ASigpipeThatWasPendingBeforeStaysPending)
+{
+    EXPECT_EQ(in_child([] {
+                  int pipe_ends[2];
+                  sigset_t set;
+                  if (pipe(pipe_ends) != 0)
+                      return 1;
+                  close(pipe_ends[0]);
+                  dup2(pipe_ends[1], STDERR_FILENO);
+                  sigemptyset(&set);
+                  sigaddset(&set, SIGPIPE);
+                  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+                  raise(SIGPIPE);
+                  ng_log(NG_LOG_ERROR, "to nobody");
+                  sigpending(&set);
+                  return sigismember(&set, SIGPIPE) ? 0 : 2;
+              }),
+              0);
+}
+
+TEST(Log, ErrnoIsKeptAndCanBePrinted)
+{
+    Outcome outcome = logged([] {
+        errno = ENOSPC;
+        ng_log(NG_LOG_ERROR, "%m");
+        if (errno != ENOSPC)
+            return 1;
+        close(STDERR_FILENO);
+        ng_log(NG_LOG_ERROR, "to nowhere");
+        return errno == ENOSPC ? 0 : 2;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    ASSERT_EQ(outcome.writes.size(), 1u);
+    EXPECT_NE(outcome.writes[0].find("No space left"), std::string::npos) << outcome.writes[0];
+}

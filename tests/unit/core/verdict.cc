@@ -1,0 +1,899 @@
+/*
+ * The verdict engine: every kind, on 2 to 64 ranks, and properties over random jobs.
+ */
+#include "tests/unit/core/job.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace {
+
+constexpr uint64_t WORLD = 0xd;
+
+std::vector<int> all_but(int ranks, const std::vector<int> &left_out)
+{
+    std::vector<int> rest;
+    for (int rank = 0; rank < ranks; rank++)
+        if (std::find(left_out.begin(), left_out.end(), rank) == left_out.end())
+            rest.push_back(rank);
+    return rest;
+}
+
+/* Six rounds done by all; in the seventh everybody but `absent` waits. */
+Job waiting_for(int ranks, const std::vector<int> &absent)
+{
+    Job job(ranks);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < ranks; rank++)
+        job.at(WORLD, rank).did(6);
+    for (int rank : all_but(ranks, absent))
+        job.at(WORLD, rank).waits();
+    return job;
+}
+
+void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind)
+{
+    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind)) << judgement.line;
+}
+
+bool mentions(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
+
+/* Sizes, and a first, a middle and a last rank of each. */
+std::vector<std::pair<int, int>> sizes_and_culprits()
+{
+    std::vector<std::pair<int, int>> pairs;
+    for (int ranks : {2, 4, 8, 64})
+        for (int culprit : std::set<int>{0, ranks / 2, ranks - 1})
+            pairs.push_back({ranks, culprit});
+    return pairs;
+}
+
+} // namespace
+
+TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
+{
+    static const char *const names[] = {"healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
+                                        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "unknown"};
+    ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
+    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
+        EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
+        EXPECT_STRNE(ng_verdict_kind_text((enum ng_verdict_kind)kind), "");
+    }
+    EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)99), "unknown");
+    EXPECT_STREQ(ng_confidence_name(NG_CONFIDENCE_CERTAIN), "certain");
+    EXPECT_STREQ(ng_confidence_name(NG_CONFIDENCE_LIKELY), "likely");
+    EXPECT_STREQ(ng_confidence_name(NG_CONFIDENCE_UNKNOWN), "unknown");
+}
+
+TEST(Verdict, NothingAtAllIsHealthy)
+{
+    Judgement judgement = judge(Job(0));
+    expect_kind(judgement, NG_KIND_HEALTHY);
+    EXPECT_TRUE(judgement.culprits.empty());
+    expect_kind(judge(Job(8)), NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, WorkInFlightForLessThanTheTimeIsHealthy)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(rank);
+    job.at(WORLD, 3).waits(all_reduce(), STALLED - 1);
+    job.inside(2, NG_OP_AllReduce, WORLD, 3, STALLED - 1);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_HEALTHY);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.group, 0u);
+    EXPECT_TRUE(judgement.culprits.empty());
+    EXPECT_TRUE(judgement.waiting.empty());
+    /* The same job, asked with less patience. */
+    EXPECT_NE(judge(job, STALLED - 1).kind, NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, AJobThatEndedIsHealthy)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(WORLD, rank).did(5).state = NG_GROUP_DESTROYED;
+        job.process(rank).life = NG_LIFE_EXITED;
+        job.process(rank).life_age_ns = 1000 * NG_S;
+    }
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, TheRankThatNeverCalledIsMissing)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Judgement judgement = judge(waiting_for(ranks, {culprit}));
+        expect_kind(judgement, NG_KIND_MISSING_RANK);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        EXPECT_EQ(judgement.group, WORLD);
+        EXPECT_EQ(judgement.seq, 7u);
+        EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+        EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
+        EXPECT_TRUE(judgement.missing.empty());
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7")) << judgement.whys[0];
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "AllReduce #6")) << judgement.whys[0];
+    }
+}
+
+TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.seq, 1u);
+}
+
+/* A cold communicator: the first collective blocks inside the host call, and nothing is on a stream. */
+TEST(Verdict, RanksInsideTheHostCallWaitAsWell)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3}) {
+        Member &member = job.at(WORLD, rank);
+        member.opened();
+        member.records.back().flags = NG_RECORD_BLOCKED;
+        job.inside(rank, NG_OP_AllReduce, WORLD, 1);
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+    EXPECT_EQ(judgement.seq, 1u);
+}
+
+TEST(Verdict, TwoRanksCanBeMissing)
+{
+    Judgement judgement = judge(waiting_for(8, {2, 5}));
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 5}));
+    EXPECT_EQ(judgement.waiting, all_but(8, {2, 5}));
+}
+
+TEST(Verdict, ADeadRankIsToBlameBeforeAndInsideTheCall)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        for (bool came : {false, true}) {
+            Job job = waiting_for(ranks, {culprit});
+            if (came)
+                job.at(WORLD, culprit).waits();
+            job.process(culprit).life = NG_LIFE_DEAD;
+            job.process(culprit).life_age_ns = 20 * NG_S;
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_DEAD_RANK);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+            EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+            EXPECT_EQ(judgement.seq, 7u);
+        }
+    }
+}
+
+TEST(Verdict, AFrozenRankIsToBlame)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        for (bool came : {false, true}) {
+            Job job = waiting_for(ranks, {culprit});
+            if (came)
+                job.at(WORLD, culprit).waits();
+            job.process(culprit).life = NG_LIFE_STOPPED;
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_STOPPED_RANK);
+            /* Frozen inside the call: its device may still do its part. */
+            EXPECT_EQ(judgement.confidence, came ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+            EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        }
+    }
+}
+
+TEST(Verdict, ARankThatEndedNormallyLeftEarly)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        for (int status : {0, 1}) {
+            Job job = waiting_for(ranks, {culprit});
+            job.process(culprit).life = NG_LIFE_EXITED;
+            job.process(culprit).exit_status = status;
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_LEFT_EARLY);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+            EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+            EXPECT_TRUE(mentions(judgement.whys.at(0), "exit status " + std::to_string(status)));
+        }
+    }
+}
+
+/* Evidence looked at after the policy ended everyone: those who were ended are victims, and the reason is the same. */
+TEST(Verdict, WhatTheGuardEndedIsJudgedAsItWasBefore)
+{
+    Job job = waiting_for(4, {2});
+    for (int rank = 0; rank < 4; rank++)
+        job.process(rank).life = NG_LIFE_ENDED_BY_GUARD;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+
+    job.process(1).life = NG_LIFE_DEAD;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << "its death explains the rest";
+}
+
+TEST(Verdict, TheFirstOfSeveralDeathsIsToBlame)
+{
+    Job job = waiting_for(8, {1, 4, 6});
+    for (int rank : {1, 4, 6})
+        job.process(rank).life = NG_LIFE_DEAD;
+    job.process(4).life_age_ns = 60 * NG_S;
+    job.process(6).life_age_ns = 59 * NG_S;
+    job.process(1).life_age_ns = 20 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 6})) << "rank 1 followed 40 s later";
+}
+
+TEST(Verdict, ADeathGoesBeforeAMissingCall)
+{
+    Job job = waiting_for(8, {2, 5});
+    job.process(5).life = NG_LIFE_DEAD;
+    job.process(5).life_age_ns = 20 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{5});
+}
+
+TEST(Verdict, ADeathElsewhereInNobodysWayIsNoReason)
+{
+    Job job(4);
+    job.group(1, "a", {0, 1});
+    job.group(2, "b", {2, 3});
+    job.at(1, 0).did(3).waits();
+    job.at(1, 1).did(3);
+    job.at(2, 2).did(3);
+    job.at(2, 3).did(3);
+    job.process(3).life = NG_LIFE_DEAD;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+}
+
+TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
+{
+    const struct ng_signature usual = {NG_OP_Reduce, 7, 0, 0, 1024};
+    static const struct {
+        struct ng_signature deviating;
+        const char *field;
+    } rows[] = {
+        {{NG_OP_AllReduce, 7, 0, -1, 1024}, "operation"}, {{NG_OP_Reduce, 7, 0, 0, 1023}, "count"},
+        {{NG_OP_Reduce, 6, 0, 0, 1024}, "data type"},     {{NG_OP_Reduce, 7, 2, 0, 1024}, "reduction"},
+        {{NG_OP_Reduce, 7, 0, 1, 1024}, "root"},
+    };
+    for (const auto &row : rows) {
+        for (auto [ranks, culprit] : sizes_and_culprits()) {
+            if (ranks == 2)
+                continue;
+            Job job(ranks);
+            job.group(WORLD, "dp");
+            for (int rank = 0; rank < ranks; rank++)
+                job.at(WORLD, rank).did(6).waits(rank == culprit ? row.deviating : usual);
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_MISMATCH);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN) << row.field;
+            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit}) << row.field;
+            EXPECT_EQ(judgement.seq, 7u);
+            EXPECT_EQ(judgement.op, NG_OP_Reduce) << "what the others called";
+            EXPECT_TRUE(mentions(judgement.whys.at(0), row.field)) << judgement.whys[0];
+        }
+    }
+}
+
+/* Fields that an operation does not have, or that NCCL lets differ, make no mismatch. */
+TEST(Verdict, WhatNeedNotAgreeIsNoMismatch)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 0, rank, 8});          /* no root */
+        job.at(WORLD, rank).did(1, {NG_OP_AllGather, 7, rank, -1, 8});         /* no reduction */
+        job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 100 + rank, -1, 8});   /* reductions of their own */
+        job.at(WORLD, rank).did(1, {NG_OP_AllToAllv, 7, -1, -1, (uint64_t)rank});
+    }
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
+/* A mismatch that went through (a smaller broadcast, say) and hung the group only later. */
+TEST(Verdict, TheFirstMismatchIsToBlameNotTheHangThatFollows)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(6).did(1, all_reduce(rank == 1 ? 512 : 1024)).did(1).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.seq, 7u);
+}
+
+TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
+{
+    const struct ng_signature forward = all_reduce(100), backward = all_reduce(200), odd = all_reduce(150);
+    for (int culprit : {0, 1}) {
+        Job job(2);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1}) {
+            Member &member = job.at(WORLD, rank);
+            for (int step = 0; step < 5; step++)
+                member.did(1, forward).did(1, backward);
+            member.did(1, forward).waits(rank == culprit ? odd : backward);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.seq, 12u);
+    }
+}
+
+/* One rank left a step out: it calls what usually comes next, only too early. */
+TEST(Verdict, OfTwoRanksTheOneThatSkippedACallDeviates)
+{
+    const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200}, c = all_reduce(300);
+    for (int culprit : {0, 1}) {
+        Job job(2);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1}) {
+            Member &member = job.at(WORLD, rank);
+            for (int step = 0; step < 5; step++)
+                member.did(1, a).did(1, b).did(1, c);
+            member.did(1, a).waits(rank == culprit ? c : b);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    }
+}
+
+TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.at(WORLD, 0).waits(all_reduce(1));
+    job.at(WORLD, 1).waits(all_reduce(2));
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
+}
+
+TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
+{
+    Job job(2);
+    job.group(1, "a");
+    job.group(2, "b");
+    for (int rank : {0, 1}) {
+        job.at(1, rank).did(3);
+        job.at(2, rank).did(3);
+    }
+    job.at(1, 0).waits();
+    job.at(2, 1).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    std::sort(judgement.culprits.begin(), judgement.culprits.end());
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    for (const std::string &why : judgement.whys)
+        EXPECT_TRUE(mentions(why, "(a)") && mentions(why, "(b)")) << why;
+}
+
+/* Both calls went onto one stream of each rank, in opposite order: everybody called everything. */
+TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
+{
+    Job job(2);
+    job.group(1, "a");
+    job.group(2, "b");
+    for (int rank : {0, 1}) {
+        job.at(1, rank).did(3).waits();
+        job.at(2, rank).did(3).waits();
+    }
+    job.at(1, 0).pending_started = true;
+    job.at(2, 0).pending_started = false;
+    job.at(2, 1).pending_started = true;
+    job.at(1, 1).pending_started = false;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    std::sort(judgement.culprits.begin(), judgement.culprits.end());
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+}
+
+TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
+{
+    Job job(4);
+    job.group(1, "a", {0, 1});
+    job.group(2, "b", {1, 2});
+    job.group(3, "c", {2, 0});
+    job.group(4, "victim", {3, 0});
+    job.at(1, 0).waits(); /* 0 waits for 1 */
+    job.at(2, 0).waits(); /* 1 waits for 2 */
+    job.at(3, 0).waits(); /* 2 waits for 0 */
+    job.at(4, 0).waits(all_reduce(), 2 * LONG_AGO); /* 3 waits for 0, longest of all */
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    std::sort(judgement.culprits.begin(), judgement.culprits.end());
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1, 2}));
+}
+
+TEST(Verdict, AllCameAndTheDeviceDoesNotFinish)
+{
+    for (int ranks : {2, 4, 8, 64}) {
+        Judgement judgement = judge(waiting_for(ranks, {}));
+        expect_kind(judgement, NG_KIND_GPU_STALL);
+        EXPECT_TRUE(judgement.culprits.empty()) << "no rank stands out";
+        EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.seq, 7u);
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {}));
+    }
+}
+
+TEST(Verdict, ADeviceThatIsHeldUpByEarlierWorkIsNamed)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Job job = waiting_for(ranks, {});
+        job.at(WORLD, culprit).pending_started = false;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_GPU_STALL);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+    }
+}
+
+TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Job job(ranks);
+        job.group(WORLD, "dp");
+        for (int rank : all_but(ranks, {culprit})) {
+            job.at(WORLD, rank).state = NG_GROUP_CREATING;
+            job.inside(rank, NG_OP_CommInitRank, WORLD);
+        }
+        job.forget(WORLD, culprit);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
+        EXPECT_EQ(judgement.seq, 0u);
+
+        job.process(culprit).life = NG_LIFE_DEAD;
+        judgement = judge(job);
+        expect_kind(judgement, NG_KIND_DEAD_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+    }
+}
+
+TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
+{
+    Job job(4, false);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
+    }
+    job.forget(WORLD, 2);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_TRUE(mentions(judgement.line, "group rank 2 ")) << judgement.line;
+    EXPECT_FALSE(judgement.missing.empty());
+}
+
+TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3).derived = 1;
+    for (int rank : {0, 1, 3}) {
+        job.at(WORLD, rank).derived = 2;
+        job.inside(rank, NG_OP_CommSplit, WORLD);
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.op, NG_OP_CommSplit);
+}
+
+TEST(Verdict, ARankThatDidNotComeToFinalizeIsMissing)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3);
+    for (int rank : {0, 1, 3}) {
+        job.at(WORLD, rank).state = NG_GROUP_FINALIZED;
+        job.inside(rank, NG_OP_CommFinalize, WORLD);
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.op, NG_OP_CommFinalize);
+}
+
+TEST(Verdict, TheEndOfAChainOfReceivesIsToBlame)
+{
+    Job job(4);
+    job.group(WORLD, "pp");
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).p2p(NG_OP_Recv, rank + 1, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(judgement.op, NG_OP_Recv);
+
+    job.process(3).life = NG_LIFE_DEAD;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+}
+
+TEST(Verdict, ASendThatNobodyReceivesIsTheReceiversFault)
+{
+    Job job(2);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Send, 1, true).p2p(NG_OP_Send, 1, true).p2p(NG_OP_Send, 1, false);
+    job.at(WORLD, 1).p2p(NG_OP_Recv, 0, true).p2p(NG_OP_Recv, 0, true);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.op, NG_OP_Send);
+}
+
+TEST(Verdict, ARingInWhichEverybodyReceivesFirstIsADeadlock)
+{
+    Job job(4);
+    job.group(WORLD, "pp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).p2p(NG_OP_Recv, (rank + 3) % 4, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+}
+
+TEST(Verdict, SendsAndReceivesThatMatchAreAStallOfTheDevice)
+{
+    Job job(2);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Send, 1, false);
+    job.at(WORLD, 1).p2p(NG_OP_Recv, 0, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_TRUE(judgement.culprits.empty());
+}
+
+/* 0 waits for 1 in one group, 1 for 2 in another, 2 for 3 in a third; 3 went to sleep. */
+TEST(Verdict, TheReasonIsFoundThroughOtherGroups)
+{
+    Job job(4);
+    job.group(1, "tp", {0, 1});
+    job.group(2, "dp", {1, 2});
+    job.group(3, "pp", {2, 3});
+    job.at(1, 0).did(5).waits(all_reduce(), 3 * LONG_AGO);
+    job.at(1, 1).did(5);
+    job.at(2, 0).did(5).waits(all_reduce(), 2 * LONG_AGO);
+    job.at(2, 1).did(5);
+    job.at(3, 0).did(5).waits(all_reduce(), LONG_AGO);
+    job.at(3, 1).did(5);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.group, 3u);
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << "those who wait indirectly, too";
+
+    job.process(3).life = NG_LIFE_DEAD;
+    expect_kind(judge(job), NG_KIND_DEAD_RANK);
+}
+
+TEST(Verdict, ARankWhoseNcclGroupIsStillOpenHasNotCome)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 2).opened();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+}
+
+TEST(Verdict, ARankThatDestroyedItsCommunicatorHasNotCome)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 2).state = NG_GROUP_ABORTED;
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "destroyed or aborted")) << judgement.whys[0];
+}
+
+TEST(Verdict, ARankWithoutEvidenceIsNotBlamed)
+{
+    for (auto [ranks, unseen] : sizes_and_culprits()) {
+        Job job = waiting_for(ranks, {unseen});
+        job.forget(WORLD, unseen);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_UNKNOWN);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+        EXPECT_TRUE(judgement.culprits.empty());
+        ASSERT_EQ(judgement.missing.size(), 1u);
+        EXPECT_TRUE(mentions(judgement.missing[0], std::to_string(unseen))) << judgement.missing[0];
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {unseen}));
+    }
+}
+
+TEST(Verdict, MissingEvidenceBesideACulpritMakesItLikely)
+{
+    Job job = waiting_for(8, {2, 4, 5, 6});
+    for (int rank : {4, 5, 6})
+        job.forget(WORLD, rank);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    ASSERT_EQ(judgement.missing.size(), 1u);
+    EXPECT_TRUE(mentions(judgement.missing[0], "4 to 6")) << judgement.missing[0];
+}
+
+TEST(Verdict, WhatCouldNotBeReadIsMissingEvidence)
+{
+    Job job = waiting_for(4, {2});
+    job.notes = {"box-1002-1: cut off after 8192 bytes"};
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.missing, job.notes);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+}
+
+TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
+{
+    Job job(1, false);
+    job.group(WORLD, "dp", {0, 0, 0, 0});
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(WORLD, rank).device = rank;
+        job.at(WORLD, rank).did(6);
+        if (rank != 1)
+            job.at(WORLD, rank).waits();
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2, 3}));
+}
+
+/*
+ * Random jobs: ranks in overlapping groups run one program of collectives, each of which is finished when all its
+ * members came. The program is the same on all ranks, so without a fault nothing is ever stuck.
+ */
+namespace {
+
+class RandomJob {
+public:
+    explicit RandomJob(unsigned seed) : random_(seed), ranks_(2 + (int)(random_() % 15)), job_(ranks_)
+    {
+        std::vector<int> all(ranks_);
+        std::iota(all.begin(), all.end(), 0);
+        groups_.push_back(all);
+        for (unsigned extra = random_() % 6; extra > 0; extra--) {
+            std::vector<int> some = all;
+            std::shuffle(some.begin(), some.end(), random_);
+            some.resize(2 + random_() % (unsigned)(ranks_ - 1));
+            groups_.push_back(some);
+        }
+        for (size_t g = 0; g < groups_.size(); g++)
+            job_.group(id_of(g), ("group " + std::to_string(g)).c_str(), groups_[g]);
+        for (unsigned steps = 5 + random_() % 60; steps > 0; steps--) {
+            static const struct ng_signature kinds[] = {
+                {NG_OP_AllReduce, 7, 0, -1, 1024}, {NG_OP_AllGather, 9, -1, -1, 77}, {NG_OP_Broadcast, 2, -1, 0, 5}};
+            program_.push_back({random_() % groups_.size(), kinds[random_() % 3]});
+        }
+    }
+
+    int ranks() const
+    {
+        return ranks_;
+    }
+    size_t steps() const
+    {
+        return program_.size();
+    }
+    unsigned pick(size_t count)
+    {
+        return (unsigned)(random_() % count);
+    }
+
+    /*
+     * Run: `absent` (-1 nobody) stops before its `stop_at`-th call. Ranks that come to a call that cannot finish wait
+     * in it for `age_ns`. Returns who is stuck.
+     */
+    std::vector<int> run(int absent, size_t stop_at, int64_t age_ns)
+    {
+        std::vector<size_t> calls(ranks_, 0);
+        std::set<int> stuck;
+        for (const auto &step : program_) {
+            const std::vector<int> &members = groups_[step.group];
+            std::vector<int> came;
+            for (int rank : members)
+                if (!stuck.count(rank) && !(rank == absent && calls[rank] >= stop_at))
+                    came.push_back(rank);
+            bool complete = came.size() == members.size();
+            for (int rank : came) {
+                Member &member = job_.at(id_of(step.group), place(step.group, rank));
+                if (complete)
+                    member.did(1, step.signature);
+                else
+                    member.waits(step.signature, age_ns);
+                calls[rank]++;
+                if (!complete)
+                    stuck.insert(rank);
+            }
+        }
+        return std::vector<int>(stuck.begin(), stuck.end());
+    }
+    Job &job()
+    {
+        return job_;
+    }
+    /* Nobody reads this rank's evidence, in any group. */
+    void forget(int rank)
+    {
+        for (size_t g = 0; g < groups_.size(); g++)
+            for (size_t i = 0; i < groups_[g].size(); i++)
+                if (groups_[g][i] == rank)
+                    job_.forget(id_of(g), (int)i);
+    }
+
+private:
+    struct Step {
+        size_t group;
+        struct ng_signature signature;
+    };
+    static uint64_t id_of(size_t group)
+    {
+        return 0x1000 + group;
+    }
+    int place(size_t group, int rank) const
+    {
+        return (int)(std::find(groups_[group].begin(), groups_[group].end(), rank) - groups_[group].begin());
+    }
+    std::mt19937 random_;
+    int ranks_;
+    Job job_;
+    std::vector<std::vector<int>> groups_;
+    std::vector<Step> program_;
+};
+
+constexpr unsigned ROUNDS = 400;
+
+} // namespace
+
+TEST(VerdictOfRandomJobs, ProgressIsNeverBlamed)
+{
+    for (unsigned seed = 0; seed < ROUNDS; seed++) {
+        RandomJob random(seed);
+        /* Somebody lags behind, everybody else waits, none of them for long. */
+        int slow = (int)random.pick((size_t)random.ranks());
+        random.run(slow, random.pick(random.steps()), (int64_t)random.pick(STALLED));
+        for (int rank = 0; rank < random.ranks(); rank++)
+            if (random.pick(3) == 0)
+                random.job().inside(rank, NG_OP_AllReduce, 0x1000, 1, (int64_t)random.pick(STALLED));
+        Judgement judgement = judge(random.job());
+        ASSERT_EQ(judgement.kind, NG_KIND_HEALTHY) << "seed " << seed << ": " << judgement.line;
+        ASSERT_TRUE(judgement.culprits.empty());
+        ASSERT_TRUE(judgement.waiting.empty());
+    }
+}
+
+TEST(VerdictOfRandomJobs, TheOneAbsenteeIsNamedAndNobodyElse)
+{
+    static const struct {
+        enum ng_life life;
+        enum ng_verdict_kind kind;
+    } fates[] = {{NG_LIFE_RUNNING, NG_KIND_MISSING_RANK},
+                 {NG_LIFE_DEAD, NG_KIND_DEAD_RANK},
+                 {NG_LIFE_STOPPED, NG_KIND_STOPPED_RANK},
+                 {NG_LIFE_EXITED, NG_KIND_LEFT_EARLY}};
+    unsigned stalls = 0;
+
+    for (unsigned seed = 0; seed < ROUNDS; seed++) {
+        RandomJob random(seed);
+        const auto &fate = fates[seed % 4];
+        int culprit = (int)random.pick((size_t)random.ranks());
+        std::vector<int> stuck = random.run(culprit, random.pick(random.steps()), LONG_AGO + random.pick(NG_S));
+        random.job().process(culprit).life = fate.life;
+        random.job().process(culprit).life_age_ns = 10 * NG_S;
+        Judgement judgement = judge(random.job());
+        if (stuck.empty()) {
+            ASSERT_EQ(judgement.kind, NG_KIND_HEALTHY) << "seed " << seed << ": " << judgement.line;
+            continue;
+        }
+        stalls++;
+        ASSERT_EQ(judgement.kind, fate.kind) << "seed " << seed << ": " << judgement.line;
+        ASSERT_EQ(judgement.culprits, std::vector<int>{culprit}) << "seed " << seed << ": " << judgement.line;
+        ASSERT_EQ(judgement.waiting, stuck) << "seed " << seed << ": " << judgement.line;
+        ASSERT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN) << "seed " << seed << ": " << judgement.line;
+    }
+    EXPECT_GT(stalls, ROUNDS / 2) << "the jobs must stall for this to say anything";
+}
+
+TEST(VerdictOfRandomJobs, WhoIsNotSeenIsNeverBlamed)
+{
+    for (unsigned seed = 0; seed < ROUNDS; seed++) {
+        RandomJob random(seed);
+        int culprit = (int)random.pick((size_t)random.ranks());
+        std::set<int> unseen;
+        random.run(culprit, random.pick(random.steps()), LONG_AGO);
+        for (unsigned n = random.pick((size_t)random.ranks()) + 1; n > 0; n--) {
+            int rank = (int)random.pick((size_t)random.ranks());
+            unseen.insert(rank);
+            random.forget(rank);
+        }
+        Judgement judgement = judge(random.job());
+        for (int named : judgement.culprits) {
+            ASSERT_FALSE(unseen.count(named)) << "seed " << seed << ": " << judgement.line;
+            ASSERT_EQ(named, culprit) << "seed " << seed << ": " << judgement.line;
+        }
+        for (int waiting : judgement.waiting)
+            ASSERT_FALSE(unseen.count(waiting)) << "seed " << seed << ": " << judgement.line;
+    }
+}
+
+/* Lives, ages, counters and records at random, however senseless: always a verdict, and never against all reason. */
+TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
+{
+    static const enum ng_op inside[] = {NG_OP_AllReduce, NG_OP_GroupEnd, NG_OP_CommInitRank, NG_OP_CommSplit,
+                                        NG_OP_CommShrink, NG_OP_CommFinalize, NG_OP_CommDestroy, NG_OP_Recv};
+    std::mt19937_64 random(99);
+    for (unsigned seed = 0; seed < ROUNDS; seed++) {
+        RandomJob base(seed);
+        base.run((int)base.pick((size_t)base.ranks()), base.pick(base.steps()), LONG_AGO);
+        for (int rank = 0; rank < base.ranks(); rank++) {
+            base.job().process(rank).life = (enum ng_life)(random() % 6);
+            base.job().process(rank).life_age_ns = (int64_t)(random() % (100 * NG_S));
+            Member &member = base.job().at(0x1000, rank);
+            uint64_t *numbers[] = {&member.entered, &member.scheduled, &member.started, &member.completed,
+                                   &member.pending_seq, &member.p2p_entered, &member.pending_record};
+            for (uint64_t *number : numbers)
+                if (random() % 4 == 0)
+                    *number = random() % 3 == 0 ? random() : random() % 20;
+            member.state = (enum ng_group_state)(random() % 6);
+            for (unsigned n = (unsigned)(random() % 3); n > 0; n--)
+                base.job().inside(rank, inside[random() % 8], random() % 2 ? 0x1000 : 0, random() % 9,
+                                  (int64_t)(random() % (60 * NG_S)));
+            for (unsigned n = (unsigned)(random() % 4); n > 0; n--)
+                member.p2p(random() % 2 ? NG_OP_Send : NG_OP_Recv, (int)(random() % 20) - 2, random() % 2,
+                           (int64_t)(random() % (60 * NG_S)));
+        }
+        Judgement judgement = judge(base.job());
+        std::set<int> named(judgement.culprits.begin(), judgement.culprits.end());
+        for (int waiting : judgement.waiting)
+            EXPECT_FALSE(named.count(waiting)) << "seed " << seed << ": " << judgement.line;
+        if (judgement.kind == NG_KIND_HEALTHY || judgement.kind == NG_KIND_UNKNOWN)
+            EXPECT_TRUE(judgement.culprits.empty()) << "seed " << seed << ": " << judgement.line;
+    }
+}

@@ -1,0 +1,294 @@
+/*
+ * A view: from black boxes, in order, with ranks that people know.
+ */
+#include "tests/unit/core/box.h"
+#include "tests/unit/core/job.h"
+
+#include <algorithm>
+#include <random>
+
+namespace {
+
+struct ng_box_identity identity(int rank)
+{
+    struct ng_box_identity identity = {};
+    identity.rank = rank;
+    identity.world_size = 4;
+    identity.local_rank = rank;
+    identity.job = "by-hand";
+    return identity;
+}
+
+/* A box in private memory, and what a view makes of it. */
+class FromBox : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        struct ng_box_identity who = identity(2);
+        ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
+        ng_view_init(&view_);
+    }
+    void TearDown() override
+    {
+        ng_view_fini(&view_);
+        ng_box_close(&box_, nullptr);
+    }
+    void add(enum ng_life life, int64_t now_mono_ns)
+    {
+        ASSERT_EQ(ng_view_add_box(&view_, &box_, life, now_mono_ns, "box-1-2"), 0);
+        ng_view_seal(&view_);
+    }
+    struct ng_box box_;
+    struct ng_view view_;
+};
+
+} // namespace
+
+TEST_F(FromBox, TellsWhoWhatAndHowFar)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "dp");
+    writer.collective(0, NG_RECORD_COMPLETED, 50 * NG_S);
+    writer.collective(0, NG_RECORD_STARTED, 60 * NG_S);
+    writer.inside(NG_OP_GroupEnd, 0, 70 * NG_S);
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+
+    ASSERT_EQ(view_.process_count, 1u);
+    const struct ng_view_process *process = &view_.processes[0];
+    EXPECT_EQ(process->rank, 2);
+    EXPECT_EQ(process->world_size, 4);
+    EXPECT_EQ(process->pid, getpid());
+    EXPECT_EQ(process->life, NG_LIFE_RUNNING);
+    EXPECT_STREQ(process->source, "box-1-2");
+    EXPECT_EQ(process->member_count, 1u);
+    EXPECT_STREQ(view_.job, "by-hand");
+    ASSERT_EQ(view_.group_count, 1u);
+    EXPECT_EQ(view_.groups[0].id, 0xabcu);
+    EXPECT_EQ(view_.groups[0].nranks, 4);
+    EXPECT_EQ(view_.groups[0].member_count, 1u);
+    EXPECT_STREQ(view_.groups[0].name, "dp");
+    ASSERT_EQ(view_.member_count, 1u);
+    const struct ng_view_member *member = &view_.members[0];
+    EXPECT_EQ(member->group_rank, 2);
+    EXPECT_EQ(member->entered, 2u);
+    EXPECT_EQ(member->completed, 1u);
+    EXPECT_EQ(member->pending_seq, 2u);
+    EXPECT_EQ(member->pending_age_ns, 10 * NG_S);
+    ASSERT_EQ(member->record_count, 2u);
+    EXPECT_EQ(member->records[0].id, 1u);
+    EXPECT_EQ(member->records[0].state, NG_RECORD_COMPLETED);
+    EXPECT_EQ(member->records[1].entered_age_ns, 40 * NG_S);
+    ASSERT_EQ(view_.call_count, 1u);
+    EXPECT_EQ(view_.calls[0].op, NG_OP_GroupEnd);
+    EXPECT_EQ(view_.calls[0].age_ns, 30 * NG_S);
+    EXPECT_EQ(view_.note_count, 0u);
+}
+
+TEST_F(FromBox, TheRingKeepsTheNewestOldestFirst)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "");
+    for (int i = 0; i < 100; i++)
+        writer.collective(0, NG_RECORD_COMPLETED);
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    const struct ng_view_member *member = &view_.members[0];
+    ASSERT_EQ(member->record_count, 8u);
+    for (uint32_t i = 0; i < 8; i++)
+        EXPECT_EQ(member->records[i].coll_seq, 93 + i);
+}
+
+TEST_F(FromBox, RecordsOfSeveralGroupsAreKeptApart)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xa, 4, 2, "a");
+    writer.group(1, 0xb, 2, 1, "b");
+    for (int i = 0; i < 3; i++) {
+        writer.collective(0, NG_RECORD_COMPLETED);
+        writer.collective(1, NG_RECORD_COMPLETED);
+    }
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    ASSERT_EQ(view_.member_count, 2u);
+    for (uint32_t m = 0; m < 2; m++) {
+        ASSERT_EQ(view_.members[m].record_count, 3u);
+        for (uint32_t i = 0; i < 3; i++) {
+            EXPECT_EQ(view_.members[m].records[i].coll_seq, i + 1);
+            EXPECT_EQ(view_.members[m].records[i].id % 2, m == 0 ? 1u : 0u);
+        }
+    }
+}
+
+/* The communicator was destroyed and its slot given to another: its records are not the new one's. */
+TEST_F(FromBox, RecordsOfAReusedSlotAreNotTheNewGroups)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xa, 4, 2, "a");
+    writer.collective(0, NG_RECORD_COMPLETED);
+    writer.group(0, 0xb, 2, 1, "b");
+    writer.collective(0, NG_RECORD_COMPLETED);
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    ASSERT_EQ(view_.member_count, 1u);
+    EXPECT_EQ(view_.groups[view_.members[0].group].id, 0xbu);
+    ASSERT_EQ(view_.members[0].record_count, 1u);
+    EXPECT_EQ(view_.members[0].records[0].id, 2u);
+}
+
+TEST_F(FromBox, WhatTheBoxSaysOfItsEndOverrulesRunning)
+{
+    box_.header->life = NG_BOX_EXITED;
+    box_.header->exit_status = 3;
+    box_.header->life_mono_ns = 90 * NG_S;
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "");
+    writer.collective(0, NG_RECORD_STARTED, 80 * NG_S);
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].life, NG_LIFE_EXITED);
+    EXPECT_EQ(view_.processes[0].exit_status, 3);
+    EXPECT_EQ(view_.processes[0].life_age_ns, 10 * NG_S);
+    EXPECT_EQ(view_.members[0].records[0].entered_age_ns, 10 * NG_S) << "as of its end";
+}
+
+TEST_F(FromBox, EndedByTheGuardIsAVictim)
+{
+    box_.header->life = NG_BOX_ENDED_BY_GUARD;
+    add(NG_LIFE_DEAD, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].life, NG_LIFE_ENDED_BY_GUARD);
+}
+
+TEST_F(FromBox, ADeadProcessAgesNoFurtherThanItsLastHeartbeat)
+{
+    box_.header->heartbeat_mono_ns = 90 * NG_S;
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "");
+    writer.collective(0, NG_RECORD_STARTED, 80 * NG_S);
+    add(NG_LIFE_DEAD, 1000 * NG_S);
+    EXPECT_EQ(view_.processes[0].life, NG_LIFE_DEAD);
+    EXPECT_EQ(view_.members[0].records[0].entered_age_ns, 10 * NG_S);
+}
+
+TEST_F(FromBox, DamagedSlotsAreLeftOutWithANote)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 7, "rank beyond the group");
+    writer.group(1, 0xabd, 4, 1, "good");
+    writer.group(2, 0xabe, 4, 1, "state");
+    box_.groups[2].state = 99;
+    box_.header->group_used = box_.group_capacity + 5;
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    ASSERT_EQ(view_.member_count, 1u);
+    EXPECT_EQ(view_.groups[view_.members[0].group].id, 0xabdu);
+    ASSERT_EQ(view_.note_count, 3u);
+    for (uint32_t i = 0; i < view_.note_count; i++)
+        EXPECT_EQ(std::string(view_.notes[i]).rfind("box-1-2: ", 0), 0u) << view_.notes[i];
+}
+
+TEST_F(FromBox, TextWithoutAnEndIsCut)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "");
+    memset(box_.groups[0].name, 'n', sizeof(box_.groups[0].name));
+    memset(box_.header->host, 'h', sizeof(box_.header->host));
+    memset(box_.header->job, 'j', sizeof(box_.header->job));
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(strlen(view_.groups[0].name), sizeof(view_.groups[0].name) - 1);
+    EXPECT_EQ(strlen(view_.processes[0].host), sizeof(view_.processes[0].host) - 1);
+    EXPECT_EQ(strlen(view_.job), sizeof(view_.job) - 1);
+}
+
+TEST(View, MembersAreSortedByGroupAndRankWhateverTheOrderOfArrival)
+{
+    std::mt19937 random(7);
+    struct ng_view view;
+    std::vector<std::pair<uint64_t, int>> arrivals;
+
+    for (uint64_t group = 1; group <= 5; group++)
+        for (int rank = 0; rank < 64; rank++)
+            arrivals.push_back({group, rank});
+    std::shuffle(arrivals.begin(), arrivals.end(), random);
+    ng_view_init(&view);
+    for (size_t i = 0; i < arrivals.size(); i++) {
+        ASSERT_NE(ng_view_add_process(&view), nullptr);
+        uint32_t group = ng_view_intern_group(&view, arrivals[i].first);
+        view.groups[group].nranks = 64;
+        ASSERT_NE(ng_view_add_member(&view, (uint32_t)i, group, arrivals[i].second), nullptr);
+    }
+    ng_view_seal(&view);
+    EXPECT_EQ(view.group_count, 5u);
+    for (uint32_t group = 0; group < 5; group++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(&view, group, &count);
+        ASSERT_EQ(count, 64u);
+        for (int rank = 0; rank < 64; rank++) {
+            EXPECT_EQ(members[rank].group_rank, rank);
+            EXPECT_EQ(ng_view_member(&view, group, rank), &members[rank]);
+        }
+        EXPECT_EQ(ng_view_member(&view, group, 64), nullptr);
+        EXPECT_EQ(ng_view_member(&view, group, -1), nullptr);
+        EXPECT_EQ(view.groups[group].member_count, 64u);
+    }
+    uint32_t count;
+    EXPECT_EQ(ng_view_members(&view, 5, &count), nullptr);
+    EXPECT_EQ(count, 0u);
+    ng_view_fini(&view);
+}
+
+TEST(View, OfTwoHandlesOfOneRankTheOneInUseComesFirst)
+{
+    struct ng_view view;
+    ng_view_init(&view);
+    ng_view_add_process(&view);
+    uint32_t group = ng_view_intern_group(&view, 9);
+    view.groups[group].nranks = 2;
+    ng_view_add_member(&view, 0, group, 1)->state = NG_GROUP_DESTROYED;
+    ng_view_add_member(&view, 0, group, 1)->state = NG_GROUP_READY;
+    ng_view_add_member(&view, 0, group, 1)->state = NG_GROUP_ABORTED;
+    ng_view_seal(&view);
+    EXPECT_EQ(ng_view_member(&view, group, 1)->state, NG_GROUP_READY);
+    EXPECT_EQ(view.groups[group].member_count, 1u);
+    EXPECT_EQ(view.processes[0].member_count, 3u);
+    EXPECT_FALSE(view.processes[0].drives_several);
+    ng_view_fini(&view);
+}
+
+TEST(View, AnEmptyViewIsNoTrouble)
+{
+    struct ng_view view;
+    uint32_t count;
+    ng_view_init(&view);
+    ng_view_seal(&view);
+    EXPECT_EQ(ng_view_members(&view, 0, &count), nullptr);
+    ng_view_note(&view, "%s", std::string(10000, 'n').c_str());
+    EXPECT_EQ(view.note_count, 1u);
+    ng_view_fini(&view);
+    ng_view_fini(&view);
+}
+
+TEST(View, TheRankToNameIsTheLaunchersElseThatInTheLargestGroup)
+{
+    struct ng_view view;
+    Job told(4);
+    told.group(1, "tp", {2, 3});
+    told.fill(&view);
+    EXPECT_EQ(ng_view_rank(&view, ng_view_member(&view, 0, 0)), 2);
+    EXPECT_EQ(ng_view_rank(&view, ng_view_member(&view, 0, 1)), 3);
+    ng_view_fini(&view);
+
+    Job untold(4, false);
+    untold.group(1, "tp", {2, 3});
+    untold.group(2, "world");
+    untold.fill(&view);
+    uint32_t tp = ng_view_intern_group(&view, 1);
+    EXPECT_EQ(ng_view_rank(&view, ng_view_member(&view, tp, 0)), 2);
+    EXPECT_EQ(ng_view_rank(&view, ng_view_member(&view, tp, 1)), 3);
+    ng_view_fini(&view);
+
+    /* One process, four devices: the rank of the launcher says nothing. */
+    Job devices(1);
+    devices.group(1, "world", {0, 0, 0, 0});
+    for (int rank = 0; rank < 4; rank++)
+        devices.at(1, rank).device = rank;
+    devices.fill(&view);
+    EXPECT_TRUE(view.processes[0].drives_several);
+    for (int rank = 0; rank < 4; rank++)
+        EXPECT_EQ(ng_view_rank(&view, ng_view_member(&view, 0, rank)), rank);
+    ng_view_fini(&view);
+}

@@ -1,0 +1,189 @@
+/*
+ * Every wrapper of the table passes its arguments and its result on unchanged.
+ *
+ * Calls each function with distinct arguments and compares what arrived at the recording NCCL. Built
+ * twice: over the probe (with PROBE: also what core was told), and alone, to run under the real
+ * preloaded library.
+ */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <tuple>
+#include <type_traits>
+
+#include "tests/unit/shim/recording_nccl.h"
+#ifdef PROBE
+#include "core/op.h"
+#include "tests/unit/shim/probe.h"
+#endif
+
+/* ncclResetDebugInit: deprecated, but as long as libraries have it, programs may call it. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+extern "C" {
+#define NG_TRACK(name, major, minor, patch, op, owner, prototype, arguments, ...)                  \
+    ncclResult_t nccl##name prototype;
+#define NG_PASS(name, major, minor, patch, owner, type, missing, prototype, arguments, reason)     \
+    type nccl##name prototype;
+#include "shim/nccl_api.def"
+#undef NG_TRACK
+#undef NG_PASS
+}
+
+/* Memory behind every pointer that is passed: writable, and larger than anything NCCL names. */
+static char memory[64][4096];
+
+/* The n-th argument of a call: another value for each n and round, with every byte set where it may be. */
+template <typename Value>
+static Value make_argument(unsigned n, unsigned round)
+{
+    Value value;
+
+    if constexpr (std::is_pointer_v<Value>) {
+        value = (Value)(void *)&memory[n + 16 * round][8 * n];
+    } else if constexpr (std::is_enum_v<Value>) {
+        value = (Value)((n + round) % 2); /* some enumerations have but two values */
+    } else {
+        unsigned char bytes[sizeof(Value)];
+        for (size_t i = 0; i < sizeof(bytes); i++)
+            bytes[i] = (unsigned char)(0x11 + 0x23 * n + 0x3b * round + 7 * i);
+        memcpy(&value, bytes, sizeof(value));
+    }
+    return value;
+}
+
+template <typename Function>
+struct signature;
+
+template <typename Value, typename... Arguments>
+struct signature<Value(Arguments...)> {
+    using value_type = Value;
+    using tuple = std::tuple<std::decay_t<Arguments>...>;
+
+    template <size_t... Index>
+    static tuple make([[maybe_unused]] unsigned round, std::index_sequence<Index...>)
+    {
+        return tuple(make_argument<std::decay_t<Arguments>>(Index, round)...);
+    }
+
+    static tuple make(unsigned round)
+    {
+        return make(round, std::index_sequence_for<Arguments...>{});
+    }
+};
+
+template <typename Value>
+static bool same(const Value &left, const Value &right)
+{
+    return memcmp(&left, &right, sizeof(Value)) == 0;
+}
+
+template <typename Function>
+static void check_forward(Function *function, enum recording_id id)
+{
+    using value_type = typename signature<Function>::value_type;
+
+    for (unsigned round = 0; round < 3; round++) {
+        auto arguments = signature<Function>::make(round);
+        uint64_t before = recording_of(id).calls;
+
+        errno = EILSEQ;
+        recording_set_distinct(true, ENOTTY);
+        if constexpr (std::is_void_v<value_type>) {
+            std::apply(function, arguments);
+        } else {
+            value_type value = std::apply(function, arguments);
+            EXPECT_TRUE(same(value, recording_value<value_type>(id))) << "another value came back";
+        }
+        EXPECT_EQ(errno, ENOTTY) << "errno of the library did not come back";
+        recording_set_distinct(false, 0);
+
+        struct recording recording = recording_of(id);
+        EXPECT_EQ(recording.calls, before + 1);
+        EXPECT_EQ(recording.hash, recording_hash(arguments)) << "other arguments arrived";
+        EXPECT_EQ(recording.errno_seen, EILSEQ) << "errno of the program did not arrive";
+    }
+}
+
+/* The library is known before the first comparison: looking for it asks its version. */
+class Forward : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        int version = 0;
+        ASSERT_EQ(ncclGetVersion(&version), ncclSuccess);
+        ASSERT_EQ(version, RECORDING_VERSION);
+    }
+};
+
+/* Otherwise all the rest would pass without a guard, too. */
+TEST_F(Forward, GoesThroughTheWrapperUnderTest)
+{
+    Dl_info info = {};
+    const char *expected = getenv("EXPECT_WRAPPERS_IN");
+
+    ASSERT_NE(expected, nullptr);
+    ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "ncclAllReduce"), &info), 0);
+    EXPECT_NE(strstr(info.dli_fname, expected), nullptr) << info.dli_fname;
+}
+
+#ifdef PROBE
+static void check_recorded(enum recording_id id, enum ng_op op)
+{
+    ASSERT_EQ(probe_call_count(), 3u);
+    for (unsigned i = 0; i < 3; i++) {
+        struct probe_call call = probe_call_at(i);
+        Dl_info info = {};
+
+        EXPECT_EQ(call.call.op, op);
+        EXPECT_TRUE(call.left);
+        EXPECT_EQ(call.result, (int)recording_value<ncclResult_t>(id));
+        EXPECT_EQ(call.call.nccl, probe_nccl(0));
+        ASSERT_NE(dladdr(call.call.caller, &info), 0);
+        EXPECT_NE(strstr(info.dli_fname, "forward"), nullptr) << "the caller is not the program";
+    }
+}
+
+#define CHECK_TRACKED(function, id, op)                                                            \
+    probe_set_active(true);                                                                        \
+    probe_clear();                                                                                 \
+    check_forward(function, id);                                                                   \
+    check_recorded(id, op);                                                                          \
+    probe_set_active(false);                                                                       \
+    probe_clear();                                                                                 \
+    check_forward(function, id);                                                                   \
+    EXPECT_EQ(probe_call_count(), 0u) << "recorded while inert";
+#define CHECK_PASSED(function, id)                                                                 \
+    probe_set_active(true);                                                                        \
+    probe_clear();                                                                                 \
+    check_forward(function, id);                                                                   \
+    EXPECT_EQ(probe_call_count(), 0u);                                                             \
+    probe_set_active(false);
+#else
+#define CHECK_TRACKED(function, id, op) check_forward(function, id)
+#define CHECK_PASSED(function, id)      check_forward(function, id)
+#endif
+
+/*
+ * Through a table of our own types, so that functions which the headers overload in C++ are chosen
+ * by the row.
+ */
+#define NG_TRACK(name, major, minor, patch, op, owner, prototype, arguments, ...)                  \
+    TEST_F(Forward, name)                                                                          \
+    {                                                                                              \
+        using function = ncclResult_t prototype;                                                   \
+        CHECK_TRACKED(static_cast<function *>(nccl##name), RECORDING_##name, NG_OP_##op);          \
+    }
+#define NG_PASS(name, major, minor, patch, owner, type, missing, prototype, arguments, reason)     \
+    TEST_F(Forward, name)                                                                          \
+    {                                                                                              \
+        using function = type prototype;                                                           \
+        CHECK_PASSED(static_cast<function *>(nccl##name), RECORDING_##name);                       \
+    }
+#include "shim/nccl_api.def"
+#undef NG_TRACK
+#undef NG_PASS

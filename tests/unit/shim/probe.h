@@ -1,0 +1,45 @@
+/*
+ * The shim under test: the real wrappers and instances over a core that only remembers.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_SHIM_PROBE_H
+#define NCCLGUARD_TESTS_UNIT_SHIM_PROBE_H
+
+#include <stdbool.h>
+
+#include "core/call.h"
+#include "core/cuda.h"
+#include "core/nccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct probe_call {
+    struct ng_call call; /* as ng_call_enter saw it */
+    char unique_id[128]; /* copied while the call ran */
+    int result;          /* as ng_call_leave saw it */
+    bool left;
+};
+
+void probe_set_active(bool active);
+void probe_adopt_thread(void);
+
+/* Forgets calls and log lines. */
+void probe_clear(void);
+/* Calls recorded since, at most 64 of them kept; the i-th one. */
+unsigned probe_call_count(void);
+struct probe_call probe_call_at(unsigned index);
+/* Log lines since, joined with newlines. Valid until the next line or probe_clear. */
+const char *probe_log(void);
+/* Runs inside ng_call_enter and ng_call_leave; NULL: nothing. */
+void probe_set_hook(void (*hook)(void));
+
+unsigned probe_nccl_count(void);
+const struct ng_nccl *probe_nccl(unsigned index);
+bool probe_driver_find(struct ng_cuda *ret_cuda);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * What the wrappers tell core: the fields of a call, and which calls they keep to themselves.
+ */
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "tests/unit/shim/probe.h"
+#include "tests/unit/shim/recording_nccl.h"
+
+static ncclComm_t const comm = (ncclComm_t)0x1230;
+static cudaStream_t const stream = (cudaStream_t)0x4560;
+static char send_memory[8], recv_memory[8];
+
+static void call_all_reduce()
+{
+    ncclAllReduce(send_memory, recv_memory, 5, ncclFloat32, ncclMax, comm, stream);
+}
+
+class Record : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        probe_set_active(true);
+        probe_clear();
+    }
+
+    void TearDown() override
+    {
+        probe_set_hook(nullptr);
+        for (int id = 0; id < RECORDING_COUNT; id++)
+            recording_set_hook((recording_id)id, nullptr);
+        probe_set_active(false);
+    }
+
+    /* The only call recorded. */
+    static struct ng_call only()
+    {
+        EXPECT_EQ(probe_call_count(), 1u);
+        return probe_call_at(0).call;
+    }
+};
+
+TEST_F(Record, FieldsThatAnApiHasNotAreNone)
+{
+    ncclGroupStart();
+    struct ng_call call = only();
+
+    EXPECT_EQ(call.op, NG_OP_GroupStart);
+    EXPECT_EQ(call.comm, nullptr);
+    EXPECT_EQ(call.stream, nullptr);
+    EXPECT_EQ(call.count, 0u);
+    EXPECT_EQ(call.dtype, -1);
+    EXPECT_EQ(call.redop, -1);
+    EXPECT_EQ(call.root, -1);
+    EXPECT_EQ(call.rank, -1);
+    EXPECT_EQ(call.new_comm, nullptr);
+    EXPECT_EQ(call.thread, nullptr);
+}
+
+TEST_F(Record, AllReduce)
+{
+    call_all_reduce();
+    struct ng_call call = only();
+
+    EXPECT_EQ(call.op, NG_OP_AllReduce);
+    EXPECT_EQ(call.comm, comm);
+    EXPECT_EQ(call.stream, stream);
+    EXPECT_EQ(call.send_buffer, send_memory);
+    EXPECT_EQ(call.recv_buffer, recv_memory);
+    EXPECT_EQ(call.count, 5u);
+    EXPECT_EQ(call.dtype, ncclFloat32);
+    EXPECT_EQ(call.redop, ncclMax);
+    EXPECT_EQ(call.root, -1);
+}
+
+TEST_F(Record, BcastIsABroadcastInPlace)
+{
+    ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
+    struct ng_call call = only();
+
+    EXPECT_EQ(call.op, NG_OP_Broadcast);
+    EXPECT_EQ(call.send_buffer, send_memory);
+    EXPECT_EQ(call.recv_buffer, send_memory);
+    EXPECT_EQ(call.count, 6u);
+    EXPECT_EQ(call.root, 3);
+}
+
+TEST_F(Record, SendAndRecvNameTheirPeer)
+{
+    ncclSend(send_memory, 4, ncclInt32, 2, comm, stream);
+    ncclRecv(recv_memory, 9, ncclInt64, 1, comm, stream);
+    ASSERT_EQ(probe_call_count(), 2u);
+    struct ng_call send = probe_call_at(0).call;
+    struct ng_call recv = probe_call_at(1).call;
+
+    EXPECT_EQ(send.op, NG_OP_Send);
+    EXPECT_EQ(send.root, 2);
+    EXPECT_EQ(send.send_buffer, send_memory);
+    EXPECT_EQ(send.recv_buffer, nullptr);
+    EXPECT_EQ(recv.op, NG_OP_Recv);
+    EXPECT_EQ(recv.root, 1);
+    EXPECT_EQ(recv.send_buffer, nullptr);
+    EXPECT_EQ(recv.recv_buffer, recv_memory);
+    EXPECT_EQ(recv.count, 9u);
+    EXPECT_EQ(recv.dtype, ncclInt64);
+}
+
+TEST_F(Record, InitRankShowsTheIdAndWhereTheHandleGoes)
+{
+    ncclUniqueId id;
+    ncclComm_t made = nullptr;
+
+    for (int i = 0; i < NCCL_UNIQUE_ID_BYTES; i++)
+        id.internal[i] = (char)i;
+    ncclCommInitRank(&made, 8, id, 5);
+    struct ng_call call = only();
+
+    EXPECT_EQ(call.op, NG_OP_CommInitRank);
+    EXPECT_EQ(call.comm, nullptr);
+    EXPECT_EQ(call.unique_id_count, 1);
+    EXPECT_EQ(memcmp(probe_call_at(0).unique_id, &id, sizeof(id)), 0);
+    EXPECT_EQ(call.nranks, 8);
+    EXPECT_EQ(call.rank, 5);
+    EXPECT_EQ(call.new_comm, &made);
+    EXPECT_EQ(call.config, nullptr);
+}
+
+TEST_F(Record, InitAllShowsTheDevices)
+{
+    ncclComm_t made[3] = {};
+    const int devices[3] = {2, 0, 1};
+
+    ncclCommInitAll(made, 3, devices);
+    ncclCommInitAll(made, 2, nullptr);
+    struct ng_call some = probe_call_at(0).call;
+    struct ng_call all = probe_call_at(1).call;
+
+    EXPECT_EQ(some.nranks, 3);
+    EXPECT_EQ(some.rank, -1);
+    EXPECT_EQ(some.list, devices);
+    EXPECT_EQ(some.list_count, 3);
+    EXPECT_EQ(some.new_comm, made);
+    EXPECT_EQ(all.nranks, 2);
+    EXPECT_EQ(all.list, nullptr);
+    EXPECT_EQ(all.list_count, 0);
+}
+
+TEST_F(Record, SplitShowsParentColorAndKey)
+{
+    ncclComm_t made = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    ncclCommSplit(comm, 7, -3, &made, &config);
+    struct ng_call call = only();
+
+    EXPECT_EQ(call.op, NG_OP_CommSplit);
+    EXPECT_EQ(call.comm, comm);
+    EXPECT_EQ(call.color, 7);
+    EXPECT_EQ(call.key, -3);
+    EXPECT_EQ(call.new_comm, &made);
+    EXPECT_EQ(call.config, &config);
+    EXPECT_EQ(call.unique_ids, nullptr);
+}
+
+TEST_F(Record, PassedFunctionsAreNot)
+{
+    int count = 0;
+
+    ncclCommCount(comm, &count);
+    ncclGetErrorString(ncclSuccess);
+    EXPECT_EQ(probe_call_count(), 0u);
+    EXPECT_EQ(recording_of(RECORDING_CommCount).calls, 1u);
+}
+
+TEST_F(Record, NcclCallingItselfInsideACallIsNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+
+    recording_set_hook(RECORDING_Bcast, [] { recording_call_from_inside(); });
+    ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
+    EXPECT_EQ(only().op, NG_OP_Broadcast);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+}
+
+TEST_F(Record, NcclCallingItselfFromItsOwnThreadIsNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+
+    std::thread(recording_call_from_inside).join();
+    EXPECT_EQ(probe_call_count(), 0u);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+}
+
+/* The return address here is the program's, as it is when NCCL jumps instead of calling. */
+TEST_F(Record, ACallInsideACallIsNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+
+    recording_set_hook(RECORDING_Bcast, call_all_reduce);
+    ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
+    EXPECT_EQ(only().op, NG_OP_Broadcast);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+}
+
+TEST_F(Record, ACallInsideAPassedCallIsNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+    void *pointer = nullptr;
+
+    recording_set_hook(RECORDING_MemAlloc, call_all_reduce);
+    ncclMemAlloc(&pointer, 8);
+    EXPECT_EQ(probe_call_count(), 0u);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+    call_all_reduce();
+    EXPECT_EQ(probe_call_count(), 1u) << "the depth stayed up";
+}
+
+TEST_F(Record, CallsThatCoreMakesAreNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+
+    probe_set_hook(call_all_reduce);
+    ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
+    probe_set_hook(nullptr);
+    EXPECT_EQ(only().op, NG_OP_Broadcast);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 2);
+}
+
+TEST_F(Record, CallsOfTheGuardsOwnThreadsAreNot)
+{
+    uint64_t before = recording_of(RECORDING_AllReduce).calls;
+
+    std::thread([] {
+        probe_adopt_thread();
+        call_all_reduce();
+        call_all_reduce();
+    }).join();
+    EXPECT_EQ(probe_call_count(), 0u);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 2);
+}
+
+TEST_F(Record, ACallUnderWayKeepsItsLeaveWhenTheGuardStops)
+{
+    recording_set_hook(RECORDING_AllReduce, [] { probe_set_active(false); });
+    call_all_reduce();
+    EXPECT_EQ(probe_call_count(), 1u);
+    EXPECT_TRUE(probe_call_at(0).left);
+    recording_set_hook(RECORDING_AllReduce, nullptr);
+    call_all_reduce();
+    EXPECT_EQ(probe_call_count(), 1u);
+}
+
+TEST_F(Record, TheInstanceIsDescribed)
+{
+    call_all_reduce();
+    ASSERT_EQ(probe_nccl_count(), 1u);
+    const struct ng_nccl *nccl = probe_nccl(0);
+
+    EXPECT_EQ(nccl->index, 0u);
+    EXPECT_EQ(nccl->version, RECORDING_VERSION);
+    EXPECT_NE(strstr(nccl->path, "libnccl.so.2"), nullptr) << nccl->path;
+    EXPECT_EQ(probe_nccl(1), nullptr);
+
+    uint64_t before = recording_of(RECORDING_CommAbort).calls;
+    recording_set_distinct(true, 0);
+    EXPECT_EQ(nccl->comm_abort(comm), recording_value<ncclResult_t>(RECORDING_CommAbort));
+    recording_set_distinct(false, 0);
+    EXPECT_EQ(recording_of(RECORDING_CommAbort).calls, before + 1);
+    EXPECT_EQ(probe_call_count(), 1u) << "core's own calls pass by the wrappers";
+}

@@ -1,0 +1,45 @@
+/*
+ * Makes evidence for tests of `ncclguard analyze`: dumps and black boxes of a small job. In C, since the black box's
+ * layout is C's.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
+#define NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum evidence_life { EVIDENCE_RUNNING, EVIDENCE_DEAD, EVIDENCE_ENDED_BY_GUARD };
+
+/* One rank of a world group, by how far it came. */
+struct evidence_rank {
+    int rank;
+    enum evidence_life life;
+    uint64_t entered, completed;
+    int64_t pending_ms; /* age of the work in flight; 0 none */
+    int64_t dead_ms;    /* how long ago it died */
+};
+
+/* rank_<r>.json of these ranks, out of `nranks`, in `folder`. 0 or -errno. */
+int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count, int nranks);
+
+/* The black box of this process, which stays mapped and locked until the process ends. 0 or -errno. */
+int evidence_make_box(const char *folder, const struct evidence_rank *rank, int nranks);
+
+/* A dump of a process that has all that a dump may hold, by chance. The name of the file is written to ret_name. */
+int evidence_write_random(const char *folder, unsigned seed, char *ret_name, size_t bytes);
+
+/* Read the dump at `path` and write what was understood to `folder` again. 0 or -errno, with the reason in `why`. */
+int evidence_copy_dump(const char *path, const char *folder, char *why, size_t why_bytes);
+
+/* Read the dump or black box at `path` and reach a verdict; 0 or -errno of reading. */
+int evidence_judge(const char *path, int64_t stalled_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,428 @@
+/*
+ * `ncclguard analyze`: the verdict from dumps and black boxes, whole, missing or damaged.
+ */
+#include <gtest/gtest.h>
+#include <jansson.h>
+
+#include <cstring>
+#include <memory>
+
+#include "tests/unit/tools/command.h"
+#include "tests/unit/tools/evidence.h"
+
+namespace
+{
+
+struct Json {
+    json_t *root;
+    explicit Json(const std::string &text)
+    {
+        json_error_t error;
+        root = json_loads(text.c_str(), 0, &error);
+        EXPECT_NE(root, nullptr) << error.text << " in " << text;
+    }
+    ~Json()
+    {
+        json_decref(root);
+    }
+    Json(const Json &) = delete;
+    std::string text(const char *key) const
+    {
+        const char *value = json_string_value(json_object_get(root, key));
+        return value ? value : "";
+    }
+    std::vector<int> culprits() const
+    {
+        std::vector<int> ranks;
+        size_t i;
+        json_t *culprit;
+        json_array_foreach(json_object_get(root, "culprits"), i, culprit)
+        {
+            ranks.push_back(static_cast<int>(json_integer_value(json_object_get(culprit, "rank"))));
+        }
+        return ranks;
+    }
+};
+
+/* Rank 2 of 4 finished six collectives and never came to the seventh. */
+const evidence_rank one_missing[] = {
+    {0, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+    {1, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+    {2, EVIDENCE_RUNNING, 6, 6, 0, 0},
+    {3, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+};
+
+const evidence_rank all_well[] = {
+    {0, EVIDENCE_RUNNING, 7, 7, 0, 0},
+    {1, EVIDENCE_RUNNING, 7, 7, 0, 0},
+};
+
+/* A process that owns a black box until it is told to end, or killed. */
+class BoxOwner
+{
+  public:
+    BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks)
+    {
+        int ready[2];
+        if (pipe(ready) != 0)
+            throw std::runtime_error("pipe");
+        pid_ = fork();
+        if (pid_ == 0) {
+            int error = evidence_make_box(folder.c_str(), &rank, nranks);
+            if (write(ready[1], &error, sizeof(error)) < 0)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        int error = -1;
+        close(ready[1]);
+        if (read(ready[0], &error, sizeof(error)) != sizeof(error) || error != 0)
+            ADD_FAILURE() << "no black box: " << strerror(-error);
+        close(ready[0]);
+    }
+    ~BoxOwner()
+    {
+        end();
+    }
+    BoxOwner(const BoxOwner &) = delete;
+    void end()
+    {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        pid_ = -1;
+    }
+    pid_t pid() const
+    {
+        return pid_;
+    }
+
+  private:
+    pid_t pid_;
+};
+
+std::vector<std::unique_ptr<BoxOwner>> own_boxes(const Folder &folder, const evidence_rank *ranks, int count,
+                                                 int nranks)
+{
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+    for (int i = 0; i < count; i++)
+        owners.push_back(std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks));
+    return owners;
+}
+
+TEST(AnalyzeDumps, NamesTheMissingRankAndExitsWith3)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    Result result = run({"analyze", folder.path(), "--json"});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("schema"), "ncclguard.verdict/1");
+    EXPECT_EQ(verdict.text("kind"), "missing_rank");
+    EXPECT_EQ(verdict.text("job"), "test-job");
+    EXPECT_EQ(verdict.text("op"), "AllReduce");
+    EXPECT_EQ(verdict.text("confidence"), "certain");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+    EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "seq")), 7);
+    EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "detected_by")), -1);
+
+    Result text = run({"analyze", folder.path()});
+    EXPECT_EQ(text.code(), 3);
+    EXPECT_NE(text.out.find("missing_rank"), std::string::npos);
+    EXPECT_NE(text.out.find("rank 2"), std::string::npos);
+}
+
+TEST(AnalyzeDumps, SaysHealthyAndExitsWith0)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), all_well, 2, 2), 0);
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_EQ(Json(result.out).text("kind"), "healthy");
+}
+
+TEST(AnalyzeDumps, TakesFilesOneByOneAndSaysWhoIsNotKnown)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    Result result =
+        run({"analyze", "--json", folder / "rank_0.json", folder / "rank_1.json", folder / "rank_3.json"});
+    EXPECT_EQ(result.code(), 3);
+    Json verdict(result.out);
+    EXPECT_TRUE(verdict.culprits().empty()) << "a rank without evidence was blamed";
+    EXPECT_GT(json_array_size(json_object_get(verdict.root, "missing_evidence")), 0u);
+}
+
+TEST(AnalyzeDumps, UsesWhatIsUsableAndNamesTheRest)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    std::string cut = read_file(folder / "rank_3.json");
+    folder.write("rank_3.json", cut.substr(0, cut.size() / 2));
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3);
+    EXPECT_NE(result.err.find("rank_3.json: damaged"), std::string::npos) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+    EXPECT_NE(verdict.text("confidence"), "certain");
+    std::string evidence;
+    size_t i;
+    json_t *line;
+    json_array_foreach(json_object_get(verdict.root, "missing_evidence"), i, line)
+    {
+        evidence += json_string_value(line);
+    }
+    EXPECT_NE(evidence.find("rank_3.json"), std::string::npos) << evidence;
+}
+
+TEST(AnalyzeDumps, NoticesADeathThatIsYoungerThanTheSuspectTime)
+{
+    const evidence_rank one_dead[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 300, 0},
+        {1, EVIDENCE_DEAD, 6, 6, 0, 200},
+        {2, EVIDENCE_RUNNING, 7, 6, 250, 0},
+    };
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_dead, 3, 3), 0);
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3);
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "dead_rank");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+}
+
+TEST(AnalyzeDumps, CountsAProcessThatTwoFilesTellOfOnce)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    Result result = run({"analyze", "--json", folder.path(), folder / "rank_2.json"});
+    EXPECT_EQ(result.code(), 3);
+    EXPECT_NE(result.err.find("same process"), std::string::npos) << result.err;
+    EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
+}
+
+struct Unusable {
+    std::string name, content, reason;
+};
+
+class UnusableInput : public testing::TestWithParam<Unusable>
+{
+};
+
+TEST_P(UnusableInput, IsNamedWithItsReasonAndExitsWith2)
+{
+    Folder folder;
+    std::string path = folder.write(GetParam().name, GetParam().content);
+    for (const std::string &given : {path, folder.path()}) {
+        Result result = run({"analyze", given, "--json"});
+        EXPECT_EQ(result.code(), 2);
+        EXPECT_EQ(result.out, "");
+        if (given == path) {
+            EXPECT_NE(result.err.find(path + ": "), std::string::npos) << result.err;
+            EXPECT_NE(result.err.find(GetParam().reason), std::string::npos) << result.err;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, UnusableInput,
+    testing::Values(Unusable{"rank_0.json", "", "empty"}, Unusable{"rank_0.json", "{", "damaged"},
+                    Unusable{"rank_0.json", "{}", "no schema"},
+                    Unusable{"rank_0.json", "{\"schema\": \"ncclguard.rank/9\"}", "ncclguard.rank/9"},
+                    Unusable{"verdict.json", "{\"schema\": \"ncclguard.verdict/1\"}", "ncclguard.verdict/1"},
+                    Unusable{"rank_0.json", "{\"schema\": \"ncclguard.rank/1\"}", "which process"},
+                    Unusable{"rank_0.json", "{\"schema\": \"ncclguard.rank/1\", \"process\": 3}", "which process"},
+                    Unusable{"rank_0", std::string("\x80\x04\x95", 3), "flight recorder"},
+                    Unusable{"notes.txt", "hello", "neither"}, Unusable{"box-1-2", "hello", "not a black box"},
+                    Unusable{"box-1-3", std::string(8192, '\0'), "not a black box"}));
+
+TEST(Analyze, SaysOfAFolderWhereItsEvidenceMayBe)
+{
+    Folder folder;
+    EXPECT_EQ(run({"analyze", folder.path()}).code(), 2);
+    EXPECT_EQ(run({"analyze", folder / "none"}).code(), 2);
+    std::filesystem::create_directory(folder / "inner");
+    ASSERT_EQ(evidence_write_dumps((folder / "inner").c_str(), all_well, 2, 2), 0);
+    Result result = run({"analyze", folder.path()});
+    EXPECT_EQ(result.code(), 2);
+    EXPECT_NE(result.err.find("inner"), std::string::npos) << result.err;
+}
+
+TEST(AnalyzeBoxes, NamesTheMissingRankOfALiveJob)
+{
+    Folder folder;
+    auto owners = own_boxes(folder, one_missing, 4, 4);
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "missing_rank");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+}
+
+TEST(AnalyzeBoxes, NamesTheMissingRankAfterTheWholeJobWasKilled)
+{
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, one_missing, 4, 4);
+    }
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "missing_rank");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+}
+
+TEST(AnalyzeBoxes, NamesTheRankThatWasKilledAmongTheLiving)
+{
+    const evidence_rank young[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 200, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 0},
+    };
+    Folder folder;
+    auto owners = own_boxes(folder, young, 2, 2);
+    Result before = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(before.code(), 0) << before.out;
+    owners[1]->end();
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "dead_rank");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+}
+
+TEST(AnalyzeBoxes, NamesTheRankThatDiedLongBeforeTheOthersWereKilled)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 60000, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 61000},
+    };
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, ranks, 2, 2);
+    }
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "dead_rank");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+}
+
+TEST(AnalyzeBoxes, OfAJobThatWasKilledInGoodHealthAreHealthy)
+{
+    const evidence_rank busy[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 3, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 0},
+    };
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, busy, 2, 2);
+    }
+    Result result = run({"analyze", folder.path()});
+    EXPECT_EQ(result.code(), 0) << result.out << result.err;
+    /* Asked for a shorter time, it is a rank that has not come. */
+    EXPECT_EQ(run({"analyze", "--stalled", "2ms", folder.path()}).code(), 3);
+}
+
+TEST(AnalyzeBoxes, ThatWereCutOffAreNamedAndTheOthersUsed)
+{
+    Folder folder;
+    auto owners = own_boxes(folder, one_missing, 4, 4);
+    std::string name;
+    for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
+        if (entry.path().filename().string().rfind("box-" + std::to_string(owners[3]->pid()) + "-", 0) == 0)
+            name = entry.path().filename();
+    ASSERT_NE(name, "");
+    std::string content = read_file(folder / name);
+    owners[3]->end();
+    std::filesystem::remove(folder / name);
+    folder.write(name, content.substr(0, 8192));
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3);
+    EXPECT_NE(result.err.find(name + ": a black box that was cut off"), std::string::npos) << result.err;
+    EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
+}
+
+/* What must come back from a dump: everything but when it was written and what the reader calls its source. */
+std::string comparable(const std::string &path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path.c_str(), 0, &error);
+    if (!root)
+        return error.text;
+    json_object_del(root, "written_unix_ns");
+    json_object_del(root, "notes");
+    json_object_del(json_object_get(root, "process"), "source");
+    char *text = json_dumps(root, JSON_SORT_KEYS | JSON_INDENT(1));
+    std::string result = text;
+    free(text);
+    json_decref(root);
+    return result;
+}
+
+TEST(ReadDump, UnderstandsEveryFieldThatIsWritten)
+{
+    for (unsigned seed = 1; seed <= 50; seed++) {
+        Folder first, second;
+        char name[64], why[256] = "";
+        ASSERT_EQ(evidence_write_random(first.path().c_str(), seed, name, sizeof(name)), 0);
+        ASSERT_EQ(evidence_copy_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0) << why;
+        ASSERT_EQ(comparable(second / name), comparable(first / name)) << "seed " << seed;
+    }
+}
+
+TEST(ReadDump, SurvivesDamageAnywhere)
+{
+    Folder folder;
+    char name[64];
+    unsigned seed = 4711;
+    ASSERT_EQ(evidence_write_random(folder.path().c_str(), 7, name, sizeof(name)), 0);
+    std::string whole = read_file(folder / name);
+    ASSERT_EQ(evidence_judge((folder / name).c_str(), 1), 0);
+    for (int round = 0; round < 2000; round++) {
+        std::string damaged = whole;
+        if (round % 4 == 0)
+            damaged.resize(static_cast<size_t>(rand_r(&seed)) % damaged.size());
+        for (int i = 0; i < 3 && !damaged.empty(); i++)
+            damaged[static_cast<size_t>(rand_r(&seed)) % damaged.size()] =
+                "0123456789-\"{}[],:x"[rand_r(&seed) % 19];
+        evidence_judge(folder.write("damaged", damaged).c_str(), 1);
+    }
+    EXPECT_LT(evidence_judge(folder.write("damaged", whole.substr(0, whole.size() - 3)).c_str(), 1), 0);
+}
+
+TEST(ReadBox, SurvivesDamageAnywhere)
+{
+    Folder folder;
+    unsigned seed = 4711;
+    {
+        auto owners = own_boxes(folder, one_missing, 1, 4);
+    }
+    std::string name = std::filesystem::directory_iterator(folder.path())->path();
+    /* Group 0 lies behind the records; what follows it is zeros. */
+    std::string whole = read_file(name);
+    size_t used = 64 * 1024;
+    ASSERT_GT(whole.size(), used);
+    ASSERT_EQ(evidence_judge(name.c_str(), 1), 0);
+    for (int round = 0; round < 300; round++) {
+        std::fstream file(name, std::ios::in | std::ios::out | std::ios::binary);
+        std::vector<std::pair<size_t, char>> before;
+        for (int i = 0; i < 40; i++) {
+            /* Half of the damage where every byte counts: the header's first 200 bytes. */
+            size_t at = static_cast<size_t>(rand_r(&seed)) % (i % 2 ? used : 200);
+            before.emplace_back(at, whole[at]);
+            file.seekp(static_cast<std::streamoff>(at));
+            file.put(static_cast<char>(rand_r(&seed)));
+        }
+        file.close();
+        evidence_judge(name.c_str(), 1);
+        file.open(name, std::ios::in | std::ios::out | std::ios::binary);
+        for (const auto &[at, byte] : before) {
+            file.seekp(static_cast<std::streamoff>(at));
+            file.put(byte);
+        }
+    }
+    EXPECT_EQ(evidence_judge(name.c_str(), 1), 0);
+}
+
+} /* namespace */

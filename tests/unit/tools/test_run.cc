@@ -1,0 +1,440 @@
+/*
+ * `ncclguard run` is not there: status, signals, environment and terminal pass through, and nothing stays behind.
+ */
+#include <gtest/gtest.h>
+
+#include <pty.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/unit/tools/command.h"
+
+namespace
+{
+
+/*
+ * This test's own program under guard, started as `test_tools_run --as-program MODE`. It tells every signal but those
+ * of job control as "signal N", and repeats every line of its input as "heard …". MODE "once": ends with status 9 at
+ * the first signal; "on": goes on until its input says "end", and then tells how many interrupts came.
+ */
+volatile sig_atomic_t came[64];
+
+void note_signal(int number)
+{
+    came[number] = came[number] + 1;
+}
+
+int be_program(const std::string &mode)
+{
+    sigset_t all, none;
+    int told[64] = {};
+    struct pollfd polled = {0, POLLIN, 0};
+    std::string line;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    struct sigaction action = {};
+    action.sa_handler = note_signal;
+    sigfillset(&action.sa_mask);
+    for (int number = 1; number < 64; number++)
+        if (number != SIGTSTP && number != SIGTTIN && number != SIGTTOU)
+            sigaction(number, &action, nullptr);
+    printf("ready %d\n", 20 + 1);
+    for (;;) {
+        fflush(stdout);
+        polled.revents = 0;
+        int ready = ppoll(&polled, 1, nullptr, &none);
+        for (int number = 1; number < 64; number++) {
+            if (came[number] == told[number])
+                continue;
+            told[number] = came[number];
+            printf("signal %d\n", number);
+            if (mode == "once")
+                return 9;
+        }
+        char byte;
+        if (ready <= 0)
+            continue;
+        if (read(0, &byte, 1) != 1) {
+            polled.fd = -1;
+        } else if (byte != '\n') {
+            line += byte;
+        } else if (line == "end") {
+            printf("interrupts %d\n", static_cast<int>(came[SIGINT]));
+            return 0;
+        } else {
+            printf("heard %s\n", line.c_str());
+            line.clear();
+        }
+    }
+}
+
+std::vector<std::string> shell(const std::string &script)
+{
+    return {"run", "sh", "-c", script};
+}
+
+/* Waits, bounded, until no process holds the pipe's writing end: an event, not a guess at timing. */
+bool closes_within_20_s(int fd)
+{
+    struct pollfd polled = {fd, POLLIN, 0};
+    char byte;
+    for (;;) {
+        if (poll(&polled, 1, 20000) <= 0)
+            return false;
+        ssize_t bytes = read(fd, &byte, 1);
+        if (bytes <= 0)
+            return bytes == 0;
+    }
+}
+
+class ExitStatus : public testing::TestWithParam<int>
+{
+};
+
+TEST_P(ExitStatus, PassesThrough)
+{
+    EXPECT_EQ(run(shell("exit " + std::to_string(GetParam()))).code(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, ExitStatus, testing::Values(0, 1, 2, 3, 7, 126, 127, 128, 137, 255));
+
+class DeathBySignal : public testing::TestWithParam<int>
+{
+};
+
+TEST_P(DeathBySignal, PassesThroughAsTheSameSignal)
+{
+    EXPECT_EQ(run(shell("ulimit -c 0; kill -" + std::to_string(GetParam()) + " $$")).signal(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, DeathBySignal,
+                         testing::Values(SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM,
+                                         SIGUSR1, SIGALRM));
+
+TEST(Run, TellsNotFoundAndNotExecutableAsShellsDo)
+{
+    Folder folder;
+    Result none = run({"run", "no-such-program"});
+    EXPECT_EQ(none.code(), 127);
+    EXPECT_EQ(none.err, "ncclguard run: no-such-program: not found\n");
+    std::string file = folder.write("data", "x", 0600);
+    Result data = run({"run", file});
+    EXPECT_EQ(data.code(), 126);
+    EXPECT_NE(data.err.find(file), std::string::npos);
+    Result script = run({"run", folder.write("script", "#!/no/such/interpreter\n", 0700)});
+    EXPECT_EQ(script.code(), 126);
+    EXPECT_NE(script.err.find("interpreter"), std::string::npos);
+}
+
+TEST(Run, GivesTheProgramItsArgumentsUntouched)
+{
+    EXPECT_EQ(run({"run", "printf", "%s|", "--timeout", "5s", "--", "a b", ""}).out, "--timeout|5s|--|a b||");
+    EXPECT_EQ(run({"run", "--", "printf", "%s|", "--help"}).out, "--help|");
+}
+
+TEST(Run, SetsWhatItsOptionsSay)
+{
+    Folder folder;
+    Result result = run({"run", "--timeout", "90s", "--on-timeout", "log", "--store", "none", "--out",
+                         folder / "new/evidence", "sh", "-c",
+                         "echo $NCCLGUARD_TIMEOUT $NCCLGUARD_ON_TIMEOUT $NCCLGUARD_STORE $NCCLGUARD_DUMP_DIR"});
+    EXPECT_EQ(result.out, "90s log none " + folder / "new/evidence" + "\n");
+    struct stat status;
+    ASSERT_EQ(stat((folder / "new/evidence").c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0700u);
+}
+
+TEST(Run, MakesTheEvidenceFolderAbsolute)
+{
+    Folder folder;
+    static std::string where;
+    where = folder.path();
+    Result result = run({"run", "--out", "evidence", "sh", "-c", "echo $NCCLGUARD_DUMP_DIR"}, {},
+                        [] { (void)!chdir(where.c_str()); });
+    EXPECT_EQ(result.out, folder / "evidence" + "\n");
+}
+
+TEST(Run, RefusesAnEvidenceFolderThatOthersMayWriteTo)
+{
+    Folder folder;
+    mkdir((folder / "open").c_str(), 0700);
+    chmod((folder / "open").c_str(), 0777);
+    Result result = run({"run", "--out", folder / "open", "echo", "started"});
+    EXPECT_EQ(result.code(), 2);
+    EXPECT_EQ(result.out, "");
+}
+
+TEST(Run, NamesTheRunOnceAndLeavesTheJobsNameToTheLauncher)
+{
+    std::string script = "echo \"$NCCLGUARD_RUN_ID/$NCCLGUARD_JOB\"";
+    std::string first = run(shell(script)).out, second = run(shell(script)).out;
+    EXPECT_EQ(first.rfind("run-", 0), 0u) << first;
+    EXPECT_EQ(first.substr(first.size() - 2), "/\n");
+    EXPECT_NE(first, second);
+    EXPECT_EQ(run(shell(script), {{"NCCLGUARD_RUN_ID", "outer"}}).out, "outer/\n");
+    EXPECT_EQ(run(shell("echo \"$NCCLGUARD_DUMP_DIR\""), {{"SLURM_JOB_ID", "17"}}).out, "\n");
+}
+
+TEST(Run, AppendsTheLibraryToAnExistingPreload)
+{
+    Folder folder;
+    std::string library = folder.write("libncclguard.so", "");
+    /* The file is empty, so that the dynamic linker complains on stderr and goes on. */
+    std::map<std::string, std::string> environment = {{"NCCLGUARD_LIB", library}, {"LD_PRELOAD", ""}};
+    EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, library + "\n");
+    environment["LD_PRELOAD"] = "libm.so.6";
+    EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, "libm.so.6:" + library + "\n");
+    environment["LD_PRELOAD"] = library + " libm.so.6";
+    EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, library + " libm.so.6\n");
+    environment["LD_PRELOAD"] = library + "x";
+    EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, library + "x:" + library + "\n");
+}
+
+TEST(Run, FindsTheLibraryInABuildAnInstallationAndABundle)
+{
+    for (const char *place : {"shim", "lib", "bin"}) {
+        Folder folder;
+        for (const char *sub : {"bin", "shim", "lib"})
+            mkdir((folder / sub).c_str(), 0700);
+        std::filesystem::copy(the_command(), folder / "bin/ncclguard");
+        std::string library = folder.write(std::string(place) + "/libncclguard.so", "");
+        Process process({folder / "bin/ncclguard", "run", "sh", "-c", "echo $LD_PRELOAD"},
+                        {{"LD_PRELOAD", ""}, {"NCCLGUARD_LIB", ""}});
+        EXPECT_EQ(process.wait_end(), 0) << process.err();
+        EXPECT_EQ(process.out(), library + "\n");
+    }
+}
+
+TEST(Run, SaysWhenThereIsNoLibraryOrItCannotBePreloaded)
+{
+    Folder folder;
+    std::filesystem::copy(the_command(), folder / "ncclguard");
+    Process lonely({folder / "ncclguard", "run", "echo", "started"}, {{"NCCLGUARD_LIB", ""}});
+    int status = lonely.wait_end();
+    EXPECT_EQ(WEXITSTATUS(status), 2);
+    EXPECT_EQ(lonely.out(), "");
+    EXPECT_EQ(lines(lonely.err()).size(), 2u) << lonely.err();
+
+    std::string spaced = folder.write("with space.so", "");
+    Result result = run({"run", "echo", "started"}, {{"NCCLGUARD_LIB", spaced}});
+    EXPECT_EQ(result.code(), 2);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(run({"run", "echo"}, {{"NCCLGUARD_LIB", folder / "none.so"}}).code(), 2);
+}
+
+TEST(Run, PassesSignalsOn)
+{
+    for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGTERM, SIGWINCH, SIGRTMIN}) {
+        Process process({the_command(), "run", std::filesystem::read_symlink("/proc/self/exe"), "--as-program",
+                         "once"});
+        ASSERT_TRUE(process.wait_for("ready")) << process.err();
+        kill(process.pid(), number);
+        int status = process.wait_end();
+        ASSERT_TRUE(status >= 0 && WIFEXITED(status)) << number << " " << status;
+        EXPECT_EQ(WEXITSTATUS(status), 9) << number;
+        EXPECT_NE(process.out().find("signal " + std::to_string(number) + "\n"), std::string::npos) << number;
+    }
+}
+
+TEST(Run, LeavesTheProgramsSignalMaskAndDispositionsAsTheyWere)
+{
+    std::string script = "grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status";
+    auto ignore_two = [] {
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGCHLD, SIG_IGN);
+    };
+    Process bare({"grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"}, {}, ignore_two);
+    ASSERT_EQ(bare.wait_end(), 0);
+    Result guarded = run({"run", "grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"}, {}, ignore_two);
+    EXPECT_EQ(guarded.code(), 0);
+    EXPECT_EQ(guarded.out, bare.out());
+}
+
+TEST(Run, IsInTheProgramsProcessGroupAndSession)
+{
+    Process process({the_command(), "run", "cat", "/proc/self/stat"});
+    ASSERT_EQ(process.wait_end(), 0);
+    std::istringstream stat(process.out().substr(process.out().rfind(')') + 2));
+    std::string state;
+    int parent, group, session;
+    stat >> state >> parent >> group >> session;
+    EXPECT_EQ(group, getpgrp());
+    EXPECT_EQ(session, getsid(0));
+}
+
+TEST(Run, EndsWhatTheProgramLeavesBehindEvenIfItIgnoresSigterm)
+{
+    int held[2];
+    ASSERT_EQ(pipe(held), 0);
+    /* Orphans, a session of its own, one that ignores SIGTERM, one that is stopped: all hold the pipe. */
+    Result result = run(shell("exec >/dev/null 2>&1; sleep 600 & (sleep 600 &); setsid sleep 600 & "
+                              "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & "
+                              "sh -c 'kill -STOP $$; sleep 600' & exit 5"));
+    EXPECT_EQ(result.code(), 5);
+    close(held[1]);
+    EXPECT_TRUE(closes_within_20_s(held[0])) << "a process of the program still lives";
+    close(held[0]);
+}
+
+TEST(Run, GivesLeftProcessesTheChanceToEndThemselves)
+{
+    Folder folder;
+    Result result = run(shell("bash -c 'trap \"echo bye > " + folder / "bye" +
+                              "; exit\" TERM; echo > " + folder / "ready" +
+                              "; while :; do read -t 1 <> <(:); done' & "
+                              "until [ -e " + folder / "ready" + " ]; do :; done"));
+    EXPECT_EQ(result.code(), 0);
+    EXPECT_EQ(read_file(folder / "bye"), "bye\n");
+}
+
+TEST(Run, EndsTheProgramWhenItIsKilledItself)
+{
+    Process process({the_command(), "run", "sh", "-c", "echo $$; exec sleep 600"});
+    ASSERT_TRUE(process.wait_for("\n"));
+    kill(process.pid(), SIGKILL);
+    int status = process.wait_end(); /* returns when the program, too, has closed its outputs */
+    ASSERT_TRUE(status >= 0 && WIFSIGNALED(status));
+    EXPECT_TRUE(process.closed());
+}
+
+/* A command on a terminal of its own. */
+class Terminal
+{
+  public:
+    explicit Terminal(const std::vector<std::string> &argv)
+    {
+        pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
+        if (pid_ == 0) {
+            std::vector<char *> arguments;
+            for (const std::string &argument : argv)
+                arguments.push_back(const_cast<char *>(argument.c_str()));
+            arguments.push_back(nullptr);
+            setenv("HISTFILE", "", 1);
+            execvp(arguments[0], arguments.data());
+            _exit(99);
+        }
+    }
+    ~Terminal()
+    {
+        close(fd_); /* hangs up: all get SIGHUP */
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+    Terminal(const Terminal &) = delete;
+    void type(const std::string &text)
+    {
+        ASSERT_EQ(write(fd_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    }
+    /* Reads until `text` came; what follows it is left for the next call. */
+    bool shows(const std::string &text)
+    {
+        while (seen_.find(text) == std::string::npos) {
+            struct pollfd polled = {fd_, POLLIN, 0};
+            char buffer[4096];
+            if (poll(&polled, 1, 20000) <= 0)
+                return false;
+            ssize_t bytes = read(fd_, buffer, sizeof(buffer));
+            if (bytes <= 0)
+                return false;
+            seen_.append(buffer, static_cast<size_t>(bytes));
+        }
+        seen_.erase(0, seen_.find(text) + text.size());
+        return true;
+    }
+    const std::string &seen() const
+    {
+        return seen_;
+    }
+    pid_t pid() const
+    {
+        return pid_;
+    }
+
+  private:
+    int fd_;
+    pid_t pid_;
+    std::string seen_;
+};
+
+TEST(Run, StopsAndContinuesWithTheProgram)
+{
+    Terminal terminal({"bash", "--norc", "--noprofile", "-i"});
+    std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    terminal.type(the_command() + " run " + self + " --as-program on\n");
+    ASSERT_TRUE(terminal.shows("ready 21")) << terminal.seen();
+    terminal.type("\x1a");
+    ASSERT_TRUE(terminal.shows("Stopped")) << terminal.seen();
+    /* $((…)): the shell echoes what is typed, so that the answer must differ from it. */
+    terminal.type("echo shell $((20 + 2))\n");
+    ASSERT_TRUE(terminal.shows("shell 22")) << terminal.seen();
+    terminal.type("fg\n");
+    ASSERT_TRUE(terminal.shows("signal 18")) << terminal.seen();
+    terminal.type("words\n");
+    ASSERT_TRUE(terminal.shows("heard words")) << terminal.seen();
+    terminal.type("end\n");
+    terminal.type("echo status $((200 + $?))\n");
+    ASSERT_TRUE(terminal.shows("status 200")) << terminal.seen();
+}
+
+TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
+{
+    std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    Terminal terminal({the_command(), "run", self, "--as-program", "on"});
+    ASSERT_TRUE(terminal.shows("ready 21")) << terminal.seen();
+    /* The command is held up, so that a second signal could not merge with the first. */
+    kill(terminal.pid(), SIGSTOP);
+    terminal.type("\x03");
+    ASSERT_TRUE(terminal.shows("signal 2\r\n")) << terminal.seen();
+    kill(terminal.pid(), SIGUSR1);
+    kill(terminal.pid(), SIGCONT);
+    /* Pending signals are taken in the order of their numbers: the interrupt was dealt with before this one. */
+    ASSERT_TRUE(terminal.shows("signal 10")) << terminal.seen();
+    terminal.type("end\n");
+    ASSERT_TRUE(terminal.shows("interrupts 1\r\n")) << terminal.seen();
+}
+
+/* A verdict as the library would leave it. */
+std::string write_verdict(const std::string &action)
+{
+    return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action +
+           "\"}' > $NCCLGUARD_DUMP_DIR/.v; echo 'rank 2 is to blame' > $NCCLGUARD_DUMP_DIR/verdict.txt; "
+           "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
+}
+
+TEST(Run, PrintsTheVerdictOfThisRun)
+{
+    Folder folder;
+    Result killed = run({"run", "--out", folder / "e", "sh", "-c", write_verdict("kill") + "exit 6"});
+    EXPECT_EQ(killed.code(), 6);
+    EXPECT_EQ(killed.err, "rank 2 is to blame\n");
+    /* The same folder, but nothing happened this time. */
+    EXPECT_EQ(run({"run", "--out", folder / "e", "true"}).err, "");
+    Result suspected = run({"run", "--out", folder / "f", "sh", "-c", write_verdict("none")});
+    EXPECT_EQ(suspected.err, "");
+    /* The outer run tells, not the inner. */
+    Result nested = run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
+    EXPECT_EQ(nested.err, "rank 2 is to blame\n");
+}
+
+TEST(Run, SaysWhereTheEvidenceLiesWhenTheTextIsMissing)
+{
+    Folder folder;
+    Result result = run({"run", "--out", folder / "e", "sh", "-c",
+                         write_verdict("kill") + "rm $NCCLGUARD_DUMP_DIR/verdict.txt"});
+    EXPECT_EQ(result.err, "ncclguard: the evidence lies in " + folder / "e" + "\n");
+}
+
+} /* namespace */
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--as-program") == 0)
+        return be_program(argv[2]);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}

@@ -1,0 +1,298 @@
+/*
+ * Reads rank_<r>.json, field by field as core/dump.h documents it, and rebuilds the view.
+ *
+ * Used by `ncclguard analyze`. A dump may come from another machine, another version or a full disk: no number is
+ * used before it is checked. Names are for people; the numbers beside them decide.
+ */
+#include "tools/read_dump.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dump.h"
+
+#define RANK_LIMIT (1 << 24)
+
+/* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds. */
+static int64_t get_int(const json_t *object, const char *key, int64_t minimum, int64_t maximum, int64_t otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < minimum || json_integer_value(value) > maximum)
+        return otherwise;
+    return json_integer_value(value);
+}
+
+static int get_rank(const json_t *object, const char *key)
+{
+    return (int)get_int(object, key, -1, RANK_LIMIT, -1);
+}
+
+static int64_t get_age(const json_t *object, const char *key)
+{
+    return get_int(object, key, 0, INT64_MAX, 0);
+}
+
+/* Counts above INT64_MAX are decimal strings. */
+static uint64_t get_uint(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    const char *text = json_string_value(value);
+    char *end;
+
+    if (json_is_integer(value) && json_integer_value(value) >= 0)
+        return (uint64_t)json_integer_value(value);
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    uint64_t number = strtoull(text, &end, 10);
+    return *end || errno ? 0 : number;
+}
+
+static uint64_t get_hex(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
+        return 0;
+    return strtoull(text, NULL, 16);
+}
+
+static void get_text(const json_t *object, const char *key, char *ret_text, size_t bytes)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(ret_text, bytes, "%s", text ? text : "");
+}
+
+/* False for an operation that this version does not know. */
+static bool get_signature(const json_t *object, struct ng_signature *ret_signature)
+{
+    int64_t op = get_int(object, "op_number", 0, NG_OP_LIMIT - 1, -1);
+
+    if (op < 0)
+        return false;
+    *ret_signature = (struct ng_signature){
+        .op = (uint32_t)op,
+        .dtype = (int32_t)get_int(object, "dtype_number", INT32_MIN, INT32_MAX, -1),
+        .redop = (int32_t)get_int(object, "redop_number", INT32_MIN, INT32_MAX, -1),
+        .root = (int32_t)get_int(object, "root", INT32_MIN, INT32_MAX, -1),
+        .count = get_uint(object, "count"),
+    };
+    return true;
+}
+
+static int read_records(struct ng_view *view, const json_t *list, struct ng_view_member *member, size_t *left_out)
+{
+    size_t count = json_array_size(list);
+
+    if (count == 0)
+        return 0;
+    member->records = ng_arena_alloc(&view->arena, count * sizeof(*member->records));
+    if (!member->records)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *from = json_array_get(list, i);
+        int64_t state = get_int(from, "state_number", NG_RECORD_ENTERED, NG_RECORD_UNWATCHED, -1);
+        struct ng_view_record record = {.id = get_uint(from, "id")};
+        if (state < 0 || record.id == 0 || !get_signature(from, &record.signature)) {
+            ++*left_out;
+            continue;
+        }
+        record.state = (enum ng_record_state)state;
+        record.coll_seq = get_uint(from, "coll_seq");
+        record.p2p_seq = get_uint(from, "p2p_seq");
+        record.peer_ordinal = get_uint(from, "peer_ordinal");
+        record.entered_age_ns = get_age(from, "entered_age_ns");
+        record.caller = get_hex(from, "caller");
+        record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
+        member->records[member->record_count++] = record;
+    }
+    return 0;
+}
+
+/* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */
+static int read_member(struct ng_view *view, uint32_t process, const json_t *from, size_t *records_left_out)
+{
+    uint64_t group_id = get_hex(from, "group_id");
+    int nranks = (int)get_int(from, "nranks", 0, RANK_LIMIT, -1);
+    int group_rank = get_rank(from, "group_rank");
+    int64_t state = get_int(from, "state_number", NG_GROUP_FREE, NG_GROUP_FAILED, -1);
+
+    if (group_id == 0 || nranks < 0 || state < 0 || (nranks > 0 && group_rank >= nranks))
+        return -EBADMSG;
+    uint32_t index = ng_view_intern_group(view, group_id);
+    if (index == UINT32_MAX)
+        return -ENOMEM;
+    struct ng_view_group *group = &view->groups[index];
+    /* Not every member knows all: a communicator that is being created has neither ranks nor a version yet. */
+    if (nranks > 0)
+        group->nranks = nranks;
+    if (!group->parent_id)
+        group->parent_id = get_hex(from, "parent_id");
+    if (!group->nccl_version)
+        group->nccl_version = (int)get_int(from, "nccl_version", 0, INT32_MAX, 0);
+    if (!group->name[0])
+        get_text(from, "group_name", group->name, sizeof(group->name));
+
+    struct ng_view_member *member = ng_view_add_member(view, process, index, group_rank);
+    if (!member)
+        return -ENOMEM;
+    member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
+    member->state = (enum ng_group_state)state;
+    member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
+    member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
+    member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
+    member->entered = get_uint(from, "entered");
+    member->scheduled = get_uint(from, "scheduled");
+    member->started = get_uint(from, "started");
+    member->completed = get_uint(from, "completed");
+    member->p2p_entered = get_uint(from, "p2p_entered");
+    member->p2p_completed = get_uint(from, "p2p_completed");
+    if (!get_signature(json_object_get(from, "last"), &member->last))
+        member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
+    member->pending_seq = get_uint(from, "pending_seq");
+    member->pending_record = get_uint(from, "pending_record");
+    member->pending_age_ns = get_age(from, "pending_age_ns");
+    member->pending_started = json_is_true(json_object_get(from, "pending_started"));
+    return read_records(view, json_object_get(from, "records"), member, records_left_out);
+}
+
+static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
+{
+    int64_t op = get_int(from, "op_number", 1, NG_OP_LIMIT - 1, -1);
+
+    if (op < 0)
+        return -EBADMSG;
+    struct ng_view_call *call = ng_view_add_call(view, process);
+    if (!call)
+        return -ENOMEM;
+    call->tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+    call->op = (enum ng_op)op;
+    call->group_id = get_hex(from, "group_id");
+    call->group_rank = get_rank(from, "group_rank");
+    call->seq = get_uint(from, "seq");
+    call->record_id = get_uint(from, "record_id");
+    call->age_ns = get_age(from, "age_ns");
+    return 0;
+}
+
+int ng_read_dump_find(const struct ng_view *view, const char *host, int pid)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (pid > 0 && view->processes[i].pid == pid && strcmp(view->processes[i].host, host) == 0)
+            return (int)i;
+    return -1;
+}
+
+static int read_process(struct ng_view *view, const json_t *from, const char *source)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+
+    if (!process)
+        return -ENOMEM;
+    process->rank = get_rank(from, "rank");
+    process->world_size = get_rank(from, "world_size");
+    process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
+    get_text(from, "host", process->host, sizeof(process->host));
+    snprintf(process->source, sizeof(process->source), "%s", source);
+    process->life = (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_ENDED_BY_GUARD,
+                                          NG_LIFE_UNKNOWN);
+    process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
+    process->life_age_ns = get_age(from, "life_age_ns");
+    return 0;
+}
+
+static void note_left_out(struct ng_view *view, const char *source, const char *what, size_t count)
+{
+    if (count)
+        ng_view_note(view, "%s: %zu %s damaged and left out", source, count, what);
+}
+
+static int read_parts(struct ng_view *view, const json_t *root, const char *source)
+{
+    size_t calls_left_out = 0, members_left_out = 0, records_left_out = 0, i;
+    uint32_t process = view->process_count;
+    const json_t *calls = json_object_get(root, "calls"), *members = json_object_get(root, "members");
+    json_t *element;
+    int error = read_process(view, json_object_get(root, "process"), source);
+
+    for (i = 0; !error && i < json_array_size(calls); i++) {
+        error = read_call(view, process, json_array_get(calls, i));
+        calls_left_out += error == -EBADMSG;
+        error = error == -EBADMSG ? 0 : error;
+    }
+    for (i = 0; !error && i < json_array_size(members); i++) {
+        error = read_member(view, process, json_array_get(members, i), &records_left_out);
+        members_left_out += error == -EBADMSG;
+        error = error == -EBADMSG ? 0 : error;
+    }
+    if (error)
+        return error;
+    if (!json_is_array(calls))
+        ng_view_note(view, "%s: does not tell the calls that threads were inside", source);
+    if (!json_is_array(members))
+        ng_view_note(view, "%s: does not tell the communicators", source);
+    note_left_out(view, source, "calls", calls_left_out);
+    note_left_out(view, source, "communicators", members_left_out);
+    note_left_out(view, source, "records", records_left_out);
+    json_array_foreach(json_object_get(root, "notes"), i, element)
+    {
+        if (json_is_string(element))
+            ng_view_note(view, "%s: %s", source, json_string_value(element));
+    }
+    const char *job = json_string_value(json_object_get(root, "job"));
+    if (job && *job && view->job[0] && strcmp(job, view->job) != 0)
+        ng_view_note(view, "%s: of another job, %s (the others: %s)", source, job, view->job);
+    if (job && !view->job[0])
+        snprintf(view->job, sizeof(view->job), "%s", job);
+    return 0;
+}
+
+int ng_read_dump(struct ng_view *view, const char *path, const char *source, char *why, size_t why_bytes)
+{
+    json_error_t parse_error;
+    char host[sizeof(view->processes->host)];
+    int error = 0;
+
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        error = -errno;
+        snprintf(why, why_bytes, "%s", strerror(-error));
+        return error;
+    }
+    json_t *root = json_loadf(file, 0, &parse_error);
+    bool failed = ferror(file);
+    fclose(file);
+    if (!root) {
+        snprintf(why, why_bytes, failed ? "cannot be read" : "damaged: line %d: %s", parse_error.line,
+                 parse_error.text);
+        return failed ? -EIO : -EBADMSG;
+    }
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    const json_t *process = json_object_get(root, "process");
+    get_text(process, "host", host, sizeof(host));
+    int same = ng_read_dump_find(view, host, (int)get_int(process, "pid", 0, INT32_MAX, 0));
+    if (!schema) {
+        snprintf(why, why_bytes, "JSON, but no dump of ncclguard (no schema)");
+        error = -EBADMSG;
+    } else if (strcmp(schema, NG_DUMP_SCHEMA) != 0) {
+        snprintf(why, why_bytes, "schema %s; a dump that this version reads has %s", schema, NG_DUMP_SCHEMA);
+        error = -EPROTO;
+    } else if (!json_is_object(process)) {
+        snprintf(why, why_bytes, "damaged: it does not say which process it is of");
+        error = -EBADMSG;
+    } else if (same >= 0) {
+        snprintf(why, why_bytes, "%s tells of the same process", view->processes[same].source);
+        error = -EEXIST;
+    } else {
+        error = read_parts(view, root, source);
+        if (error == -ENOMEM)
+            snprintf(why, why_bytes, "out of memory");
+    }
+    json_decref(root);
+    return error;
+}

@@ -1,0 +1,310 @@
+/*
+ * Runs a program as a child and stays out of its way: signals, job control and exit status pass through.
+ *
+ * Used by `ncclguard run`, whose only thread waits here for signals (blocked, taken by sigtimedwait: no handlers).
+ * Must never leave a process of the job behind, and must never take a signal from the program that the
+ * terminal gave to it already.
+ */
+#include "tools/supervise.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+
+/* How long processes that outlive the program have between SIGTERM and SIGKILL, and after that to be gone. */
+#define TERMINATE_NS (2 * NG_S)
+#define KILL_NS      (10 * NG_S)
+
+static _Noreturn void child_main(char *const *argv, pid_t parent, const sigset_t *mask, bool chld_ignored,
+                                 int report)
+{
+    int error;
+
+    /* The guard's end is the job's end: a program that nobody watches any more would hold its GPUs for ever. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127); /* the parent died before the line above */
+    if (chld_ignored)
+        signal(SIGCHLD, SIG_IGN);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(argv[0], argv);
+    error = errno;
+    if (write(report, &error, sizeof(error)) != (ssize_t)sizeof(error))
+        _exit(126);
+    _exit(127);
+}
+
+/* 0 with the child's pid, or -errno of fork or execvp. */
+static int start(char *const *argv, const sigset_t *mask, bool chld_ignored, pid_t *ret_child)
+{
+    int report[2], error = 0;
+    ssize_t bytes;
+    pid_t parent = getpid();
+
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return -errno;
+    pid_t child = fork();
+    if (child == 0)
+        child_main(argv, parent, mask, chld_ignored, report[1]);
+    if (child < 0) {
+        error = errno;
+        close(report[0]);
+        close(report[1]);
+        return -error;
+    }
+    close(report[1]);
+    /* Ends with execvp, which closes the other end, or with its errno. */
+    do
+        bytes = read(report[0], &error, sizeof(error));
+    while (bytes < 0 && errno == EINTR);
+    close(report[0]);
+    if (bytes == (ssize_t)sizeof(error)) {
+        waitpid(child, NULL, 0);
+        return -error;
+    }
+    *ret_child = child;
+    return 0;
+}
+
+/*
+ * The terminal, and the kernel on its behalf, signal the whole foreground group (si_code SI_KERNEL): the program has
+ * that signal already.
+ */
+static void pass_on(pid_t child, const siginfo_t *info)
+{
+    if (info->si_code == SI_KERNEL)
+        return;
+    if (info->si_code == SI_QUEUE)
+        sigqueue(child, info->si_signo, info->si_value);
+    else
+        kill(child, info->si_signo);
+}
+
+/*
+ * The program was stopped by job control: the shell that started us waits for us to stop, too. A bare SIGSTOP (an
+ * operator, a debugger, a test) is not mirrored, for then nobody would be left to notice the program's end.
+ */
+static void stop_alike(pid_t child, int signal_number)
+{
+    if (signal_number != SIGTSTP && signal_number != SIGTTIN && signal_number != SIGTTOU)
+        return;
+    raise(SIGSTOP);
+    kill(child, SIGCONT);
+}
+
+/*
+ * Take note of every child that ended or stopped; orphans of the job come to us (PR_SET_CHILD_SUBREAPER).
+ * Returns false when there is no child at all.
+ */
+static bool reap(pid_t child, bool *child_ended, int *child_status)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid <= 0)
+            return pid == 0;
+        if (pid != child)
+            continue;
+        if (WIFSTOPPED(status)) {
+            stop_alike(child, WSTOPSIG(status));
+            continue;
+        }
+        *child_ended = true;
+        *child_status = status;
+    }
+}
+
+struct process {
+    pid_t pid, parent;
+};
+
+static int compare_pids(const void *a, const void *b)
+{
+    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+    return left < right ? -1 : left > right;
+}
+
+/* 0, or -errno when the process is gone. */
+static int read_parent(pid_t pid, pid_t *ret_parent)
+{
+    char path[64], text[512];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t bytes = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (bytes <= 0)
+        return -ESRCH;
+    text[bytes] = '\0';
+    /* The program's name stands in parentheses and may hold anything, parentheses too. */
+    const char *name_end = strrchr(text, ')');
+    int parent;
+    if (!name_end || sscanf(name_end + 1, " %*c %d", &parent) != 1)
+        return -ESRCH;
+    *ret_parent = parent;
+    return 0;
+}
+
+/* Every process of this pid namespace, ascending; the caller frees. NULL with 0 when /proc cannot be read. */
+static struct process *list_processes(size_t *ret_count)
+{
+    struct process *list = NULL;
+    size_t count = 0, room = 0;
+    DIR *folder = opendir("/proc");
+
+    *ret_count = 0;
+    if (!folder)
+        return NULL;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        struct process process = {.pid = atoi(entry->d_name)};
+        if (read_parent(process.pid, &process.parent) != 0)
+            continue;
+        if (count == room) {
+            struct process *larger = realloc(list, (room = room ? 2 * room : 256) * sizeof(*list));
+            if (!larger)
+                break;
+            list = larger;
+        }
+        list[count++] = process;
+    }
+    closedir(folder);
+    if (count)
+        qsort(list, count, sizeof(*list), compare_pids);
+    *ret_count = count;
+    return list;
+}
+
+static bool descends(const struct process *list, size_t count, const struct process *process, pid_t ancestor)
+{
+    /* Parents may change while the list is read: a chain longer than this is a circle of reused pids. */
+    for (int depth = 0; process && depth < 1000; depth++) {
+        if (process->parent == ancestor)
+            return true;
+        struct process key = {.pid = process->parent};
+        process = bsearch(&key, list, count, sizeof(*list), compare_pids);
+    }
+    return false;
+}
+
+/* Returns how many processes were signalled. */
+static size_t signal_descendants(int signal_number)
+{
+    size_t count, signalled = 0;
+    struct process *list = list_processes(&count);
+    pid_t self = getpid();
+
+    for (size_t i = 0; i < count; i++) {
+        if (!descends(list, count, &list[i], self))
+            continue;
+        kill(list[i].pid, signal_number);
+        /* A stopped process gets nothing but SIGKILL until it goes on. */
+        kill(list[i].pid, SIGCONT);
+        signalled++;
+    }
+    free(list);
+    return signalled;
+}
+
+/* Until a signal comes or `until_mono_ns`; the signals themselves are of no interest any more. */
+static void wait_signal(const sigset_t *all, int64_t until_mono_ns)
+{
+    siginfo_t info;
+    int64_t left = until_mono_ns - ng_clock_mono_ns();
+
+    if (left <= 0)
+        return;
+    struct timespec timeout = {left / NG_S, left % NG_S};
+    sigtimedwait(all, &info, &timeout);
+}
+
+static void end_descendants(const sigset_t *all)
+{
+    bool ended;
+    int status;
+
+    if (!reap(-1, &ended, &status))
+        return;
+    signal_descendants(SIGTERM);
+    int64_t until = ng_clock_mono_ns() + TERMINATE_NS;
+    while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until)
+        wait_signal(all, until);
+    until = ng_clock_mono_ns() + KILL_NS;
+    while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until) {
+        /* Again and again: a process may have forked meanwhile. */
+        signal_descendants(SIGKILL);
+        int64_t soon = ng_clock_mono_ns() + 100 * NG_MS;
+        wait_signal(all, soon < until ? soon : until);
+    }
+    if (reap(-1, &ended, &status))
+        fprintf(stderr, "ncclguard run: %zu processes of the program do not end, not even by SIGKILL\n",
+                signal_descendants(SIGKILL));
+}
+
+int ng_supervise(char *const *argv, int *ret_status)
+{
+    sigset_t all, mask;
+    struct sigaction chld;
+    pid_t child;
+    bool ended = false;
+    int status = 0;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &mask);
+    /* Whoever started us may have ignored SIGCHLD: then the kernel would reap our children itself. */
+    sigaction(SIGCHLD, NULL, &chld);
+    bool chld_ignored = chld.sa_handler == SIG_IGN;
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int result = start(argv, &mask, chld_ignored, &child);
+    if (result != 0)
+        return result;
+
+    for (;;) {
+        siginfo_t info;
+        reap(child, &ended, &status);
+        if (ended)
+            break;
+        int number = sigwaitinfo(&all, &info);
+        if (number > 0 && number != SIGCHLD)
+            pass_on(child, &info);
+    }
+    end_descendants(&all);
+    *ret_status = status;
+    return 0;
+}
+
+void ng_supervise_end_like(int status)
+{
+    if (WIFSIGNALED(status)) {
+        int number = WTERMSIG(status);
+        sigset_t one;
+        /* The program's core file tells something, ours would not. */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        prctl(PR_SET_DUMPABLE, 0);
+        signal(number, SIG_DFL);
+        raise(number);
+        sigemptyset(&one);
+        sigaddset(&one, number);
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        _exit(128 + number); /* process 1 of a container cannot end by a signal */
+    }
+    _exit(WEXITSTATUS(status));
+}
