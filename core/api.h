@@ -1,5 +1,6 @@
 /*
- * The public functions of NCCL, as data: what `ncclguard apis` prints and the shim's messages quote.
+ * The public functions of NCCL, as data: what `ncclguard apis` prints and the shim's messages
+ * quote.
  *
  * Generated from the rows of shim/nccl_api.def (the static library ng_api). Pure data; any thread.
  */

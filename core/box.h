@@ -113,12 +113,11 @@ struct ng_box_group {
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
-    _Atomic int64_t entered_mono_ns, completed_mono_ns;
-    _Atomic uint64_t entered_record; /* id of the record of collective `entered`; 0 none */
-    _Atomic uint32_t last_op;
-    _Atomic int32_t last_dtype, last_redop, last_root;
+    _Atomic int64_t completed_mono_ns;
+    _Atomic uint64_t entered_record; /* id of the record of collective `entered`; 0: no records, then these: */
+    _Atomic uint64_t last_call;      /* operation, data type and root: ng_box_pack_call */
     _Atomic uint64_t last_count;
-    _Atomic uint64_t hash; /* over the signatures of all calls that NCCL took, in order */
+    _Atomic int32_t last_redop;
     _Atomic uint64_t p2p_entered, p2p_completed;
 
     /* The oldest work that has not finished, as the watchdog sees it; pending_record 0: none. */
@@ -127,7 +126,7 @@ struct ng_box_group {
     _Atomic int64_t pending_age_ns;  /* credited: without time in which the guard did not run */
     _Atomic uint32_t pending_started; /* 1: the device has reached it */
     _Atomic uint32_t pending_works;  /* works in flight on this communicator */
-    uint8_t reserved[96];
+    uint8_t reserved[112];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -135,13 +134,12 @@ struct ng_box_group {
 struct ng_box_thread {
     _Atomic uint32_t tid; /* guard word; 0 free */
     _Atomic uint32_t op;  /* enum ng_op; 0: not inside a call */
-    _Atomic uint64_t group_id; /* 0 none */
-    _Atomic uint32_t group_slot;
+    _Atomic uint32_t group_slot; /* of the group table; UINT32_MAX none */
     _Atomic uint32_t group_depth; /* open ncclGroupStart of this thread */
     _Atomic int64_t since_mono_ns;
     _Atomic uint64_t record_id;
     _Atomic uint64_t seq; /* collective sequence in the group; 0 none */
-    uint8_t reserved[16];
+    uint8_t reserved[24];
 };
 #define NG_BOX_THREAD_BYTES 64
 
@@ -169,7 +167,6 @@ struct ng_box_record {
     _Atomic uint32_t op;
     _Atomic uint64_t coll_seq; /* of the group, from 1; the last one before a point-to-point call */
     _Atomic uint64_t p2p_seq;  /* likewise for point-to-point */
-    _Atomic uint64_t op_id;    /* counts every operation of the group, inside groups too */
     _Atomic uint64_t count;
     _Atomic int32_t dtype, redop;
     _Atomic int32_t root; /* root or peer; -1 none */
@@ -181,8 +178,7 @@ struct ng_box_record {
     _Atomic uint32_t tid;
     _Atomic uint32_t flags; /* NG_RECORD_* bits */
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
-    _Atomic int64_t timeout_ns;
-    uint8_t reserved[32];
+    uint8_t reserved[48];
 };
 #define NG_BOX_RECORD_BYTES 192
 
@@ -233,6 +229,21 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
 /* Pages of the group table are reserved in steps, so that a full shared memory is an error, not SIGBUS.
  * Makes slot `index` usable: 0, or -errno. Serialised by the caller. */
 int ng_box_reserve_group(struct ng_box *box, uint32_t index);
+
+/* Shared fields are read and written like this, but for guard words. */
+#define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
+#define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
+{
+    return (uint64_t)(uint32_t)root << 32 | (uint64_t)(uint16_t)dtype << 16 | (uint16_t)op;
+}
+
+/* id % capacity; ids that fit 32 bits, the first four thousand million, take the short division. */
+static inline uint32_t ng_record_slot(uint64_t id, uint32_t capacity)
+{
+    return __builtin_expect(id >> 32 == 0, 1) ? (uint32_t)id % capacity : (uint32_t)(id % capacity);
+}
 
 static inline uint64_t ng_record_id(uint64_t id_state)
 {

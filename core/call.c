@@ -18,8 +18,6 @@
 #include "core/ring.h"
 #include "core/thread.h"
 
-#define STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
-#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 
 /* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it the caller has. */
 struct config_head {
@@ -40,80 +38,104 @@ static _Atomic uint32_t unbound_count;
 /* ncclCommInitAll calls of this process, for their ids. */
 static _Atomic uint32_t init_all_count;
 
-static void enter_slot(struct ng_thread *thread, const struct ng_call *call, const struct ng_comm *comm,
-                       uint64_t seq, int64_t now_mono_ns)
+static inline void enter_slot(struct ng_thread *thread, enum ng_op op, const struct ng_comm *comm,
+                              uint64_t record_id, uint64_t seq, int64_t now_mono_ns)
 {
     struct ng_box_thread *slot = thread->slot;
 
-    STORE(slot->group_id, comm ? LOAD(comm->group->id) : 0);
-    STORE(slot->group_slot, comm ? comm->slot : UINT32_MAX);
-    STORE(slot->record_id, call->record_id);
-    STORE(slot->seq, seq);
-    STORE(slot->since_mono_ns, now_mono_ns);
-    atomic_store_explicit(&slot->op, call->op, memory_order_release);
+    NG_STORE(slot->group_slot, comm ? comm->slot : UINT32_MAX);
+    NG_STORE(slot->record_id, record_id);
+    NG_STORE(slot->seq, seq);
+    NG_STORE(slot->since_mono_ns, now_mono_ns);
+    atomic_store_explicit(&slot->op, op, memory_order_release);
 }
 
-static struct ng_comm *find_comm(const struct ng_call *call)
+/* A communicator that was made behind our back. */
+static struct ng_comm *adopt(const struct ng_call *call)
 {
-    struct ng_comm *comm = ng_comm_find(call->comm);
-
-    if (__builtin_expect(!comm && call->comm, 0))
-        comm = ng_comm_adopt(call->nccl, call->comm);
-    return comm;
+    return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
 }
 
 /* ---- Work on a stream ---- */
 
-static void enter_work(struct ng_call *call, struct ng_thread *thread, bool p2p)
+/* The watchdog ages every call against the deadline of its kind; ranks of a communicator call it from one thread at a
+ * time (NCCL's rule), so its counters are plain loads and stores. */
+static inline uint64_t count_up(_Atomic uint64_t *counter)
 {
-    struct ng_comm *comm = find_comm(call);
-    uint64_t coll_seq, p2p_seq, peer_ordinal = 0;
-    uint32_t flags = thread->group_depth ? NG_RECORD_IN_GROUP : 0;
+    uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
+    atomic_store_explicit(counter, next, memory_order_release);
+    return next;
+}
 
-    if (!comm)
+static uint64_t count_peer(struct ng_comm *comm, const struct ng_call *call)
+{
+    struct ng_peer_count *peer = ng_comm_peer(comm, call->root);
+
+    if (!peer)
+        return 0;
+    return 1 + atomic_fetch_add_explicit(call->op == NG_OP_Send ? &peer->sends : &peer->receives, 1,
+                                         memory_order_relaxed);
+}
+
+/* Without records, the group itself remembers its newest call. */
+static void keep_last(struct ng_box_group *group, const struct ng_call *call)
+{
+    NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
+    NG_STORE(group->last_redop, call->redop);
+    NG_STORE(group->last_count, call->count);
+}
+
+static inline __attribute__((always_inline)) void enter_work(const struct ng_call *call, bool p2p,
+                                                             struct ng_passage *ret_passage)
+{
+    struct ng_passage *passage = ret_passage;
+    uint64_t coll_seq, p2p_seq, peer_ordinal = 0;
+
+    passage->thread = NULL;
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) && !ng_guard_start())
+        return;
+    struct ng_thread *thread = ng_thread_get();
+    struct ng_comm *comm = ng_comm_find(call->comm);
+    if (__builtin_expect(!comm, 0))
+        comm = adopt(call);
+    if (__builtin_expect(!thread || !comm, 0))
         return;
     struct ng_box_group *group = comm->group;
     int64_t now = ng_clock_mono_ns();
-    uint64_t op_id = atomic_fetch_add_explicit(&comm->op_count, 1, memory_order_relaxed) + 1;
+    uint32_t flags = thread->group_depth ? NG_RECORD_IN_GROUP : 0;
     if (p2p) {
-        struct ng_peer_count *peer = ng_comm_peer(comm, call->root);
-        coll_seq = LOAD(group->entered);
-        p2p_seq = atomic_fetch_add_explicit(&group->p2p_entered, 1, memory_order_relaxed) + 1;
-        if (peer)
-            peer_ordinal = 1 + atomic_fetch_add_explicit(call->op == NG_OP_Send ? &peer->sends : &peer->receives, 1,
-                                                         memory_order_relaxed);
+        coll_seq = NG_LOAD(group->entered);
+        p2p_seq = count_up(&group->p2p_entered);
+        peer_ordinal = count_peer(comm, call);
         flags |= NG_RECORD_P2P;
     } else {
-        p2p_seq = LOAD(group->p2p_entered);
-        coll_seq = LOAD(group->entered) + 1;
-        STORE(group->last_op, call->op);
-        STORE(group->last_dtype, call->dtype);
-        STORE(group->last_redop, call->redop);
-        STORE(group->last_root, call->root);
-        STORE(group->last_count, call->count);
-        STORE(group->entered_mono_ns, now);
-        if (call->send_buffer && call->send_buffer == call->recv_buffer)
+        coll_seq = NG_LOAD(group->entered) + 1;
+        p2p_seq = NG_LOAD(group->p2p_entered);
+        if (call->send_buffer == call->recv_buffer)
             flags |= NG_RECORD_IN_PLACE;
     }
-    call->thread = thread;
-    call->tid = thread->tid;
-    call->comm_record = comm;
-    call->seq = coll_seq;
-    call->peer_ordinal = peer_ordinal;
-    call->record_id = ng_ring_add(call, comm, now, coll_seq, p2p_seq, op_id, peer_ordinal, flags);
-    call->entered_mono_ns = now;
+    passage->thread = thread;
+    passage->comm = comm;
+    passage->seq = coll_seq;
+    passage->entered_mono_ns = now;
+    passage->work = NULL;
+    passage->capturing = false;
+    passage->record = ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags,
+                                  &passage->record_id);
     if (!p2p) {
-        STORE(group->entered_record, call->record_id);
+        NG_STORE(group->entered_record, passage->record_id);
+        if (__builtin_expect(!passage->record, 0))
+            keep_last(group, call);
         atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
     }
-    enter_slot(thread, call, comm, p2p ? 0 : coll_seq, now);
+    enter_slot(thread, call->op, comm, passage->record_id, p2p ? 0 : coll_seq, now);
     if (thread->group_depth)
         return;
-    struct ng_gpu *gpu = ng_gpu_of(comm, call->stream, &call->capturing);
+    struct ng_gpu *gpu = ng_gpu_of(comm, call->stream, &passage->capturing);
     if (__builtin_expect(gpu != NULL, 1)) {
-        call->work = ng_gpu_take(gpu);
-        if (call->work)
-            ng_gpu_record_start(call->work, call->stream);
+        passage->work = ng_gpu_take(gpu);
+        if (__builtin_expect(passage->work != NULL, 1))
+            ng_gpu_record_start(passage->work, call->stream);
     }
 }
 
@@ -130,23 +152,6 @@ static void undo_one(struct ng_comm *comm, enum ng_op op, int root)
     }
 }
 
-/* Over everything that ranks must agree on, so that a peer's hash tells whether histories are alike. */
-static void fold_signature(struct ng_box_group *group, const struct ng_call *call)
-{
-    uint64_t hash = LOAD(group->hash);
-    uint64_t word = (uint64_t)call->op | (uint64_t)(uint16_t)call->dtype << 16 | (uint64_t)(uint32_t)call->root << 32;
-
-    hash = (hash ^ word ^ (uint64_t)(uint16_t)call->redop << 8) * UINT64_C(0x9e3779b97f4a7c15);
-    hash = (hash ^ hash >> 32 ^ call->count) * UINT64_C(0xbf58476d1ce4e5b9);
-    STORE(group->hash, hash ^ hash >> 29);
-}
-
-static void set_record_state(uint64_t id, enum ng_record_state state)
-{
-    if (id)
-        ng_ring_set_state(id, state);
-}
-
 /* The whole chain of records of a work that is not handed to the watchdog. */
 static void set_chain_state(uint64_t id, enum ng_record_state state)
 {
@@ -154,19 +159,16 @@ static void set_chain_state(uint64_t id, enum ng_record_state state)
         struct ng_box_record *record = ng_ring_find(id);
         if (!record)
             return;
-        uint64_t previous = LOAD(record->work_previous);
+        uint64_t previous = NG_LOAD(record->work_previous);
         ng_ring_set_state(id, state);
         id = previous;
     }
 }
 
 /* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it can finish. */
-static void hand_over(struct ng_comm *comm, struct ng_work *work)
+static inline void hand_over(struct ng_comm *comm, struct ng_work *work)
 {
-    work->comm = comm;
-    work->generation = LOAD(comm->group->generation);
     work->timeout_ns = ng_guard.config.timeout_ns;
-    atomic_fetch_add_explicit(&comm->group->pending_works, 1, memory_order_relaxed);
     struct ng_work *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
     do
         work->next = head;
@@ -174,99 +176,145 @@ static void hand_over(struct ng_comm *comm, struct ng_work *work)
                                                   memory_order_relaxed));
 }
 
-/* The real function has returned `result` for work that is not, or no longer, inside a NCCL group. */
+/* Nobody will see this work finish: it was captured, NCCL launches it later, or no event was to be had. */
+static inline void give_up(struct ng_work *work, bool capturing)
+{
+    if (work)
+        ng_gpu_give(work);
+    if (!capturing)
+        atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
+}
+
+static inline enum ng_record_state unseen_state(bool capturing)
+{
+    return capturing ? NG_RECORD_CAPTURED : NG_RECORD_UNWATCHED;
+}
+
+static inline void fill_work(struct ng_work *work, uint64_t last_record, uint64_t first_seq, uint64_t last_seq,
+                             uint32_t p2p_count, int64_t entered_mono_ns)
+{
+    work->last_record = last_record;
+    work->first_seq = first_seq;
+    work->last_seq = last_seq;
+    work->p2p_count = p2p_count;
+    work->entered_mono_ns = entered_mono_ns;
+}
+
+/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
 static void close_work(struct ng_pending *pending, int result)
 {
-    struct ng_comm *comm = pending->comm;
     struct ng_work *work = pending->work;
 
     if (pending->last_seq)
-        STORE(comm->group->scheduled, pending->last_seq);
+        NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come too early. */
-    if (work && result == NG_NCCL_SUCCESS && ng_gpu_record_end(work, pending->stream)) {
-        work->last_record = pending->last_record;
-        work->first_seq = pending->first_seq;
-        work->last_seq = pending->last_seq;
-        work->p2p_count = pending->p2p_count;
-        work->entered_mono_ns = pending->entered_mono_ns;
-        set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
-        hand_over(comm, work);
+    if (!work || result != NG_NCCL_SUCCESS || !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+        give_up(work, pending->capturing);
+        set_chain_state(pending->last_record, unseen_state(pending->capturing));
         return;
     }
-    if (work)
-        ng_gpu_give(work);
-    if (!pending->capturing)
-        atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
-    set_chain_state(pending->last_record, pending->capturing ? NG_RECORD_CAPTURED : NG_RECORD_UNWATCHED);
+    fill_work(work, pending->last_record, pending->first_seq, pending->last_seq, pending->p2p_count,
+              pending->entered_mono_ns);
+    set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
+    hand_over(pending->comm, work);
 }
 
 /* Inside a NCCL group: remember the call until the group is closed. */
-static void keep_for_group_end(struct ng_thread *thread, struct ng_call *call, bool p2p)
+static void keep_for_group_end(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
 {
+    struct ng_thread *thread = passage->thread;
     struct ng_pending *pending = NULL;
-    struct ng_box_record *record;
 
     for (uint32_t i = thread->pending_count; i > 0 && !pending; i--)
-        if (thread->pending[i - 1].comm == call->comm_record && thread->pending[i - 1].stream == call->stream)
+        if (thread->pending[i - 1].comm == passage->comm && thread->pending[i - 1].stream == call->stream)
             pending = &thread->pending[i - 1];
     if (!pending) {
         pending = ng_thread_add_pending(thread);
         if (!pending)
             return;
         *pending = (struct ng_pending){
-            .comm = call->comm_record, .stream = call->stream, .entered_mono_ns = call->entered_mono_ns};
+            .comm = passage->comm, .stream = call->stream, .entered_mono_ns = passage->entered_mono_ns};
     }
-    record = ng_ring_find(call->record_id);
-    if (record)
-        STORE(record->work_previous, pending->last_record);
-    if (call->record_id)
-        pending->last_record = call->record_id;
+    if (passage->record) {
+        NG_STORE(passage->record->work_previous, pending->last_record);
+        pending->last_record = passage->record_id;
+    }
     if (p2p) {
         pending->p2p_count++;
     } else {
         if (!pending->first_seq)
-            pending->first_seq = call->seq;
-        pending->last_seq = call->seq;
+            pending->first_seq = passage->seq;
+        pending->last_seq = passage->seq;
     }
 }
 
-static void leave_work(struct ng_call *call, int result, bool p2p)
+static void fail_work(const struct ng_call *call, const struct ng_passage *passage, int result)
 {
-    struct ng_thread *thread = call->thread;
+    if (passage->record) {
+        NG_STORE(passage->record->result, result);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
+    }
+    if (passage->work)
+        ng_gpu_give(passage->work);
+    undo_one(passage->comm, call->op, call->root);
+}
 
+static inline __attribute__((always_inline)) void leave_work(const struct ng_call *call, bool p2p,
+                                                             struct ng_passage *passage, int result)
+{
+    struct ng_thread *thread = passage->thread;
+
+    if (__builtin_expect(!thread, 0))
+        return;
+    struct ng_comm *comm = passage->comm;
+    struct ng_work *work = passage->work;
     atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
-        struct ng_box_record *record = ng_ring_find(call->record_id);
-        if (record)
-            STORE(record->result, result);
-        set_record_state(call->record_id, NG_RECORD_FAILED);
-        if (call->work)
-            ng_gpu_give(call->work);
-        undo_one(call->comm_record, call->op, call->root);
+        fail_work(call, passage, result);
         return;
     }
-    fold_signature(call->comm_record->group, call);
     if (thread->group_depth) {
-        keep_for_group_end(thread, call, p2p);
+        keep_for_group_end(call, p2p, passage);
         return;
     }
-    struct ng_pending pending = {.comm = call->comm_record,
-                                 .stream = call->stream,
-                                 .last_record = call->record_id,
-                                 .first_seq = p2p ? 0 : call->seq,
-                                 .last_seq = p2p ? 0 : call->seq,
-                                 .p2p_count = p2p,
-                                 .entered_mono_ns = call->entered_mono_ns,
-                                 .work = call->work,
-                                 .capturing = call->capturing};
-    close_work(&pending, result);
+    uint64_t seq = p2p ? 0 : passage->seq;
+    if (!p2p)
+        NG_STORE(comm->group->scheduled, seq);
+    if (__builtin_expect(!work || result != NG_NCCL_SUCCESS || !ng_gpu_record(work->gpu, work->end, call->stream),
+                         0)) {
+        give_up(work, passage->capturing);
+        ng_ring_advance(passage->record, passage->record_id, unseen_state(passage->capturing));
+        return;
+    }
+    fill_work(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    hand_over(comm, work);
+}
+
+void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    enter_work(call, false, ret_passage);
+}
+
+void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    leave_work(call, false, passage, result);
+}
+
+void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    enter_work(call, true, ret_passage);
+}
+
+void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    leave_work(call, true, passage, result);
 }
 
 /* ---- NCCL groups ---- */
 
-static void enter_group(struct ng_call *call, struct ng_thread *thread)
+static void enter_group(const struct ng_call *call, struct ng_thread *thread)
 {
-    call->thread = thread;
     if (call->op != NG_OP_GroupEnd || thread->group_depth != 1)
         return;
     for (uint32_t i = 0; i < thread->pending_count; i++) {
@@ -280,7 +328,8 @@ static void enter_group(struct ng_call *call, struct ng_thread *thread)
     const struct ng_comm *comm = thread->pending_count   ? thread->pending[0].comm
                                  : thread->created_count ? thread->created[0].comm
                                                          : NULL;
-    enter_slot(thread, call, comm, thread->pending_count ? thread->pending[0].first_seq : 0, ng_clock_mono_ns());
+    enter_slot(thread, call->op, comm, 0, thread->pending_count ? thread->pending[0].first_seq : 0,
+               ng_clock_mono_ns());
 }
 
 static void bind_created(struct ng_thread *thread, int result);
@@ -294,29 +343,27 @@ static void undo_chain(const struct ng_pending *pending)
         struct ng_box_record *record = ng_ring_find(id);
         if (!record)
             return;
-        uint64_t previous = LOAD(record->work_previous);
-        undo_one(pending->comm, (enum ng_op)LOAD(record->op), LOAD(record->root));
+        uint64_t previous = NG_LOAD(record->work_previous);
+        undo_one(pending->comm, (enum ng_op)NG_LOAD(record->op), NG_LOAD(record->root));
         ng_ring_set_state(id, NG_RECORD_FAILED);
         id = previous;
     }
 }
 
-static void leave_group(struct ng_call *call, int result)
+static void leave_group(const struct ng_call *call, struct ng_thread *thread, int result)
 {
-    struct ng_thread *thread = call->thread;
-
     if (call->op == NG_OP_GroupStart) {
         if (result == NG_NCCL_SUCCESS)
             thread->group_depth++;
-        STORE(thread->slot->group_depth, thread->group_depth);
+        NG_STORE(thread->slot->group_depth, thread->group_depth);
         return;
     }
     atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
     if (!thread->group_depth || --thread->group_depth) {
-        STORE(thread->slot->group_depth, thread->group_depth);
+        NG_STORE(thread->slot->group_depth, thread->group_depth);
         return;
     }
-    STORE(thread->slot->group_depth, 0);
+    NG_STORE(thread->slot->group_depth, 0);
     bool taken = call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
     for (uint32_t i = 0; i < thread->pending_count; i++) {
         struct ng_pending *pending = &thread->pending[i];
@@ -335,15 +382,15 @@ static void leave_group(struct ng_call *call, int result)
 
 /* ---- Making and ending communicators ---- */
 
-static void set_name(struct ng_comm *comm, const struct ng_call *call)
+static void set_name(struct ng_comm *comm, const struct ng_creation *creation)
 {
-    const struct config_head *config = call->config;
+    const struct config_head *config = creation->config;
 
     if (config && config->magic == CONFIG_MAGIC && config->size >= sizeof(*config) && config->comm_name)
         strncpy(comm->group->name, config->comm_name, sizeof(comm->group->name) - 1);
 }
 
-static struct ng_comm *create_one(struct ng_call *call, struct ng_thread *thread, uint64_t id, int nranks, int rank,
+static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread, uint64_t id, int nranks, int rank,
                                   void **new_comm)
 {
     struct ng_comm *comm = ng_comm_create(call->nccl, call->op, id, nranks, rank);
@@ -356,60 +403,62 @@ static struct ng_comm *create_one(struct ng_call *call, struct ng_thread *thread
         return NULL;
     }
     *created = (struct ng_created){.comm = comm, .new_comm = new_comm};
-    set_name(comm, call);
+    set_name(comm, call->creation);
     return comm;
 }
 
-static void enter_create(struct ng_call *call, struct ng_thread *thread)
+static void enter_create(const struct ng_call *call, struct ng_thread *thread)
 {
+    const struct ng_creation *creation = call->creation;
     struct ng_comm *comm = NULL, *parent = NULL;
     const struct ng_box_header *header = ng_guard.box.header;
 
-    call->thread = thread;
-    call->tid = thread->tid;
+    ng_guard_find_cuda();
     switch (call->op) {
     case NG_OP_CommInitAll: {
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
                                            atomic_fetch_add(&init_all_count, 1) + 1);
-        for (int i = 0; i < call->nranks; i++)
-            create_one(call, thread, id, call->nranks, i, (void **)call->new_comm + i);
+        for (int i = 0; i < creation->nranks; i++)
+            create_one(call, thread, id, creation->nranks, i, (void **)creation->new_comm + i);
         break;
     }
     case NG_OP_CommSplit:
     case NG_OP_CommShrink:
     case NG_OP_CommGrow: {
-        parent = find_comm(call);
+        parent = ng_comm_find(call->comm);
+        if (!parent)
+            parent = adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent of its own; only the id tells it. */
-            if (call->unique_ids)
-                comm = create_one(call, thread, ng_group_id_unique(call->unique_ids, 1), call->nranks, call->rank,
-                                  call->new_comm);
+            if (creation->unique_ids)
+                comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, 1), creation->nranks, creation->rank,
+                                  creation->new_comm);
             break;
         }
         uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
-        uint64_t parent_id = LOAD(parent->group->id);
-        if (call->op == NG_OP_CommSplit && call->color < 0)
+        uint64_t parent_id = NG_LOAD(parent->group->id);
+        if (call->op == NG_OP_CommSplit && creation->color < 0)
             break; /* takes part, gets nothing */
         uint64_t id = call->op == NG_OP_CommShrink
-                          ? ng_group_id_shrink(parent_id, ordinal, call->list, call->list_count)
-                      : call->op == NG_OP_CommGrow && call->unique_ids
-                          ? ng_group_id_unique(call->unique_ids, 1)
-                          : ng_group_id_split(parent_id, ordinal, call->op == NG_OP_CommSplit ? call->color : 0);
-        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? call->nranks : 0, -1, call->new_comm);
+                          ? ng_group_id_shrink(parent_id, ordinal, creation->list, creation->list_count)
+                      : call->op == NG_OP_CommGrow && creation->unique_ids
+                          ? ng_group_id_unique(creation->unique_ids, 1)
+                          : ng_group_id_split(parent_id, ordinal, call->op == NG_OP_CommSplit ? creation->color : 0);
+        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? creation->nranks : 0, -1, creation->new_comm);
         if (comm) {
-            STORE(comm->group->parent_id, parent_id);
-            STORE(comm->group->ordinal, ordinal);
+            NG_STORE(comm->group->parent_id, parent_id);
+            NG_STORE(comm->group->ordinal, ordinal);
             if (call->op == NG_OP_CommSplit)
-                STORE(comm->group->color, call->color);
+                NG_STORE(comm->group->color, creation->color);
         }
         break;
     }
     default:
-        if (call->unique_ids)
-            comm = create_one(call, thread, ng_group_id_unique(call->unique_ids, call->unique_id_count ? call->unique_id_count : 1), call->nranks, call->rank,
-                              call->new_comm);
+        if (creation->unique_ids)
+            comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
+                              creation->nranks, creation->rank, creation->new_comm);
     }
-    enter_slot(thread, call, parent ? parent : comm, 0, ng_clock_mono_ns());
+    enter_slot(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
 }
 
 static void keep_unbound(const struct ng_created *created)
@@ -457,10 +506,8 @@ static void bind_late(void)
     pthread_mutex_unlock(&unbound_lock);
 }
 
-static void leave_create(struct ng_call *call, int result)
+static void leave_create(struct ng_thread *thread, int result)
 {
-    struct ng_thread *thread = call->thread;
-
     atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
     if (thread->group_depth && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS))
         return; /* the handles come with the end of the group */
@@ -473,26 +520,25 @@ static void leave_create(struct ng_call *call, int result)
     bind_created(thread, result);
 }
 
-static void enter_end(struct ng_call *call, struct ng_thread *thread)
+static struct ng_comm *enter_end(const struct ng_call *call, struct ng_thread *thread)
 {
     struct ng_comm *comm = ng_comm_find(call->comm);
 
-    call->thread = thread;
-    call->comm_record = comm;
     if (comm)
-        enter_slot(thread, call, comm, 0, ng_clock_mono_ns());
+        enter_slot(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
+    return comm;
 }
 
-static void leave_end(struct ng_call *call, int result)
+static void leave_end(const struct ng_call *call, const struct ng_passage *passage, int result)
 {
-    struct ng_comm *comm = call->comm_record;
+    struct ng_comm *comm = passage->comm;
 
-    atomic_store_explicit(&call->thread->slot->op, 0, memory_order_release);
+    atomic_store_explicit(&passage->thread->slot->op, 0, memory_order_release);
     if (!comm || (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS))
         return;
     switch (call->op) {
     case NG_OP_CommFinalize:
-        STORE(comm->group->state, NG_GROUP_FINALIZED);
+        NG_STORE(comm->group->state, NG_GROUP_FINALIZED);
         break;
     case NG_OP_CommDestroy:
         ng_comm_end(comm, NG_GROUP_DESTROYED);
@@ -505,22 +551,19 @@ static void leave_end(struct ng_call *call, int result)
     }
 }
 
-/* ---- The door ---- */
+/* ---- The door for all others ---- */
 
-void ng_call_enter(struct ng_call *call)
+void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
+    ret_passage->thread = NULL;
+    ret_passage->comm = NULL;
     if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) && !ng_guard_start())
         return;
     struct ng_thread *thread = ng_thread_get();
     if (!thread)
         return;
+    ret_passage->thread = thread;
     switch (ng_op_table[call->op].op_class) {
-    case NG_CLASS_COLLECTIVE:
-        enter_work(call, thread, false);
-        break;
-    case NG_CLASS_P2P:
-        enter_work(call, thread, true);
-        break;
     case NG_CLASS_GROUP:
         enter_group(call, thread);
         break;
@@ -528,32 +571,26 @@ void ng_call_enter(struct ng_call *call)
         enter_create(call, thread);
         break;
     case NG_CLASS_END:
-        enter_end(call, thread);
+        ret_passage->comm = enter_end(call, thread);
         break;
     default: /* QUERY, ONESIDED: seen at leave, or passed */
-        call->thread = thread;
+        break;
     }
 }
 
-void ng_call_leave(struct ng_call *call, int result)
+void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
-    if (!call->thread)
+    if (!passage->thread)
         return;
     switch (ng_op_table[call->op].op_class) {
-    case NG_CLASS_COLLECTIVE:
-        leave_work(call, result, false);
-        break;
-    case NG_CLASS_P2P:
-        leave_work(call, result, true);
-        break;
     case NG_CLASS_GROUP:
-        leave_group(call, result);
+        leave_group(call, passage->thread, result);
         break;
     case NG_CLASS_CREATE:
-        leave_create(call, result);
+        leave_create(passage->thread, result);
         break;
     case NG_CLASS_END:
-        leave_end(call, result);
+        leave_end(call, passage, result);
         break;
     default:
         if (__builtin_expect(atomic_load_explicit(&unbound_count, memory_order_relaxed) > 0, 0) &&

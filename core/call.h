@@ -17,12 +17,13 @@
 
 struct ng_comm;
 struct ng_nccl;
+struct ng_box_record;
 struct ng_thread;
 struct ng_work;
 
 /*
  * What a call says about itself. The shim zeroes the struct and fills what the API has; core only
- * reads those fields, and only between enter and leave. Handles are opaque here.
+ * reads it, and only between enter and leave. Handles are opaque here.
  */
 struct ng_call {
     enum ng_op op;
@@ -38,33 +39,48 @@ struct ng_call {
     int redop;      /* ncclRedOp_t; -1 none */
     int root;       /* root, or peer of a point-to-point call; -1 none */
 
-    /* Class CREATE */
+    const struct ng_creation *creation; /* class CREATE, else NULL */
+};
+
+/* What a creating call says beyond that. */
+struct ng_creation {
     const void *unique_ids; /* 128-byte ids: one, or `unique_id_count`; NULL for InitAll, Split, Shrink */
     int unique_id_count;
-    int nranks;          /* ranks of the new communicator; InitAll: its devices; else 0 */
-    int rank;            /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
-    int color, key;      /* Split */
-    const int *list;     /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
+    int nranks;         /* ranks of the new communicator; InitAll: its devices; else 0 */
+    int rank;           /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
+    int color, key;     /* Split */
+    const int *list;    /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
     int list_count;
-    const void *config;  /* ncclConfig_t *, may be NULL */
-    void *new_comm;      /* ncclComm_t *: where NCCL writes the new handle(s) */
+    const void *config; /* ncclConfig_t *, may be NULL */
+    void *new_comm;     /* ncclComm_t *: where NCCL writes the new handle(s) */
+};
 
-    /* Core's own, from enter to leave. */
-    struct ng_thread *thread;
-    uint32_t tid; /* of the calling thread */
-    struct ng_comm *comm_record; /* the group record in play: of `comm`, or of the one being created */
-    uint64_t record_id;          /* in the black box; 0 none */
-    uint64_t seq;                /* of a collective in its group, from 1 */
-    uint64_t peer_ordinal;
+/*
+ * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not clear it.
+ */
+struct ng_passage {
+    struct ng_thread *thread; /* NULL: the call is not followed */
+    struct ng_comm *comm;     /* the group record in play; NULL none */
+    struct ng_box_record *record;
+    uint64_t record_id; /* in the black box; 0 none */
+    uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
     struct ng_work *work; /* its events; NULL not observed */
     bool capturing;       /* the stream is being captured into a graph */
 };
 
-/* Before the real function. Every enter is followed by exactly one leave on the same thread. */
-void ng_call_enter(struct ng_call *call);
+/*
+ * Before the real function. Every enter is followed by exactly one leave on the same thread, with the same passage.
+ */
+void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 
 /* After the real function, with its ncclResult_t. */
-void ng_call_leave(struct ng_call *call, int result);
+void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+
+/* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
+void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 
 #endif

@@ -18,20 +18,15 @@
 #include "core/guard.h"
 #include "core/log.h"
 
-#define TABLE_SIZE   16384u /* power of two, four times the capacity */
 #define KEEP_ENDED   64u    /* ended records that keep their slot */
 #define TOMBSTONE    ((void *)1)
-
-struct entry {
-    _Atomic(void *) handle; /* NULL never used */
-    _Atomic uint32_t index;
-};
+#define TABLE_SIZE   NG_COMM_TABLE_SIZE
 
 /* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and CUDA are never called
  * with it held. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_comm *_Atomic comms;
-static struct entry *_Atomic table;
+static struct ng_comm *comms; /* set before the table is */
+struct ng_comm_entry *_Atomic ng_comm_table;
 static _Atomic uint32_t comm_count;
 static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
@@ -43,54 +38,33 @@ static void *reserve_memory(size_t bytes)
     return map == MAP_FAILED ? NULL : map;
 }
 
-static uint32_t hash_of(const void *handle)
+static void table_insert(void *handle, struct ng_comm *comm)
 {
-    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (TABLE_SIZE - 1);
-}
+    struct ng_comm_entry *entries = ng_comm_table;
 
-static void table_insert(void *handle, uint32_t index)
-{
-    struct entry *entries = table;
-
-    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
         void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
         if (there && there != TOMBSTONE && there != handle)
             continue;
-        atomic_store_explicit(&entries[i].index, index, memory_order_relaxed);
+        atomic_store_explicit(&entries[i].comm, comm, memory_order_relaxed);
         atomic_store_explicit(&entries[i].handle, handle, memory_order_release);
         return;
     }
 }
 
-static void table_remove(const void *handle, uint32_t index)
+static void table_remove(const void *handle, const struct ng_comm *comm)
 {
-    struct entry *entries = table;
+    struct ng_comm_entry *entries = ng_comm_table;
 
-    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
         void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
         if (!there)
             return;
-        if (there == handle && atomic_load_explicit(&entries[i].index, memory_order_relaxed) == index) {
+        if (there == handle && atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
             atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
             return;
         }
     }
-}
-
-struct ng_comm *ng_comm_find(const void *handle)
-{
-    struct entry *entries = atomic_load_explicit(&table, memory_order_acquire);
-
-    if (!entries || !handle || handle == TOMBSTONE)
-        return NULL;
-    for (uint32_t i = hash_of(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
-        if (there == handle)
-            return &comms[atomic_load_explicit(&entries[i].index, memory_order_relaxed)];
-        if (!there)
-            return NULL;
-    }
-    return NULL;
 }
 
 uint32_t ng_comm_count(void)
@@ -109,12 +83,12 @@ static struct ng_comm *take_record(void)
     struct ng_comm *comm;
 
     if (!comms) {
-        struct entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
+        struct ng_comm_entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
         struct ng_comm *all = reserve_memory(NG_COMM_CAPACITY * sizeof(*all));
         if (!entries || !all)
             return NULL;
         comms = all;
-        atomic_store_explicit(&table, entries, memory_order_release);
+        atomic_store_explicit(&ng_comm_table, entries, memory_order_release);
     }
     for (uint32_t tries = ended_count; ended_count > KEEP_ENDED && tries > 0; tries--) {
         uint32_t index = ended[ended_first];
@@ -122,7 +96,8 @@ static struct ng_comm *take_record(void)
         ended_count--;
         comm = &comms[index];
         /* Work still in flight belongs to the old communicator: its turn comes later. */
-        if (!atomic_load(&comm->incoming) && atomic_load(&comm->group->pending_works) == 0)
+        if (atomic_load(&comm->group->pending_works) == 0 && !atomic_load(&comm->incoming) &&
+            atomic_load(&comm->group->pending_works) == 0)
             return comm;
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
     }
@@ -158,8 +133,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->started, 0);
     atomic_store(&group->completed, 0);
     atomic_store(&group->entered_record, 0);
-    atomic_store(&group->last_op, 0);
-    atomic_store(&group->hash, 0);
+    atomic_store(&group->last_call, 0);
     atomic_store(&group->p2p_entered, 0);
     atomic_store(&group->p2p_completed, 0);
     atomic_store(&group->pending_record, 0);
@@ -182,7 +156,6 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->handle, NULL);
     comm->nccl = nccl;
     atomic_store(&comm->gpu, NULL);
-    atomic_store(&comm->op_count, 0);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
@@ -216,7 +189,7 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
     atomic_store(&group->handle, (uintptr_t)handle);
     pthread_mutex_lock(&registry_lock);
     atomic_store(&comm->handle, handle);
-    table_insert(handle, comm->slot);
+    table_insert(handle, comm);
     atomic_store_explicit(&group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
 }
@@ -239,7 +212,7 @@ void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
     uint32_t before = atomic_load(&comm->group->state);
     if (before == NG_GROUP_CREATING || before == NG_GROUP_READY || before == NG_GROUP_FINALIZED) {
         if (handle)
-            table_remove(handle, comm->slot);
+            table_remove(handle, comm);
         atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
         atomic_store_explicit(&comm->group->state, state, memory_order_release);
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
@@ -273,7 +246,7 @@ void ng_comm_after_fork(void)
     /* The parent's mutex may have been held by a thread that does not exist here. */
     registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     comms = NULL;
-    table = NULL;
+    ng_comm_table = NULL;
     comm_count = 0;
     ended_first = ended_count = 0;
 }

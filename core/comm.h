@@ -35,11 +35,11 @@ struct ng_comm {
     _Atomic(struct ng_gpu *) gpu;           /* known with the first work */
     _Atomic(struct ng_work *) incoming;     /* newest first; program threads push, the watchdog takes all */
     _Atomic(struct ng_peer_count *) peers;  /* nranks of them, made with the first point-to-point call */
-    _Atomic uint64_t op_count;
 
     /* The watchdog's own. */
     uint32_t watched_generation; /* of the slot: the fields below belong to it */
     struct ng_work *first, *last; /* in flight, oldest first */
+    uint32_t length;
     int64_t watched;              /* which work the age is of: when it was entered; 0 none */
     int64_t age_ns;               /* credited age of `first` */
     unsigned alarmed;             /* levels already raised for `first` */
@@ -61,8 +61,37 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
  */
 void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask);
 
+/* Open addressing over handles; an entry once used is never NULL again. */
+#define NG_COMM_TABLE_SIZE 16384u /* a power of two, four times the capacity */
+struct ng_comm_entry {
+    _Atomic(void *) handle; /* NULL never used */
+    _Atomic(struct ng_comm *) comm;
+};
+extern struct ng_comm_entry *_Atomic ng_comm_table __attribute__((visibility("hidden")));
+
+static inline uint32_t ng_comm_hash(const void *handle)
+{
+    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (NG_COMM_TABLE_SIZE - 1);
+}
+
 /* The record of a handle; NULL not known. Lock-free. */
-struct ng_comm *ng_comm_find(const void *handle);
+static inline struct ng_comm *ng_comm_find(const void *handle)
+{
+    struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
+    uint32_t i = ng_comm_hash(handle);
+
+    /* A NULL handle meets an unused entry, which has no record. */
+    if (__builtin_expect(!entries, 0))
+        return NULL;
+    for (uint32_t probes = 0; probes < NG_COMM_TABLE_SIZE; probes++, i = (i + 1) & (NG_COMM_TABLE_SIZE - 1)) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
+        if (__builtin_expect(there == handle, 1))
+            return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
+        if (!there)
+            return NULL;
+    }
+    return NULL;
+}
 
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);

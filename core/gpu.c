@@ -16,28 +16,12 @@
 #include "core/watchdog.h"
 
 #define GPUS_MAX    64u   /* contexts */
-#define WORKS_MAX   1024u /* about as many launches as a stream takes before the launching call blocks */
+#define WORKS_MAX   NG_GPU_WORKS_MAX
 #define WORKS_STEP  64u   /* the pool grows by so many */
-
-struct ng_gpu {
-    CUcontext context;
-    struct ng_work *works;
-    _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
-    _Atomic uint32_t made; /* works that have their events */
-    _Atomic uint32_t taken;
-    atomic_flag growing;
-    atomic_bool lost; /* a query failed for good */
-};
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
-
-/* The default streams have no context of their own: they mean the current one. */
-static bool is_default_stream(const void *stream)
-{
-    return (uintptr_t)stream <= 2;
-}
 
 static struct ng_gpu *find_gpu(CUcontext context)
 {
@@ -72,25 +56,12 @@ static struct ng_gpu *add_gpu(CUcontext context)
     return gpu;
 }
 
-struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing)
+struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
 {
-    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_relaxed);
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    const struct ng_cuda *cuda = &ng_guard.cuda;
     CUcontext context = NULL;
 
-    *ret_capturing = false;
-    const struct ng_cuda *cuda = ng_guard_cuda();
-    if (__builtin_expect(!cuda, 0))
-        return NULL;
-    CUresult result = cuda->stream_is_capturing(stream, &capture);
-    /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while another one is captured. */
-    if (__builtin_expect(result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE, 0)) {
-        *ret_capturing = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        return NULL;
-    }
-    if (__builtin_expect(gpu != NULL, 1))
-        return atomic_load_explicit(&gpu->lost, memory_order_relaxed) ? NULL : gpu;
-    if (is_default_stream(stream)) {
+    if (ng_gpu_default_stream(stream)) {
         if (cuda->ctx_get_current(&context) != CUDA_SUCCESS)
             return NULL;
     } else if (cuda->stream_get_ctx(stream, &context) != CUDA_SUCCESS) {
@@ -98,11 +69,11 @@ struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing
     }
     if (!context)
         return NULL;
-    gpu = find_gpu(context);
+    struct ng_gpu *gpu = find_gpu(context);
     if (!gpu)
         gpu = add_gpu(context);
     if (gpu)
-        atomic_store_explicit(&comm->gpu, gpu, memory_order_relaxed);
+        atomic_store_explicit(&comm->gpu, gpu, memory_order_release);
     return gpu;
 }
 
@@ -115,21 +86,6 @@ static void push_free(struct ng_gpu *gpu, struct ng_work *work)
         next = ((head >> 32) + 1) << 32 | (uint32_t)(work - gpu->works + 1);
     } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_release,
                                                     memory_order_relaxed));
-}
-
-static struct ng_work *pop_free(struct ng_gpu *gpu)
-{
-    uint64_t head = atomic_load_explicit(&gpu->free, memory_order_acquire), next;
-    struct ng_work *work;
-
-    do {
-        if ((uint32_t)head == 0)
-            return NULL;
-        work = &gpu->works[(uint32_t)head - 1];
-        next = ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_acquire,
-                                                    memory_order_acquire));
-    return work;
 }
 
 /* More works with their events. The context is made current for the making and put back. */
@@ -159,60 +115,33 @@ static void grow_pool(struct ng_gpu *gpu)
     atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
 }
 
-struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
+struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
 {
-    struct ng_work *work = pop_free(gpu);
-
-    if (__builtin_expect(!work, 0)) {
-        grow_pool(gpu);
-        work = pop_free(gpu);
-        if (!work)
-            return NULL;
-    }
-    uint32_t taken = atomic_fetch_add_explicit(&gpu->taken, 1, memory_order_relaxed) + 1;
-    /* Half of the limit in flight: the watchdog should look before its usual time. */
-    if (__builtin_expect(taken == WORKS_MAX / 2, 0))
+    /* The pool ran dry: the watchdog should look before its usual time. */
+    if (atomic_load_explicit(&gpu->made, memory_order_relaxed) > 0)
         ng_watchdog_hurry();
-    return work;
+    grow_pool(gpu);
+    return (uint32_t)atomic_load(&gpu->free) ? ng_gpu_take(gpu) : NULL;
 }
 
 void ng_gpu_give(struct ng_work *work)
 {
-    atomic_fetch_sub_explicit(&work->gpu->taken, 1, memory_order_relaxed);
     push_free(work->gpu, work);
 }
 
-static bool record(struct ng_gpu *gpu, CUevent event, void *stream)
+bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     CUcontext current = NULL, popped;
 
-    if (__builtin_expect(!is_default_stream(stream), 1)) {
-        CUresult result = cuda->event_record(event, stream);
-        if (__builtin_expect(result == CUDA_SUCCESS, 1))
-            return true;
-        if (result != CUDA_ERROR_INVALID_CONTEXT)
-            return false;
-    } else if (cuda->ctx_get_current(&current) == CUDA_SUCCESS && current == gpu->context) {
+    if (ng_gpu_default_stream(stream) && cuda->ctx_get_current(&current) == CUDA_SUCCESS && current == gpu->context)
         return cuda->event_record(event, stream) == CUDA_SUCCESS;
-    }
     /* The calling thread has no context, or another one than the communicator's device. */
     if (cuda->ctx_push(gpu->context) != CUDA_SUCCESS)
         return false;
     bool recorded = cuda->event_record(event, stream) == CUDA_SUCCESS;
     cuda->ctx_pop(&popped);
     return recorded;
-}
-
-bool ng_gpu_record_start(struct ng_work *work, void *stream)
-{
-    work->has_start = record(work->gpu, work->start, stream);
-    return work->has_start;
-}
-
-bool ng_gpu_record_end(struct ng_work *work, void *stream)
-{
-    return record(work->gpu, work->end, stream);
 }
 
 static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
@@ -255,18 +184,6 @@ void ng_gpu_adopt_thread(void)
 
     if (cuda)
         cuda->thread_exchange_capture_mode(&mode);
-}
-
-unsigned ng_gpu_load(void)
-{
-    uint32_t count = atomic_load_explicit(&gpu_count, memory_order_acquire), most = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t taken = atomic_load_explicit(&gpus[i].taken, memory_order_relaxed);
-        if (taken > most)
-            most = taken;
-    }
-    return most * 100 / WORKS_MAX;
 }
 
 void ng_gpu_after_fork(void)

@@ -13,40 +13,101 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ng_comm;
-struct ng_gpu;
+#include "core/comm.h"
+#include "core/guard.h"
 
 /* What is between a start and an end event: one call, or all calls of a NCCL group on one communicator and stream. */
 struct ng_work {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
     bool has_start;
     struct ng_gpu *gpu;
-    struct ng_comm *comm;
     struct ng_work *next; /* in the communicator's queue */
     CUevent start, end;
     uint64_t last_record; /* newest record; the others follow by work_previous */
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
-    uint32_t generation;   /* of the communicator's slot */
     int64_t entered_mono_ns;
     int64_t timeout_ns;
 };
+
+/* The works of one CUDA context. */
+struct ng_gpu {
+    CUcontext context;
+    struct ng_work *works;
+    _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
+    _Atomic uint32_t made; /* works that have their events */
+    atomic_flag growing;
+    atomic_bool lost; /* a query failed for good */
+};
+
+/* The default streams have no context of their own: they mean the current one. */
+static inline bool ng_gpu_default_stream(const void *stream)
+{
+    return (uintptr_t)stream <= 2;
+}
+
+/* The slow halves of the functions below. */
+struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream);
+struct ng_work *ng_gpu_grow(struct ng_gpu *gpu);
+bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream);
 
 /*
  * What to do with work on `stream`: a pool of its context, or NULL where nothing can be observed (no driver, the
  * context is gone). Sets *ret_capturing when the stream is being captured into a graph: then no event may be recorded.
  */
-struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing);
+static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    const struct ng_cuda *cuda = ng_guard_cuda();
 
-/* A work of the pool; NULL when all are in flight (counted by the caller). Tells the watchdog when it runs low. */
-struct ng_work *ng_gpu_take(struct ng_gpu *gpu);
+    *ret_capturing = false;
+    if (__builtin_expect(!cuda, 0))
+        return NULL;
+    CUresult result = cuda->stream_is_capturing(stream, &capture);
+    /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while another one is captured. */
+    if (__builtin_expect(result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE, 0)) {
+        *ret_capturing = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        return NULL;
+    }
+    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+    if (__builtin_expect(!gpu, 0))
+        gpu = ng_gpu_choose(comm, stream);
+    return gpu && !atomic_load_explicit(&gpu->lost, memory_order_relaxed) ? gpu : NULL;
+}
+
+/* A work of the pool; NULL when all are in flight (counted by the caller). */
+static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
+{
+    uint64_t head = atomic_load_explicit(&gpu->free, memory_order_acquire), next;
+    struct ng_work *work;
+
+    do {
+        if (__builtin_expect((uint32_t)head == 0, 0))
+            return ng_gpu_grow(gpu);
+        work = &gpu->works[(uint32_t)head - 1];
+        next = ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_acquire,
+                                                    memory_order_acquire));
+    return work;
+}
 
 /* Back to the pool. Any thread, once. */
 void ng_gpu_give(struct ng_work *work);
 
-/* Record the start, or the end, on the stream. False: CUDA refused; the work is not observed. */
-bool ng_gpu_record_start(struct ng_work *work, void *stream);
-bool ng_gpu_record_end(struct ng_work *work, void *stream);
+/* Record an event of a work on the stream. False: CUDA refused; the work is not observed. */
+static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream)
+{
+    if (__builtin_expect(!ng_gpu_default_stream(stream) &&
+                             ng_guard.cuda.event_record(event, stream) == CUDA_SUCCESS,
+                         1))
+        return true;
+    return ng_gpu_record_elsewhere(gpu, event, stream);
+}
+
+static inline void ng_gpu_record_start(struct ng_work *work, void *stream)
+{
+    work->has_start = ng_gpu_record(work->gpu, work->start, stream);
+}
 
 enum ng_gpu_state { NG_GPU_PENDING, NG_GPU_DONE, NG_GPU_LOST /* CUDA fails: nothing more is known */ };
 
@@ -57,8 +118,8 @@ enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
 /* Watchdog: make this thread fit to ask events without disturbing anybody's capture. Once, at its start. */
 void ng_gpu_adopt_thread(void);
 
-/* Works in flight, over all pools, as a share of the largest pool's limit in percent. */
-unsigned ng_gpu_load(void);
+/* Works of one context: about twice the launches that a stream takes before the launching call blocks. */
+#define NG_GPU_WORKS_MAX 2048u
 
 /* In a forked child: CUDA does not work here, forget everything. */
 void ng_gpu_after_fork(void);

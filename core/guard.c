@@ -29,24 +29,18 @@ struct ng_guard ng_guard;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool failed; /* under start_lock: no second attempt, one message */
 
-const struct ng_cuda *ng_guard_cuda(void)
+void ng_guard_find_cuda(void)
 {
-    static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
+    static atomic_flag looking = ATOMIC_FLAG_INIT;
+    struct ng_cuda cuda;
 
-    if (__builtin_expect(atomic_load_explicit(&ng_guard.cuda_found, memory_order_acquire), 1))
-        return &ng_guard.cuda;
-    /* Who does not get the lock goes without this time: never wait on a program's thread. */
-    if (pthread_mutex_trylock(&find_lock) != 0)
-        return NULL;
-    if (!atomic_load(&ng_guard.cuda_found)) {
-        struct ng_cuda cuda;
-        if (ng_guard.find_cuda && ng_guard.find_cuda(&cuda)) {
-            ng_guard.cuda = cuda;
-            atomic_store_explicit(&ng_guard.cuda_found, true, memory_order_release);
-        }
+    if (atomic_load(&ng_guard.cuda_found) || !ng_guard.find_cuda || atomic_flag_test_and_set(&looking))
+        return;
+    if (!atomic_load(&ng_guard.cuda_found) && ng_guard.find_cuda(&cuda)) {
+        ng_guard.cuda = cuda;
+        atomic_store_explicit(&ng_guard.cuda_found, true, memory_order_release);
     }
-    pthread_mutex_unlock(&find_lock);
-    return atomic_load(&ng_guard.cuda_found) ? &ng_guard.cuda : NULL;
+    atomic_flag_clear(&looking);
 }
 
 int ng_guard_thread(const char *name, void *(*body)(void *))

@@ -37,7 +37,7 @@ struct ng_guard {
     atomic_bool ending;     /* the process exits, or is being ended: nothing new begins */
 };
 
-extern struct ng_guard ng_guard;
+extern struct ng_guard ng_guard __attribute__((visibility("hidden")));
 
 /*
  * Make box, board and threads, once per process; called with the first communicator. True when the guard runs.
@@ -45,8 +45,15 @@ extern struct ng_guard ng_guard;
  */
 bool ng_guard_start(void);
 
-/* The CUDA driver's functions; NULL as long as none is loaded. Any thread. */
-const struct ng_cuda *ng_guard_cuda(void);
+/* Look for the CUDA driver: with each communicator, since NCCL loads it by then. Any thread; never waits. */
+void ng_guard_find_cuda(void);
+
+/* The CUDA driver's functions; NULL as long as none was found. Any thread. */
+static inline const struct ng_cuda *ng_guard_cuda(void)
+{
+    return __builtin_expect(atomic_load_explicit(&ng_guard.cuda_found, memory_order_acquire), 1) ? &ng_guard.cuda
+                                                                                                 : NULL;
+}
 
 /*
  * The process exits with `status`: take a last look at what has finished, tell the board, and stop the threads from

@@ -31,6 +31,13 @@ enum ng_op {
     NG_OP_LIMIT = 96, /* every number lies below */
 };
 
+/* The class of an operation as a constant expression: NG_OP_CLASS_AllReduce. */
+enum {
+#define NG_OP(number, name, class, fields) NG_OP_CLASS_##name = NG_CLASS_##class,
+#include "core/op.def"
+#undef NG_OP
+};
+
 struct ng_op_info {
     const char *name; /* "AllReduce"; NULL where no operation has the number */
     enum ng_op_class op_class;

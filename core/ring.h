@@ -10,15 +10,58 @@
 #include <stdint.h>
 
 #include "core/box.h"
-
-struct ng_call;
-struct ng_comm;
+#include "core/call.h"
+#include "core/comm.h"
+#include "core/guard.h"
 
 /*
- * A record for `call` on `comm`, in state ENTERED. Returns its id; 0 where the box has no room for records.
+ * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. NULL where the box has no room for records.
  */
-uint64_t ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, int64_t now_mono_ns, uint64_t coll_seq,
-                     uint64_t p2p_seq, uint64_t op_id, uint64_t peer_ordinal, uint32_t flags);
+static inline __attribute__((always_inline)) struct ng_box_record *
+ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid, int64_t now_mono_ns,
+            uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal, uint32_t flags, uint64_t *ret_id)
+{
+    struct ng_box *box = &ng_guard.box;
+
+    *ret_id = 0;
+    if (__builtin_expect(!box->record_capacity, 0))
+        return NULL;
+    uint64_t id = atomic_fetch_add_explicit(&box->header->record_next, 1, memory_order_relaxed);
+    struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
+    NG_STORE(record->id_state, id << 8 | NG_RECORD_WRITING);
+    atomic_thread_fence(memory_order_release);
+    NG_STORE(record->group_id, NG_LOAD(comm->group->id));
+    NG_STORE(record->group_slot, comm->slot);
+    NG_STORE(record->op, call->op);
+    NG_STORE(record->coll_seq, coll_seq);
+    NG_STORE(record->p2p_seq, p2p_seq);
+    NG_STORE(record->count, call->count);
+    NG_STORE(record->dtype, call->dtype);
+    NG_STORE(record->redop, call->redop);
+    NG_STORE(record->root, call->root);
+    NG_STORE(record->result, 0);
+    NG_STORE(record->peer_ordinal, peer_ordinal);
+    NG_STORE(record->send_buffer, (uintptr_t)call->send_buffer);
+    NG_STORE(record->recv_buffer, (uintptr_t)call->recv_buffer);
+    NG_STORE(record->stream, (uintptr_t)call->stream);
+    NG_STORE(record->caller, (uintptr_t)call->caller);
+    NG_STORE(record->entered_mono_ns, now_mono_ns);
+    NG_STORE(record->started_mono_ns, 0);
+    NG_STORE(record->completed_mono_ns, 0);
+    NG_STORE(record->tid, tid);
+    NG_STORE(record->flags, flags);
+    NG_STORE(record->work_previous, 0);
+    atomic_store_explicit(&record->id_state, id << 8 | NG_RECORD_ENTERED, memory_order_release);
+    *ret_id = id;
+    return record;
+}
+
+/* The state of one's own fresh record. It is overwritten only if the whole ring went round meanwhile. */
+static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id, enum ng_record_state state)
+{
+    if (record && ng_record_id(NG_LOAD(record->id_state)) == id)
+        atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
+}
 
 /* The slot of a record; NULL when it was overwritten, or never was. */
 struct ng_box_record *ng_ring_find(uint64_t id);

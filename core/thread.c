@@ -11,10 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/guard.h"
 
-/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
-static __thread struct ng_thread *this_thread __attribute__((tls_model("initial-exec")));
+__thread struct ng_thread *ng_this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -27,7 +25,7 @@ static void release(void *memory)
         atomic_store(&thread->slot->op, 0);
         atomic_store_explicit(&thread->slot->tid, 0, memory_order_release);
     }
-    this_thread = NULL;
+    ng_this_thread = NULL;
     free(thread->pending);
     free(thread->created);
     free(thread);
@@ -56,10 +54,10 @@ static struct ng_box_thread *claim_slot(struct ng_thread *thread)
     return &thread->spare;
 }
 
-static struct ng_thread *make(void)
+struct ng_thread *ng_thread_make(void)
 {
     uint32_t generation = atomic_load(&ng_guard.generation);
-    struct ng_thread *thread = this_thread;
+    struct ng_thread *thread = ng_this_thread;
 
     if (!thread) {
         thread = calloc(1, sizeof(*thread));
@@ -67,7 +65,7 @@ static struct ng_thread *make(void)
             return NULL;
         pthread_once(&key_once, make_key);
         pthread_setspecific(key, thread);
-        this_thread = thread;
+        ng_this_thread = thread;
     } else {
         /* Inherited over a fork: the lists belong to the parent's calls. */
         thread->pending_count = thread->created_count = 0;
@@ -77,17 +75,6 @@ static struct ng_thread *make(void)
     thread->tid = (uint32_t)gettid();
     thread->slot = claim_slot(thread);
     return thread;
-}
-
-struct ng_thread *ng_thread_get(void)
-{
-    struct ng_thread *thread = this_thread;
-
-    if (__builtin_expect(thread && thread->generation ==
-                                       atomic_load_explicit(&ng_guard.generation, memory_order_relaxed),
-                         1))
-        return thread;
-    return make();
 }
 
 static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)

@@ -12,6 +12,7 @@
 
 #include "core/box.h"
 #include "core/call.h"
+#include "core/guard.h"
 
 /* Calls on one communicator and stream in the open NCCL group: one work when the group is closed. */
 struct ng_pending {
@@ -43,8 +44,22 @@ struct ng_thread {
     uint32_t created_count, created_room;
 };
 
+/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
+extern __thread struct ng_thread *ng_this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* The slow half of ng_thread_get: a thread's first call, or its first after a fork. */
+struct ng_thread *ng_thread_make(void);
+
 /* This thread's own; NULL when memory is short: the call then goes unrecorded. */
-struct ng_thread *ng_thread_get(void);
+static inline struct ng_thread *ng_thread_get(void)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    if (__builtin_expect(
+            thread && thread->generation == atomic_load_explicit(&ng_guard.generation, memory_order_relaxed), 1))
+        return thread;
+    return ng_thread_make();
+}
 
 /* Room for one more; NULL when memory is short. */
 struct ng_pending *ng_thread_add_pending(struct ng_thread *thread);

@@ -10,7 +10,6 @@
 
 #include "core/view.h"
 
-#define LOAD(field) atomic_load_explicit(&(field), memory_order_relaxed)
 
 /* What holds only while one box is read. */
 struct reading {
@@ -41,8 +40,8 @@ static int read_groups(struct reading *reading)
     for (uint32_t slot = 0; slot < reading->slots; slot++) {
         const struct ng_box_group *group = &reading->box->groups[slot];
         uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-        int nranks = LOAD(group->nranks), group_rank = LOAD(group->group_rank);
-        if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || LOAD(group->id) == 0)
+        int nranks = NG_LOAD(group->nranks), group_rank = NG_LOAD(group->group_rank);
+        if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || NG_LOAD(group->id) == 0)
             continue;
         if (state > NG_GROUP_FAILED || nranks < 0 || nranks > (1 << 24) || group_rank >= nranks) {
             if (state > NG_GROUP_FAILED || nranks > 0)
@@ -50,40 +49,42 @@ static int read_groups(struct reading *reading)
                              view->processes[reading->process].source, slot);
             continue;
         }
-        uint32_t index = ng_view_intern_group(view, LOAD(group->id));
+        uint32_t index = ng_view_intern_group(view, NG_LOAD(group->id));
         if (index == UINT32_MAX)
             return -ENOMEM;
         struct ng_view_group *in_view = &view->groups[index];
         in_view->nranks = nranks;
-        in_view->parent_id = LOAD(group->parent_id);
-        in_view->nccl_version = LOAD(group->nccl_version);
+        in_view->parent_id = NG_LOAD(group->parent_id);
+        in_view->nccl_version = NG_LOAD(group->nccl_version);
         copy_text(in_view->name, sizeof(in_view->name), group->name, sizeof(group->name));
 
         struct ng_view_member *member = ng_view_add_member(view, reading->process, index, group_rank);
         if (!member)
             return -ENOMEM;
         reading->first_member_of_slot[slot] = view->member_count;
-        member->device = LOAD(group->device);
+        member->device = NG_LOAD(group->device);
         member->state = (enum ng_group_state)state;
-        member->async_error = LOAD(group->async_error);
-        member->ordinal = LOAD(group->ordinal);
-        member->derived = LOAD(group->derived);
-        member->completed = LOAD(group->completed);
-        member->started = LOAD(group->started);
-        member->scheduled = LOAD(group->scheduled);
-        member->entered = LOAD(group->entered);
-        member->p2p_completed = LOAD(group->p2p_completed);
-        member->p2p_entered = LOAD(group->p2p_entered);
-        member->last = (struct ng_signature){.op = LOAD(group->last_op),
-                                             .dtype = LOAD(group->last_dtype),
-                                             .redop = LOAD(group->last_redop),
-                                             .root = LOAD(group->last_root),
-                                             .count = LOAD(group->last_count)};
-        member->pending_record = LOAD(group->pending_record);
+        member->async_error = NG_LOAD(group->async_error);
+        member->ordinal = NG_LOAD(group->ordinal);
+        member->derived = NG_LOAD(group->derived);
+        member->completed = NG_LOAD(group->completed);
+        member->started = NG_LOAD(group->started);
+        member->scheduled = NG_LOAD(group->scheduled);
+        member->entered = NG_LOAD(group->entered);
+        member->p2p_completed = NG_LOAD(group->p2p_completed);
+        member->p2p_entered = NG_LOAD(group->p2p_entered);
+        uint64_t last_call = NG_LOAD(group->last_call);
+        if (!NG_LOAD(group->entered_record))
+            member->last = (struct ng_signature){.op = (uint16_t)last_call,
+                                                 .dtype = (int16_t)(last_call >> 16),
+                                                 .redop = NG_LOAD(group->last_redop),
+                                                 .root = (int32_t)(last_call >> 32),
+                                                 .count = NG_LOAD(group->last_count)};
+        member->pending_record = NG_LOAD(group->pending_record);
         if (member->pending_record) {
-            member->pending_seq = LOAD(group->pending_seq);
-            member->pending_age_ns = LOAD(group->pending_age_ns);
-            member->pending_started = LOAD(group->pending_started);
+            member->pending_seq = NG_LOAD(group->pending_seq);
+            member->pending_age_ns = NG_LOAD(group->pending_age_ns);
+            member->pending_started = NG_LOAD(group->pending_started);
         }
     }
     return 0;
@@ -91,12 +92,12 @@ static int read_groups(struct reading *reading)
 
 static int read_threads(struct reading *reading)
 {
-    uint32_t used = LOAD(reading->box->header->thread_used);
+    uint32_t used = NG_LOAD(reading->box->header->thread_used);
 
     for (uint32_t i = 0; i < used && i < reading->box->thread_capacity; i++) {
         const struct ng_box_thread *thread = &reading->box->threads[i];
         uint32_t tid = atomic_load_explicit(&thread->tid, memory_order_acquire);
-        uint32_t op = LOAD(thread->op);
+        uint32_t op = NG_LOAD(thread->op);
         if (!tid || !op || op >= NG_OP_LIMIT)
             continue;
         struct ng_view_call *call = ng_view_add_call(reading->view, reading->process);
@@ -104,13 +105,15 @@ static int read_threads(struct reading *reading)
             return -ENOMEM;
         call->tid = tid;
         call->op = (enum ng_op)op;
-        call->group_id = LOAD(thread->group_id);
-        uint32_t slot = LOAD(thread->group_slot);
-        call->group_rank =
-            call->group_id && slot < reading->slots ? LOAD(reading->box->groups[slot].group_rank) : -1;
-        call->record_id = LOAD(thread->record_id);
-        call->seq = LOAD(thread->seq);
-        call->age_ns = age_of(reading, LOAD(thread->since_mono_ns));
+        uint32_t slot = NG_LOAD(thread->group_slot);
+        call->group_rank = -1;
+        if (slot < reading->slots) {
+            call->group_id = NG_LOAD(reading->box->groups[slot].id);
+            call->group_rank = NG_LOAD(reading->box->groups[slot].group_rank);
+        }
+        call->record_id = NG_LOAD(thread->record_id);
+        call->seq = NG_LOAD(thread->seq);
+        call->age_ns = age_of(reading, NG_LOAD(thread->since_mono_ns));
     }
     return 0;
 }
@@ -123,23 +126,23 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
 
     if (before == 0 || ng_record_state(before) == NG_RECORD_WRITING)
         return false;
-    *ret_group_slot = LOAD(slot->group_slot);
+    *ret_group_slot = NG_LOAD(slot->group_slot);
     *ret_record = (struct ng_view_record){
         .id = ng_record_id(before),
         .state = ng_record_state(before),
-        .signature = {.op = LOAD(slot->op),
-                      .dtype = LOAD(slot->dtype),
-                      .redop = LOAD(slot->redop),
-                      .root = LOAD(slot->root),
-                      .count = LOAD(slot->count)},
-        .coll_seq = LOAD(slot->coll_seq),
-        .p2p_seq = LOAD(slot->p2p_seq),
-        .peer_ordinal = LOAD(slot->peer_ordinal),
-        .entered_age_ns = age_of(reading, LOAD(slot->entered_mono_ns)),
-        .caller = LOAD(slot->caller),
-        .flags = LOAD(slot->flags),
+        .signature = {.op = NG_LOAD(slot->op),
+                      .dtype = NG_LOAD(slot->dtype),
+                      .redop = NG_LOAD(slot->redop),
+                      .root = NG_LOAD(slot->root),
+                      .count = NG_LOAD(slot->count)},
+        .coll_seq = NG_LOAD(slot->coll_seq),
+        .p2p_seq = NG_LOAD(slot->p2p_seq),
+        .peer_ordinal = NG_LOAD(slot->peer_ordinal),
+        .entered_age_ns = age_of(reading, NG_LOAD(slot->entered_mono_ns)),
+        .caller = NG_LOAD(slot->caller),
+        .flags = NG_LOAD(slot->flags),
     };
-    uint64_t group_id = LOAD(slot->group_id);
+    uint64_t group_id = NG_LOAD(slot->group_id);
     atomic_thread_fence(memory_order_acquire);
     uint64_t after = atomic_load_explicit(&slot->id_state, memory_order_relaxed);
     /* The state may have moved on; the rest is written once per id. */
@@ -154,12 +157,22 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
     return reading->view->groups[member->group].id == group_id;
 }
 
+/* The signature of the newest collective, where the ring still has it. */
+static void find_last(struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0 && !member->last.op; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (!record->peer_ordinal && record->coll_seq == member->entered && record->state != NG_RECORD_FAILED)
+            member->last = record->signature;
+    }
+}
+
 /* Records sorted into their members, oldest first: count, then place. */
 static int read_records(struct reading *reading)
 {
     const struct ng_box *box = reading->box;
     struct ng_view *view = reading->view;
-    uint64_t next = LOAD(box->header->record_next);
+    uint64_t next = NG_LOAD(box->header->record_next);
     uint32_t capacity = box->record_capacity;
     struct ng_view_record record;
     uint32_t slot;
@@ -168,7 +181,7 @@ static int read_records(struct reading *reading)
         return 0;
     uint64_t oldest = next > capacity ? next - capacity : 1;
     for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
-        if (copy_record(&box->records[id % capacity], reading, &record, &slot))
+        if (copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
             view->members[reading->first_member_of_slot[slot] - 1].record_count++;
     for (uint32_t i = 0; i < reading->slots; i++) {
         if (!reading->first_member_of_slot[i])
@@ -184,15 +197,18 @@ static int read_records(struct reading *reading)
     if (!placed)
         return -ENOMEM;
     for (uint64_t id = oldest; id < next && id - oldest < capacity; id++) {
-        if (!copy_record(&box->records[id % capacity], reading, &record, &slot))
+        if (!copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
             continue;
         struct ng_view_member *member = &view->members[reading->first_member_of_slot[slot] - 1];
         if (placed[slot] < member->record_count)
             member->records[placed[slot]++] = record;
     }
     for (uint32_t i = 0; i < reading->slots; i++)
-        if (reading->first_member_of_slot[i])
-            view->members[reading->first_member_of_slot[i] - 1].record_count = placed[i];
+        if (reading->first_member_of_slot[i]) {
+            struct ng_view_member *member = &view->members[reading->first_member_of_slot[i] - 1];
+            member->record_count = placed[i];
+            find_last(member);
+        }
     return 0;
 }
 
@@ -213,10 +229,10 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     if (!view->job[0])
         copy_text(view->job, sizeof(view->job), box->header->job, sizeof(box->header->job));
     process->life = life;
-    switch (LOAD(box->header->life)) {
+    switch (NG_LOAD(box->header->life)) {
     case NG_BOX_EXITED:
         process->life = NG_LIFE_EXITED;
-        process->exit_status = LOAD(box->header->exit_status);
+        process->exit_status = NG_LOAD(box->header->exit_status);
         break;
     case NG_BOX_ENDED_BY_GUARD:
         process->life = NG_LIFE_ENDED_BY_GUARD;
@@ -225,19 +241,19 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     case NG_BOX_EXECED:
         break;
     default:
-        ng_view_note(view, "%s: unknown state of life %u", source, LOAD(box->header->life));
+        ng_view_note(view, "%s: unknown state of life %u", source, NG_LOAD(box->header->life));
     }
     if (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED) {
-        int64_t ended = LOAD(box->header->life_mono_ns);
+        int64_t ended = NG_LOAD(box->header->life_mono_ns);
         /* Nothing of a dead process grows older than it was at its end. */
         if (ended <= 0)
-            ended = LOAD(box->header->heartbeat_mono_ns);
+            ended = NG_LOAD(box->header->heartbeat_mono_ns);
         if (ended > 0 && ended < now_mono_ns) {
             process->life_age_ns = now_mono_ns - ended;
             reading.now_mono_ns = ended;
         }
     }
-    reading.slots = LOAD(box->header->group_used);
+    reading.slots = NG_LOAD(box->header->group_used);
     if (reading.slots > box->group_capacity) {
         ng_view_note(view, "%s: counts more groups than it has room for", source);
         reading.slots = box->group_capacity;

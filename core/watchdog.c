@@ -40,8 +40,6 @@
 #define PAUSE_MIN_NS (NG_MS / 2)
 #define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
 
-#define LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
-#define STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,6 +54,7 @@ struct watched_call {
 };
 #define WATCHED_CALLS 256
 static struct watched_call watched_calls[WATCHED_CALLS];
+static uint32_t retired_in_round;
 
 static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
 {
@@ -79,6 +78,7 @@ static void take_incoming(struct ng_comm *comm)
         work->next = oldest;
         oldest = work;
         work = next;
+        comm->length++;
     }
     if (!oldest)
         return;
@@ -98,17 +98,17 @@ static void mark_records(const struct ng_work *work, enum ng_record_state state,
     uint64_t id = work->last_record;
 
     while (id) {
-        uint64_t next = LOAD(box->header->record_next);
+        uint64_t next = NG_LOAD(box->header->record_next);
         if (next - id + box->record_capacity / 8 >= box->record_capacity)
             return;
         struct ng_box_record *record = ng_ring_find(id);
         if (!record)
             return;
-        uint64_t previous = LOAD(record->work_previous);
-        if (state == NG_RECORD_STARTED || (state == NG_RECORD_COMPLETED && !LOAD(record->started_mono_ns)))
-            STORE(record->started_mono_ns, now_mono_ns);
+        uint64_t previous = NG_LOAD(record->work_previous);
+        if (state == NG_RECORD_STARTED || (state == NG_RECORD_COMPLETED && !NG_LOAD(record->started_mono_ns)))
+            NG_STORE(record->started_mono_ns, now_mono_ns);
         if (state == NG_RECORD_COMPLETED)
-            STORE(record->completed_mono_ns, now_mono_ns);
+            NG_STORE(record->completed_mono_ns, now_mono_ns);
         ng_ring_set_state(id, state);
         id = previous;
     }
@@ -149,15 +149,16 @@ static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_
             comm->last = NULL;
         mark_records(work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED, now_mono_ns);
         if (work->last_seq && !lost) {
-            STORE(group->started, work->last_seq);
-            STORE(group->completed, work->last_seq);
-            STORE(group->completed_mono_ns, now_mono_ns);
+            NG_STORE(group->started, work->last_seq);
+            NG_STORE(group->completed, work->last_seq);
+            NG_STORE(group->completed_mono_ns, now_mono_ns);
         }
         if (!lost)
             atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
         else
             atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&group->pending_works, 1, memory_order_relaxed);
+        comm->length--;
+        retired_in_round++;
         ng_gpu_give(work);
     }
 }
@@ -166,18 +167,15 @@ static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_
 static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
 {
     enum ng_gpu_state state = ng_gpu_ended(comm->last);
-    uint32_t length = 0;
 
     *ret_lost = state == NG_GPU_LOST;
     if (state != NG_GPU_PENDING)
         return comm->last;
     if (comm->first == comm->last || ng_gpu_ended(comm->first) != NG_GPU_DONE)
         return NULL;
-    for (struct ng_work *work = comm->first; work; work = work->next)
-        length++;
     /* `low` has finished, the one `distance` behind it has not. */
     struct ng_work *low = comm->first;
-    for (uint32_t distance = length - 1; distance > 1;) {
+    for (uint32_t distance = comm->length - 1; distance > 1;) {
         struct ng_work *middle = low;
         for (uint32_t i = 0; i < distance / 2; i++)
             middle = middle->next;
@@ -211,7 +209,7 @@ static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, 
 static enum ng_op op_of_record(uint64_t id)
 {
     struct ng_box_record *record = ng_ring_find(id);
-    return record ? (enum ng_op)LOAD(record->op) : NG_OP_NONE;
+    return record ? (enum ng_op)NG_LOAD(record->op) : NG_OP_NONE;
 }
 
 /* Publish the oldest work of a communicator, and see whether it has been there for too long. */
@@ -221,7 +219,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     struct ng_work *work = comm->first;
 
     if (!work) {
-        STORE(group->pending_record, 0);
+        NG_STORE(group->pending_record, 0);
         comm->watched = 0;
         return;
     }
@@ -230,24 +228,24 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->watched = work->entered_mono_ns;
         comm->age_ns = waited < step_ns ? waited : step_ns;
         comm->alarmed = 0;
-        STORE(group->pending_started, 0);
+        NG_STORE(group->pending_started, 0);
     } else {
         comm->age_ns += step_ns;
     }
-    if (!LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
-        STORE(group->pending_started, 1);
+    if (!NG_LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
+        NG_STORE(group->pending_started, 1);
         if (work->last_seq)
-            STORE(group->started, work->last_seq);
+            NG_STORE(group->started, work->last_seq);
         mark_records(work, NG_RECORD_STARTED, now_mono_ns);
     }
-    STORE(group->pending_seq, work->first_seq);
-    STORE(group->pending_age_ns, comm->age_ns);
+    NG_STORE(group->pending_seq, work->first_seq);
+    NG_STORE(group->pending_age_ns, comm->age_ns);
     atomic_store_explicit(&group->pending_record, work->last_record ? work->last_record : UINT64_MAX,
                           memory_order_release);
     int64_t suspect_ns = 10 * usual_ns(comm);
     if (suspect_ns < ng_guard.config.suspect_ns)
         suspect_ns = ng_guard.config.suspect_ns;
-    struct ng_alarm alarm = {.group_id = LOAD(group->id), .seq = work->first_seq,
+    struct ng_alarm alarm = {.group_id = NG_LOAD(group->id), .seq = work->first_seq,
                              .op = op_of_record(work->last_record)};
     raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
 }
@@ -256,14 +254,16 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
 {
     bool lost;
 
-    if (comm->watched_generation != LOAD(comm->group->generation)) {
+    if (comm->watched_generation != NG_LOAD(comm->group->generation)) {
         /* A new communicator in an old record. */
-        comm->watched_generation = LOAD(comm->group->generation);
+        comm->watched_generation = NG_LOAD(comm->group->generation);
         comm->watched = 0;
         comm->age_ns = 0;
         memset(comm->history, 0, sizeof(comm->history));
         comm->history_count = 0;
     }
+    /* Never zero while anything is in flight: the record must not be reused then. */
+    NG_STORE(comm->group->pending_works, comm->length + 1);
     take_incoming(comm);
     if (comm->first) {
         struct ng_work *finished_work = newest_finished(comm, &lost);
@@ -274,6 +274,7 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         }
     }
     age_oldest(comm, step_ns, now_mono_ns);
+    atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
 static bool is_creation_or_end(uint32_t op)
@@ -282,18 +283,23 @@ static bool is_creation_or_end(uint32_t op)
            (ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END);
 }
 
+static uint64_t group_id_of_slot(uint32_t slot)
+{
+    return slot < ng_comm_count() ? NG_LOAD(ng_comm_at(slot)->group->id) : 0;
+}
+
 /* Threads inside a NCCL call. */
 static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
     struct ng_box *box = &ng_guard.box;
-    uint32_t used = LOAD(box->header->thread_used);
+    uint32_t used = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < used && i < WATCHED_CALLS; i++) {
         struct ng_box_thread *thread = &box->threads[i];
         struct watched_call *watched = &watched_calls[i];
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
-        int64_t since = LOAD(thread->since_mono_ns);
-        if (!op || !LOAD(thread->tid)) {
+        int64_t since = NG_LOAD(thread->since_mono_ns);
+        if (!op || !NG_LOAD(thread->tid)) {
             watched->since_mono_ns = 0;
             continue;
         }
@@ -304,7 +310,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
             watched->age_ns += step_ns;
         }
         struct ng_alarm alarm = {
-            .group_id = LOAD(thread->group_id), .seq = LOAD(thread->seq), .op = (enum ng_op)op};
+            .group_id = group_id_of_slot(NG_LOAD(thread->group_slot)), .seq = NG_LOAD(thread->seq), .op = (enum ng_op)op};
         raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
                      is_creation_or_end(op) || !alarm.seq ? ng_guard.config.init_timeout_ns
                                                           : ng_guard.config.timeout_ns,
@@ -318,13 +324,14 @@ static void look(int64_t step_ns)
     int64_t now = ng_clock_mono_ns();
     uint32_t count = ng_comm_count();
 
+    retired_in_round = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) || comm->watched)
             watch_comm(comm, step_ns, now);
     }
     watch_calls(step_ns, now);
-    STORE(ng_guard.box.header->watchdog_mono_ns, now);
+    NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
 }
 
 static void *watch(void *unused)
@@ -344,8 +351,6 @@ static void *watch(void *unused)
             ng_gpu_adopt_thread();
             adopted = true;
         }
-        /* How full the pools are before the round says how fast they fill. */
-        unsigned load = ng_gpu_load();
         pthread_mutex_lock(&round_lock);
         bool stop = finished;
         if (!stop)
@@ -353,9 +358,10 @@ static void *watch(void *unused)
         pthread_mutex_unlock(&round_lock);
         if (stop)
             break;
-        if (load > 25 && pause > PAUSE_MIN_NS)
-            pause = pause / 4 > PAUSE_MIN_NS ? pause / 4 : PAUSE_MIN_NS;
-        else if (load < 12 && pause < PAUSE_MAX_NS)
+        /* What has finished in a pause says how fast the pools drain: keep it well below what they hold. */
+        if (retired_in_round > NG_GPU_WORKS_MAX / 4)
+            pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
+        else if (retired_in_round < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
         pause_until_hurried(seen, pause);
     }

@@ -9,9 +9,10 @@
 #include "core/cuda.h"
 
 /*
- * Fills *ret_cuda and returns true once libcuda.so.1 is in this process with every function that core
- * needs; until then false, and *ret_cuda is untouched. A driver that lacks a function is named in the
- * log, once. Any thread; cheap enough for each creation of a communicator, not for each call. Keeps errno.
+ * Fills *ret_cuda and returns true once libcuda.so.1 is in this process with every function that
+ * core needs; until then false, and *ret_cuda is untouched. A driver that lacks a function is named
+ * in the log, once. Any thread; cheap enough for each creation of a communicator, not for each
+ * call. Keeps errno.
  */
 bool ng_driver_find(struct ng_cuda *ret_cuda);
 

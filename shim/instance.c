@@ -1,10 +1,11 @@
 /*
  * Finds the copies of NCCL in this process and fills the table of real functions of each.
  *
- * Step 5 of a call's life, at the first call only. Entered by the program's threads, several at once,
- * perhaps before our constructor or from another library's constructor. Must never load a library that
- * the program has not loaded, and never call the dynamic linker with our lock held or from inside
- * dl_iterate_phdr: a thread in dlopen holds the linker's lock and may be waiting for ours.
+ * Step 5 of a call's life, at the first call only. Entered by the program's threads, several at
+ * once, perhaps before our constructor or from another library's constructor. Must never load a
+ * library that the program has not loaded, and never call the dynamic linker with our lock held or
+ * from inside dl_iterate_phdr: a thread in dlopen holds the linker's lock and may be waiting for
+ * ours.
  */
 #include "shim/instance.h"
 
@@ -54,14 +55,15 @@ static void report_missing(enum ng_api_id id)
     if (atomic_fetch_or(&told[id], bit) & bit)
         return;
     if (!nccl)
-        ng_log(NG_LOG_WARN, "nccl%s was called, but no NCCL library is loaded in this process: the call fails",
+        ng_log(NG_LOG_WARN, "nccl%s was called, but no NCCL library is loaded here: the call fails",
                api->name);
     else if (api->since == 0)
-        ng_log(NG_LOG_WARN, "nccl%s exists only in RCCL; %s (NCCL %s) lacks it: the call fails", api->name,
-               nccl->path, version_text(nccl->version, version, sizeof(version)));
+        ng_log(NG_LOG_WARN, "nccl%s exists only in RCCL; %s (NCCL %s) lacks it: the call fails",
+               api->name, nccl->path, version_text(nccl->version, version, sizeof(version)));
     else
-        ng_log(NG_LOG_WARN, "nccl%s came with NCCL %s; %s (NCCL %s) lacks it: the call fails", api->name,
-               api->since_text, nccl->path, version_text(nccl->version, version, sizeof(version)));
+        ng_log(NG_LOG_WARN, "nccl%s came with NCCL %s; %s (NCCL %s) lacks it: the call fails",
+               api->name, api->since_text, nccl->path,
+               version_text(nccl->version, version, sizeof(version)));
 }
 
 #define NG_TRACK(name, major, minor, patch, op, owner, prototype, arguments, ...)                  \
@@ -81,13 +83,14 @@ static void report_missing(enum ng_api_id id)
 #undef NG_PASS
 
 const struct ng_instance ng_instance_absent = {
-    .functions = {
+    .functions =
+        {
 #define NG_TRACK(name, ...) .name = missing_##name,
 #define NG_PASS(name, ...)  .name = missing_##name,
 #include "shim/nccl_api.def"
 #undef NG_TRACK
 #undef NG_PASS
-    },
+        },
     .nccl.path = "",
 };
 
@@ -101,7 +104,7 @@ struct object {
     uintptr_t size;
 };
 
-/* What to look for: the object that contains an address, or the `skip`-th one of a name, or of any. */
+/* The object that contains an address, or else the `skip`-th one with NCCL's name, or of any. */
 struct search {
     const void *address;
     bool by_name;
@@ -124,7 +127,7 @@ static int match(struct dl_phdr_info *info, size_t size, void *data)
     uintptr_t low = UINTPTR_MAX;
     uintptr_t high = 0;
 
-    /* The program itself and the vdso have no name to open; a symbol of the program is never preempted. */
+    /* The program and the vdso have no path; symbols of the program are never preempted. */
     if (!info->dlpi_name || !strchr(info->dlpi_name, '/'))
         return 0;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
@@ -258,9 +261,9 @@ static void add(const struct object *object)
 }
 
 /*
- * Several ways lead to NCCL: next in the global scope, where the program is linked with it; by name,
- * where a framework loaded it with RTLD_LOCAL (PyTorch); and at last by its symbols, where it was
- * renamed or is part of a larger library.
+ * Several ways lead to NCCL: next in the global scope, where the program is linked with it; by
+ * name, where a framework loaded it with RTLD_LOCAL (PyTorch); and at last by its symbols, where it
+ * was renamed or is part of a larger library.
  */
 static void find_libraries(void)
 {

@@ -1,9 +1,9 @@
 /*
  * The copies of NCCL in this process, each with the table of its real functions.
  *
- * Step 5 of a call's life. Read by every thread of the program on every call, without a lock; written
- * only when a library is met for the first time. Never loads a library that is not loaded yet, and
- * never lets go of one that it knows.
+ * Step 5 of a call's life. Read by every thread of the program on every call, without a lock;
+ * written only when a library is met for the first time. Never loads a library that is not loaded
+ * yet, and never lets go of one that it knows.
  */
 #ifndef NCCLGUARD_SHIM_INSTANCE_H
 #define NCCLGUARD_SHIM_INSTANCE_H
@@ -40,7 +40,7 @@ struct ng_instance {
     struct ng_nccl nccl; /* what core sees of it */
     void *handle;        /* of dlopen; holds the library in memory */
     uintptr_t base;      /* load address: the instance's identity */
-    /* Where a return address means "NCCL calls itself"; empty where NCCL is part of a larger object. */
+    /* Return addresses here are NCCL's own; empty where NCCL is part of a larger library. */
     uintptr_t start;
     uintptr_t size;
 };

@@ -17,7 +17,7 @@
 #include <nccl.h>
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
-#error "ncclguard needs nccl.h of NCCL 2.18 or newer to build (it guards older libraries all the same)"
+#error "ncclguard is built with nccl.h of NCCL 2.18 or newer; it guards older libraries, too"
 #endif
 
 #ifdef NG_WITH_NCCL_DEVICE

@@ -1,7 +1,8 @@
 /*
  * What the composition root (lifecycle.c) sees of the shim.
  *
- * Any thread. Nothing here waits or allocates, except that looking for a library calls the dynamic linker.
+ * Any thread. Nothing here waits or allocates, except that looking for a library calls the dynamic
+ * linker.
  */
 #ifndef NCCLGUARD_SHIM_SHIM_H
 #define NCCLGUARD_SHIM_SHIM_H

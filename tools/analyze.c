@@ -1,8 +1,9 @@
 /*
- * `ncclguard analyze`: reaches a verdict from evidence on disk, with the engine of the live library.
+ * `ncclguard analyze`: reaches a verdict from evidence on disk, with the engine of the live
+ * library.
  *
- * Evidence is black boxes and dumps (rank_<r>.json), one by one or in folders. Must never let one bad file spoil the
- * rest: it is named, with the reason, and the verdict says what is missing.
+ * Evidence is black boxes and dumps (rank_<r>.json), one by one or in folders. Must never let one
+ * bad file spoil the rest: it is named, with the reason, and the verdict says what is missing.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -46,8 +47,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 static const struct ng_usage usage = {
     .command = COMMAND,
     .synopsis = "PATH… [--json]",
-    .about = "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), or a folder of\n"
-             "either: a job's folder in shared memory, or the folder of its evidence.\n"
+    .about = "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), or a folder\n"
+             "of either: a job's folder in shared memory, or the folder of its evidence.\n"
              "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
     .options = options,
     .option_count = OPTION_COUNT,
@@ -57,12 +58,12 @@ struct analysis {
     struct ng_view view;
     int64_t stalled_ns; /* the smallest that a black box told; 0 none did */
     size_t usable, unusable;
-    bool dumps;         /* written only where there was an incident */
-    int error;          /* -ENOMEM */
+    bool dumps; /* written only where there was an incident */
+    int error;  /* -ENOMEM */
 };
 
-__attribute__((format(printf, 3, 4))) static void refuse(struct analysis *analysis, const char *path,
-                                                         const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void refuse(struct analysis *analysis,
+                                                         const char *path, const char *format, ...)
 {
     char why[400];
     const char *slash = strrchr(path, '/');
@@ -136,10 +137,12 @@ static void take_file(struct analysis *analysis, const char *path)
         refuse(analysis, path, "%s", strerror(error));
     else if (bytes == 0)
         refuse(analysis, path, "empty");
-    else if (magic == NG_BOX_MAGIC || strncmp(name_of(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+    else if (magic == NG_BOX_MAGIC ||
+             strncmp(name_of(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
         take_box(analysis, path);
     else if (start[0] == 0x80)
-        refuse(analysis, path, "a Python pickle: PyTorch's flight recorder is not read by this version");
+        refuse(analysis, path,
+               "a Python pickle: PyTorch's flight recorder is not read by this version");
     else if (blank < sizeof(start) && start[blank] == '{')
         take_dump(analysis, path);
     else
@@ -151,7 +154,8 @@ static bool is_evidence(const char *name)
     size_t length = strlen(name);
 
     return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0 ||
-           (strncmp(name, "rank_", 5) == 0 && length > 5 && strcmp(name + length - 5, ".json") == 0);
+           (strncmp(name, "rank_", 5) == 0 && length > 5 &&
+            strcmp(name + length - 5, ".json") == 0);
 }
 
 static int only_evidence(const struct dirent *entry)
@@ -228,9 +232,9 @@ static void take_path(struct analysis *analysis, const char *path)
 }
 
 /*
- * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead wait for nobody. What
- * matters is how it stood just before: the ranks of the last wave of deaths count as alive then. A rank that died
- * earlier stays dead.
+ * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead
+ * wait for nobody. What matters is how it stood just before: the ranks of the last wave of deaths
+ * count as alive then. A rank that died earlier stays dead.
  */
 static bool look_before_the_end(struct ng_view *view)
 {
@@ -253,7 +257,8 @@ static bool look_before_the_end(struct ng_view *view)
     return true;
 }
 
-/* Whether there was an incident, whatever the clock says: a death among the living, or the guard ended the job. */
+/* Whether there was an incident, whatever the clock says: a death among the living, or the guard
+ * ended the job. */
 static bool incident_is_certain(const struct analysis *analysis, bool looked_before)
 {
     if (analysis->dumps)
@@ -265,43 +270,47 @@ static bool incident_is_certain(const struct analysis *analysis, bool looked_bef
     return false;
 }
 
-/* Age of the oldest work or call that is not finished; 0 none. */
+static bool gone(const struct ng_view *view, uint32_t process)
+{
+    return view->processes[process].life == NG_LIFE_DEAD ||
+           view->processes[process].life == NG_LIFE_EXITED;
+}
+
+/* Age of the oldest work or call of the living that is not finished; 0 none. */
 static int64_t oldest_wait(const struct ng_view *view)
 {
     int64_t oldest = 0;
 
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].pending_record && view->members[i].pending_age_ns > oldest)
-            oldest = view->members[i].pending_age_ns;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && member->pending_age_ns > oldest &&
+            !gone(view, member->process))
+            oldest = member->pending_age_ns;
+    }
     for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].age_ns > oldest)
+        if (view->calls[i].age_ns > oldest && !gone(view, view->calls[i].process))
             oldest = view->calls[i].age_ns;
     return oldest;
 }
 
 static int judge(struct analysis *analysis, int64_t asked_ns, struct ng_verdict *ret_verdict)
 {
-    struct ng_verdict_query query = {.stalled_ns = STALLED_DEFAULT_NS};
-    bool looked_before;
+    struct ng_verdict_query query = {.stalled_ns = analysis->stalled_ns};
 
     ng_view_seal(&analysis->view);
-    looked_before = look_before_the_end(&analysis->view);
+    bool looked_before = look_before_the_end(&analysis->view);
+    int64_t oldest_ns = oldest_wait(&analysis->view);
+    if (!query.stalled_ns)
+        query.stalled_ns = STALLED_DEFAULT_NS;
+    /*
+     * As the library does: once something is stuck, half of the longest wait counts, for ranks do
+     * not come at the same moment. And a death is noticed long before the work that it holds up is
+     * old.
+     */
+    if (oldest_ns >= query.stalled_ns || incident_is_certain(analysis, looked_before))
+        query.stalled_ns = oldest_ns / 2 + 1;
     if (asked_ns > 0)
         query.stalled_ns = asked_ns;
-    else if (analysis->stalled_ns)
-        query.stalled_ns = analysis->stalled_ns;
-    int error = ng_verdict_reach(&analysis->view, &query, ret_verdict);
-    if (error || asked_ns > 0 || ret_verdict->kind != NG_KIND_HEALTHY ||
-        !incident_is_certain(analysis, looked_before))
-        return error;
-    /*
-     * A death is noticed at once, long before the work that it holds up is old: what had waited longest by then is what
-     * counts. Half of it, for ranks do not come at the same moment.
-     */
-    query.stalled_ns = oldest_wait(&analysis->view) / 2;
-    if (query.stalled_ns == 0)
-        return 0;
-    ng_verdict_fini(ret_verdict);
     return ng_verdict_reach(&analysis->view, &query, ret_verdict);
 }
 
@@ -326,7 +335,8 @@ static int print(const struct analysis *analysis, const struct ng_verdict *verdi
 /* 0, or an exit status with the usage error told. */
 static int parse_stalled(const char *text, int64_t *ret_ns)
 {
-    const struct ng_option duration = {.type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
     char why[256];
 
     if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)

@@ -1,5 +1,6 @@
 /*
- * `ncclguard apis`: every public function of NCCL, tracked or passed (and why), from the shim's table.
+ * `ncclguard apis`: every public function of NCCL, tracked or passed (and why), from the shim's
+ * table.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -17,8 +18,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 static const struct ng_usage usage = {
     .command = "apis",
     .synopsis = "[--json]",
-    .about = "Print every NCCL API that the guard knows: the release that brought it, and whether it is\n"
-             "tracked (recorded in the black box) or only passed on, and why.",
+    .about = "Print every NCCL API that the guard knows: the release that brought it, and whether\n"
+             "it is tracked (recorded in the black box) or only passed on, and why.",
     .options = options,
     .option_count = OPTION_COUNT,
 };
@@ -58,7 +59,8 @@ int ng_command_apis(int argc, char **argv)
         break;
     }
     if (operand < argc)
-        return ng_usage_error("apis", "write `ncclguard apis`", "unexpected argument %s", argv[operand]);
+        return ng_usage_error("apis", "write `ncclguard apis`", "unexpected argument %s",
+                              argv[operand]);
     if (values[OPTION_JSON])
         return print_json();
 

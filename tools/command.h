@@ -13,8 +13,8 @@ enum {
 };
 
 /*
- * Each gets its own name in argv[0] and returns an exit status; `run` may end by a signal instead, as the program
- * that it ran did.
+ * Each gets its own name in argv[0] and returns an exit status; `run` may end by a signal instead,
+ * as the program that it ran did.
  */
 int ng_command_run(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);

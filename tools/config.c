@@ -19,8 +19,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 static const struct ng_usage usage = {
     .command = "config",
     .synopsis = "[--markdown]",
-    .about = "Print every variable: name, type, default and meaning. The environment sets them; they are\n"
-             "read once, when a process makes its first NCCL call.",
+    .about = "Print every variable: name, type, default and meaning. The environment sets them;\n"
+             "they are read once, when a process makes its first NCCL call.",
     .options = options,
     .option_count = OPTION_COUNT,
 };
@@ -42,7 +42,8 @@ static void type_text(const struct ng_option *option, char *ret_text, size_t byt
     ret_text[0] = '\0';
     for (const char *word = option->choices; word;) {
         int length = (int)strcspn(word, "=|");
-        int written = snprintf(ret_text + used, bytes - used, "%s%.*s", used ? ", " : "", length, word);
+        int written =
+            snprintf(ret_text + used, bytes - used, "%s%.*s", used ? ", " : "", length, word);
         if (written < 0 || (size_t)written >= bytes - used)
             return;
         used += (size_t)written;
@@ -51,8 +52,8 @@ static void type_text(const struct ng_option *option, char *ret_text, size_t byt
     }
 }
 
-static void print_row(bool markdown, const char *name, const char *type, const char *value, const char *help,
-                      const char *remark)
+static void print_row(bool markdown, const char *name, const char *type, const char *value,
+                      const char *help, const char *remark)
 {
     if (!markdown)
         printf("%-28s %-32s %-10s %s%s\n", name, type, *value ? value : "-", help, remark);
@@ -76,7 +77,8 @@ int ng_command_config(int argc, char **argv)
         break;
     }
     if (operand < argc)
-        return ng_usage_error("config", "write `ncclguard config`", "unexpected argument %s", argv[operand]);
+        return ng_usage_error("config", "write `ncclguard config`", "unexpected argument %s",
+                              argv[operand]);
 
     bool markdown = values[OPTION_MARKDOWN];
     if (markdown)
@@ -87,7 +89,8 @@ int ng_command_config(int argc, char **argv)
         char type[128];
         type_text(&ng_options[i], type, sizeof(type));
         print_row(markdown, ng_options[i].name, type,
-                  ng_options[i].default_value ? ng_options[i].default_value : "", ng_options[i].help, "");
+                  ng_options[i].default_value ? ng_options[i].default_value : "",
+                  ng_options[i].help, "");
     }
     for (size_t i = 0; i < ng_reserved_option_count; i++)
         print_row(markdown, ng_reserved_options[i].name, "-", ng_reserved_options[i].harmless,

@@ -56,7 +56,8 @@ int main(int argc, char **argv)
     const char *word = argc > 1 ? argv[1] : NULL;
 
     if (!word)
-        return ng_usage_error(NULL, "`ncclguard --help` lists the commands", "no command was given");
+        return ng_usage_error(NULL, "`ncclguard --help` lists the commands",
+                              "no command was given");
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_help();
         return finish(NG_EXIT_OK);

@@ -1,7 +1,9 @@
 /*
- * Reads a black box that may be anybody's: finds out whether its process lives, and how old its ages are.
+ * Reads a black box that may be anybody's: finds out whether its process lives, and how old its
+ * ages are.
  *
- * Used by `ncclguard analyze`. Must never judge a copy, or a box from another machine, by this machine's processes.
+ * Used by `ncclguard analyze`. Must never judge a copy, or a box from another machine, by this
+ * machine's processes.
  */
 #include "tools/read_box.h"
 
@@ -15,7 +17,11 @@
 #include "core/proc.h"
 #include "tools/read_dump.h"
 
-/* Whether a process holds its lock on this very file: then the file is no copy, and the process lives. */
+/* A guard without a heartbeat for this long does not run; the same in store/local.c. */
+#define FROZEN_NS (5 * NG_S)
+
+/* Whether a process holds its lock on this very file: then the file is no copy, and the process
+ * lives. */
 static bool is_locked(const char *path)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -40,12 +46,14 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
     bool same_namespace = header->pid_namespace && header->pid_namespace == ng_proc_pid_namespace();
     if (!same_namespace)
         return locked ? NG_LIFE_RUNNING : NG_LIFE_DEAD;
-    if (ng_proc_stat(header->pid, &state, &start_ticks) != 0 || start_ticks != header->start_ticks ||
-        state == 'Z' || state == 'X')
+    if (ng_proc_stat(header->pid, &state, &start_ticks) != 0 ||
+        start_ticks != header->start_ticks || state == 'Z' || state == 'X')
         return NG_LIFE_DEAD;
     if (!locked)
-        return NG_LIFE_UNKNOWN; /* a copy: the process lives on, but the file tells of an earlier moment */
-    return state == 'T' || state == 't' ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+        return NG_LIFE_UNKNOWN; /* a copy: the process lives on, but the file tells of an earlier
+                                   moment */
+    bool frozen = ng_clock_mono_ns() - atomic_load(&header->heartbeat_mono_ns) > FROZEN_NS;
+    return state == 'T' || state == 't' || frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
 static const char *reason(int error)
@@ -62,8 +70,8 @@ static const char *reason(int error)
     }
 }
 
-int ng_read_box(struct ng_view *view, const char *path, const char *source, struct ng_box_header *ret_header,
-                char *why, size_t why_bytes)
+int ng_read_box(struct ng_view *view, const char *path, const char *source,
+                struct ng_box_header *ret_header, char *why, size_t why_bytes)
 {
     struct ng_box box = {.fd = -1};
     char host[sizeof(box.header->host) + 1];

@@ -1,8 +1,9 @@
 /*
  * Reads rank_<r>.json, field by field as core/dump.h documents it, and rebuilds the view.
  *
- * Used by `ncclguard analyze`. A dump may come from another machine, another version or a full disk: no number is
- * used before it is checked. Names are for people; the numbers beside them decide.
+ * Used by `ncclguard analyze`. A dump may come from another machine, another version or a full
+ * disk: no number is used before it is checked. Names are for people; the numbers beside them
+ * decide.
  */
 #include "tools/read_dump.h"
 
@@ -17,12 +18,15 @@
 
 #define RANK_LIMIT (1 << 24)
 
-/* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds. */
-static int64_t get_int(const json_t *object, const char *key, int64_t minimum, int64_t maximum, int64_t otherwise)
+/* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds.
+ */
+static int64_t get_int(const json_t *object, const char *key, int64_t minimum, int64_t maximum,
+                       int64_t otherwise)
 {
     const json_t *value = json_object_get(object, key);
 
-    if (!json_is_integer(value) || json_integer_value(value) < minimum || json_integer_value(value) > maximum)
+    if (!json_is_integer(value) || json_integer_value(value) < minimum ||
+        json_integer_value(value) > maximum)
         return otherwise;
     return json_integer_value(value);
 }
@@ -85,7 +89,8 @@ static bool get_signature(const json_t *object, struct ng_signature *ret_signatu
     return true;
 }
 
-static int read_records(struct ng_view *view, const json_t *list, struct ng_view_member *member, size_t *left_out)
+static int read_records(struct ng_view *view, const json_t *list, struct ng_view_member *member,
+                        size_t *left_out)
 {
     size_t count = json_array_size(list);
 
@@ -115,7 +120,8 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
 }
 
 /* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */
-static int read_member(struct ng_view *view, uint32_t process, const json_t *from, size_t *records_left_out)
+static int read_member(struct ng_view *view, uint32_t process, const json_t *from,
+                       size_t *records_left_out)
 {
     uint64_t group_id = get_hex(from, "group_id");
     int nranks = (int)get_int(from, "nranks", 0, RANK_LIMIT, -1);
@@ -128,7 +134,8 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     if (index == UINT32_MAX)
         return -ENOMEM;
     struct ng_view_group *group = &view->groups[index];
-    /* Not every member knows all: a communicator that is being created has neither ranks nor a version yet. */
+    /* Not every member knows all: a communicator that is being created has neither ranks nor a
+     * version yet. */
     if (nranks > 0)
         group->nranks = nranks;
     if (!group->parent_id)
@@ -199,8 +206,8 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
     get_text(from, "host", process->host, sizeof(process->host));
     snprintf(process->source, sizeof(process->source), "%s", source);
-    process->life = (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_ENDED_BY_GUARD,
-                                          NG_LIFE_UNKNOWN);
+    process->life = (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN,
+                                          NG_LIFE_ENDED_BY_GUARD, NG_LIFE_UNKNOWN);
     process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
     process->life_age_ns = get_age(from, "life_age_ns");
     return 0;
@@ -216,7 +223,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
 {
     size_t calls_left_out = 0, members_left_out = 0, records_left_out = 0, i;
     uint32_t process = view->process_count;
-    const json_t *calls = json_object_get(root, "calls"), *members = json_object_get(root, "members");
+    const json_t *calls = json_object_get(root, "calls"),
+                 *members = json_object_get(root, "members");
     json_t *element;
     int error = read_process(view, json_object_get(root, "process"), source);
 
@@ -252,7 +260,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
     return 0;
 }
 
-int ng_read_dump(struct ng_view *view, const char *path, const char *source, char *why, size_t why_bytes)
+int ng_read_dump(struct ng_view *view, const char *path, const char *source, char *why,
+                 size_t why_bytes)
 {
     json_error_t parse_error;
     char host[sizeof(view->processes->host)];
@@ -268,8 +277,8 @@ int ng_read_dump(struct ng_view *view, const char *path, const char *source, cha
     bool failed = ferror(file);
     fclose(file);
     if (!root) {
-        snprintf(why, why_bytes, failed ? "cannot be read" : "damaged: line %d: %s", parse_error.line,
-                 parse_error.text);
+        snprintf(why, why_bytes, failed ? "cannot be read" : "damaged: line %d: %s",
+                 parse_error.line, parse_error.text);
         return failed ? -EIO : -EBADMSG;
     }
     const char *schema = json_string_value(json_object_get(root, "schema"));
@@ -280,7 +289,8 @@ int ng_read_dump(struct ng_view *view, const char *path, const char *source, cha
         snprintf(why, why_bytes, "JSON, but no dump of ncclguard (no schema)");
         error = -EBADMSG;
     } else if (strcmp(schema, NG_DUMP_SCHEMA) != 0) {
-        snprintf(why, why_bytes, "schema %s; a dump that this version reads has %s", schema, NG_DUMP_SCHEMA);
+        snprintf(why, why_bytes, "schema %s; a dump that this version reads has %s", schema,
+                 NG_DUMP_SCHEMA);
         error = -EPROTO;
     } else if (!json_is_object(process)) {
         snprintf(why, why_bytes, "damaged: it does not say which process it is of");

@@ -1,12 +1,11 @@
 /*
  * `ncclguard run`: puts a program under guard, and says at its end what the guard found.
  *
- * Sets the environment and preloads the library; everything else happens inside the program's own processes. Must
- * never change what the program does: its exit status, signals and terminal pass through.
+ * Sets the environment and preloads the library; everything else happens inside the program's own
+ * processes. Must never change what the program does: its exit status, signals and terminal pass
+ * through.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -16,12 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/box.h"
 #include "core/config.h"
 #include "core/launch.h"
 #include "core/paths.h"
+#include "core/policy.h"
 #include "core/proc.h"
 #include "tools/command.h"
+#include "tools/job_folders.h"
 #include "tools/supervise.h"
 #include "tools/usage.h"
 
@@ -30,13 +30,16 @@
 enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
-    [OPTION_TIMEOUT] = {"timeout", "DURATION",
-                        "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n(sets NCCLGUARD_TIMEOUT)"},
+    [OPTION_TIMEOUT] =
+        {"timeout", "DURATION",
+         "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n(sets NCCLGUARD_TIMEOUT)"},
     [OPTION_ON_TIMEOUT] = {"on-timeout", "POLICY",
                            "what happens at a deadline: log or kill (sets NCCLGUARD_ON_TIMEOUT)"},
-    [OPTION_STORE] = {"store", "URL",
-                      "where ranks share what they know: local:, local:DIR or none\n(sets NCCLGUARD_STORE)"},
-    [OPTION_OUT] = {"out", "DIR", "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
+    [OPTION_STORE] =
+        {"store", "URL",
+         "where ranks share what they know: local:, local:DIR or none\n(sets NCCLGUARD_STORE)"},
+    [OPTION_OUT] = {"out", "DIR",
+                    "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
     [OPTION_FAULT] = {"fault", "SPEC", "fault injection (not in this version)"},
 };
 
@@ -44,10 +47,10 @@ static const struct ng_usage usage = {
     .command = COMMAND,
     .synopsis = "[OPTION…] [--] PROG ARGS…",
     .about =
-        "Run PROG with libncclguard.so preloaded into it and all its children. Its exit status and\n"
-        "signals pass through. When it has ended, processes that it left behind are ended (SIGTERM,\n"
-        "after 2 s SIGKILL), and if the guard found a fault the verdict is printed on stderr.\n"
-        "Variables named NCCLGUARD_… in the environment hold too: see `ncclguard config`.\n"
+        "Run PROG with libncclguard.so preloaded into it and all its children. Its exit status\n"
+        "and signals pass through. When it has ended, processes that it left behind are ended\n"
+        "(SIGTERM, after 2 s SIGKILL), and if the guard found a fault its verdict is printed on\n"
+        "stderr. Variables NCCLGUARD_… of the environment hold too: see `ncclguard config`.\n"
         "Exit status of its own: 2 usage error, 126 PROG cannot be run, 127 PROG was not found.",
     .options = options,
     .option_count = OPTION_COUNT,
@@ -67,9 +70,8 @@ static const struct {
 /* What the end needs to know about the job. */
 struct job {
     char name[128];
-    bool nested;               /* started by another `ncclguard run`, which does all this */
-    bool named_here;           /* nobody but us has named it */
-    char dir[PATH_MAX];        /* "" : the user's own folder, not ours to remove */
+    bool nested;     /* started by another `ncclguard run`, which does all this */
+    bool named_here; /* nobody but us has named it */
     char dump_dir[PATH_MAX];
     struct stat verdict_before; /* of an earlier run in the same folder; st_ino 0 none */
 };
@@ -139,8 +141,8 @@ static int find_library(char ret_path[PATH_MAX])
 
     if (given) {
         if (!realpath(given, ret_path))
-            return ng_usage_error(COMMAND, "set it to the path of libncclguard.so", "NCCLGUARD_LIB=%s: %s", given,
-                                  strerror(errno));
+            return ng_usage_error(COMMAND, "set it to the path of libncclguard.so",
+                                  "NCCLGUARD_LIB=%s: %s", given, strerror(errno));
         return 0;
     }
     ssize_t length = readlink("/proc/self/exe", here, sizeof(here) - 1);
@@ -153,11 +155,13 @@ static int find_library(char ret_path[PATH_MAX])
                 return 0;
         }
     }
-    return ng_usage_error(COMMAND, "set NCCLGUARD_LIB to its path", "libncclguard.so was not found beside %s",
+    return ng_usage_error(COMMAND, "set NCCLGUARD_LIB to its path",
+                          "libncclguard.so was not found beside %s",
                           length > 0 ? here : "the command");
 }
 
-/* Whether a list as the dynamic linker reads it (separated by colons and spaces) has this path already. */
+/* Whether a list as the dynamic linker reads it (separated by colons and spaces) has this path
+ * already. */
 static bool preload_has(const char *list, const char *path)
 {
     size_t length = strlen(path);
@@ -178,8 +182,9 @@ static int preload_library(void)
     if (status != 0)
         return status;
     if (strpbrk(path, ": "))
-        return ng_usage_error(COMMAND, "put it where the path has neither, and set NCCLGUARD_LIB",
-                              "the dynamic linker cannot preload %s: a colon or space separates entries", path);
+        return ng_usage_error(
+            COMMAND, "put it where the path has neither, and set NCCLGUARD_LIB",
+            "the dynamic linker cannot preload %s: a colon or space separates entries", path);
     setenv("NCCLGUARD_LIB", path, 1);
     if (!before) {
         setenv("LD_PRELOAD", path, 1);
@@ -218,13 +223,14 @@ static void name_job(struct job *job)
 static int set_folders(struct job *job, const char *out)
 {
     char path[PATH_MAX];
-    const char *dump_dir = variable_of("NCCLGUARD_DUMP_DIR"), *store = variable_of("NCCLGUARD_STORE");
+    const char *dump_dir = variable_of("NCCLGUARD_DUMP_DIR");
 
     if (out) {
         int error = ng_paths_make(out);
         if (error == -EPERM)
-            return ng_usage_error(COMMAND, "name a folder that is yours and that others cannot write to",
-                                  "--out %s belongs to somebody else, or others may write to it", out);
+            return ng_usage_error(
+                COMMAND, "name a folder that is yours and that others cannot write to",
+                "--out %s belongs to somebody else, or others may write to it", out);
         if (error != 0 || !realpath(out, path))
             return ng_usage_error(COMMAND, "name a folder that can be made", "--out %s: %s", out,
                                   strerror(error ? -error : errno));
@@ -235,14 +241,13 @@ static int set_folders(struct job *job, const char *out)
     } else {
         ng_paths_default_dump_dir(job->name, job->dump_dir, sizeof(job->dump_dir));
         /*
-         * The program may be a launcher that names the job in its own way, and then we could not say where the
-         * evidence lies. Several runs of one job (srun ncclguard run …) must share a folder, so not there.
+         * The program may be a launcher that names the job in its own way, and then we could not
+         * say where the evidence lies. Several runs of one job (srun ncclguard run …) must share a
+         * folder, so not there.
          */
         if (job->named_here)
             setenv("NCCLGUARD_DUMP_DIR", job->dump_dir, 1);
     }
-    if (!variable_of("NCCLGUARD_DIR") && (!store || strcmp(store, "local:") == 0))
-        ng_paths_default_dir(job->name, job->dir, sizeof(job->dir));
 
     char verdict[PATH_MAX + 16];
     snprintf(verdict, sizeof(verdict), "%s/verdict.json", job->dump_dir);
@@ -285,40 +290,6 @@ static void print_verdict(const struct job *job)
     fprintf(stderr, "ncclguard: the evidence lies in %s\n", job->dump_dir);
 }
 
-/* Whether the kernel still holds a process's lock on this black box. */
-static bool box_is_held(int folder, const char *name)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-
-    if (fd < 0)
-        return errno != ENOENT;
-    bool held = fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-    close(fd);
-    return held;
-}
-
-/* Shared memory is memory: give it back when the last process of the job on this host is gone. */
-static void remove_dir(const struct job *job)
-{
-    bool held = false;
-    size_t boxes = 0;
-    DIR *folder = job->dir[0] ? opendir(job->dir) : NULL;
-
-    if (!folder)
-        return;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0)
-            continue;
-        boxes++;
-        held |= box_is_held(dirfd(folder), entry->d_name);
-    }
-    closedir(folder);
-    /* An empty folder of a job with several runs is about to be filled by another. */
-    if (!held && (boxes || job->named_here))
-        ng_paths_remove(job->dir);
-}
-
 static int tell_start_failure(const char *program, int error)
 {
     if (error == -ENOENT && strchr(program, '/') && access(program, F_OK) == 0) {
@@ -339,6 +310,7 @@ int ng_command_run(int argc, char **argv)
     const char *values[OPTION_COUNT];
     struct first_mistake mistake = {0};
     struct ng_config config;
+    struct ng_job_folders folders = {.fd = -1};
     struct job job = {0};
     int operand, status;
 
@@ -351,7 +323,8 @@ int ng_command_run(int argc, char **argv)
         break;
     }
     if (values[OPTION_FAULT])
-        return ng_usage_error(COMMAND, "leave --fault out", "fault injection is not in this version");
+        return ng_usage_error(COMMAND, "leave --fault out",
+                              "fault injection is not in this version");
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         const char *value = values[spellings[i].option];
         if (!value)
@@ -364,8 +337,11 @@ int ng_command_run(int argc, char **argv)
     if (operand == argc)
         return ng_usage_error(COMMAND, "write `ncclguard run PROG ARGS…`", "no program was given");
     if (ng_config_parse(&config, environ, take_first_mistake, &mistake) != 0)
-        return ng_usage_error(COMMAND, "`ncclguard config` lists the variables and what they take", "%s",
-                              mistake.line);
+        return ng_usage_error(COMMAND, "`ncclguard config` lists the variables and what they take",
+                              "%s", mistake.line);
+    if (ng_policy_parse_exit(config.exit_how, &(int){0}) != 0)
+        return ng_usage_error(COMMAND, "use abort, or exit:CODE with a code from 0 to 255",
+                              "NCCLGUARD_EXIT=%s is not valid", config.exit_how);
     status = check_store(config.store);
     if (status == 0)
         status = preload_library();
@@ -376,12 +352,13 @@ int ng_command_run(int argc, char **argv)
     if (status != 0)
         return status;
 
-    int error = ng_supervise(argv + operand, &status);
+    /* Folders that the user named are the user's to remove. */
+    bool watch = !job.nested && !config.dir && strcmp(config.store, "local:") == 0;
+    int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
+    if (error == 0 && !job.nested)
+        print_verdict(&job);
+    ng_job_folders_remove(&folders);
     if (error != 0)
         return tell_start_failure(argv[operand], error);
-    if (!job.nested) {
-        print_verdict(&job);
-        remove_dir(&job);
-    }
     ng_supervise_end_like(status);
 }

@@ -1,14 +1,13 @@
 /*
- * Runs a program as a child and stays out of its way: signals, job control and exit status pass through.
+ * Runs a program as a child and stays out of its way: signals, job control and exit status pass
+ * through.
  *
- * Used by `ncclguard run`, whose only thread waits here for signals (blocked, taken by sigtimedwait: no handlers).
- * Must never leave a process of the job behind, and must never take a signal from the program that the
- * terminal gave to it already.
+ * Used by `ncclguard run`, whose only thread waits here for signals (blocked, taken by
+ * sigtimedwait: no handlers). Must never leave a process of the job behind, and must never take a
+ * signal from the program that the terminal gave to it already.
  */
 #include "tools/supervise.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,17 +21,20 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "tools/descendants.h"
 
-/* How long processes that outlive the program have between SIGTERM and SIGKILL, and after that to be gone. */
+/* How long processes that outlive the program have between SIGTERM and SIGKILL, and after that to
+ * be gone. */
 #define TERMINATE_NS (2 * NG_S)
 #define KILL_NS      (10 * NG_S)
 
-static _Noreturn void child_main(char *const *argv, pid_t parent, const sigset_t *mask, bool chld_ignored,
-                                 int report)
+static _Noreturn void child_main(char *const *argv, pid_t parent, const sigset_t *mask,
+                                 bool chld_ignored, int report)
 {
     int error;
 
-    /* The guard's end is the job's end: a program that nobody watches any more would hold its GPUs for ever. */
+    /* The guard's end is the job's end: a program that nobody watches any more would hold its GPUs
+     * for ever. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(127); /* the parent died before the line above */
@@ -79,8 +81,8 @@ static int start(char *const *argv, const sigset_t *mask, bool chld_ignored, pid
 }
 
 /*
- * The terminal, and the kernel on its behalf, signal the whole foreground group (si_code SI_KERNEL): the program has
- * that signal already.
+ * The terminal, and the kernel on its behalf, signal the whole foreground group (si_code
+ * SI_KERNEL): the program has that signal already.
  */
 static void pass_on(pid_t child, const siginfo_t *info)
 {
@@ -93,8 +95,9 @@ static void pass_on(pid_t child, const siginfo_t *info)
 }
 
 /*
- * The program was stopped by job control: the shell that started us waits for us to stop, too. A bare SIGSTOP (an
- * operator, a debugger, a test) is not mirrored, for then nobody would be left to notice the program's end.
+ * The program was stopped by job control: the shell that started us waits for us to stop, too. A
+ * bare SIGSTOP (an operator, a debugger, a test) is not mirrored, for then nobody would be left to
+ * notice the program's end.
  */
 static void stop_alike(pid_t child, int signal_number)
 {
@@ -105,8 +108,8 @@ static void stop_alike(pid_t child, int signal_number)
 }
 
 /*
- * Take note of every child that ended or stopped; orphans of the job come to us (PR_SET_CHILD_SUBREAPER).
- * Returns false when there is no child at all.
+ * Take note of every child that ended or stopped; orphans of the job come to us
+ * (PR_SET_CHILD_SUBREAPER). Returns false when there is no child at all.
  */
 static bool reap(pid_t child, bool *child_ended, int *child_status)
 {
@@ -128,101 +131,6 @@ static bool reap(pid_t child, bool *child_ended, int *child_status)
     }
 }
 
-struct process {
-    pid_t pid, parent;
-};
-
-static int compare_pids(const void *a, const void *b)
-{
-    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
-    return left < right ? -1 : left > right;
-}
-
-/* 0, or -errno when the process is gone. */
-static int read_parent(pid_t pid, pid_t *ret_parent)
-{
-    char path[64], text[512];
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t bytes = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (bytes <= 0)
-        return -ESRCH;
-    text[bytes] = '\0';
-    /* The program's name stands in parentheses and may hold anything, parentheses too. */
-    const char *name_end = strrchr(text, ')');
-    int parent;
-    if (!name_end || sscanf(name_end + 1, " %*c %d", &parent) != 1)
-        return -ESRCH;
-    *ret_parent = parent;
-    return 0;
-}
-
-/* Every process of this pid namespace, ascending; the caller frees. NULL with 0 when /proc cannot be read. */
-static struct process *list_processes(size_t *ret_count)
-{
-    struct process *list = NULL;
-    size_t count = 0, room = 0;
-    DIR *folder = opendir("/proc");
-
-    *ret_count = 0;
-    if (!folder)
-        return NULL;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (!isdigit((unsigned char)entry->d_name[0]))
-            continue;
-        struct process process = {.pid = atoi(entry->d_name)};
-        if (read_parent(process.pid, &process.parent) != 0)
-            continue;
-        if (count == room) {
-            struct process *larger = realloc(list, (room = room ? 2 * room : 256) * sizeof(*list));
-            if (!larger)
-                break;
-            list = larger;
-        }
-        list[count++] = process;
-    }
-    closedir(folder);
-    if (count)
-        qsort(list, count, sizeof(*list), compare_pids);
-    *ret_count = count;
-    return list;
-}
-
-static bool descends(const struct process *list, size_t count, const struct process *process, pid_t ancestor)
-{
-    /* Parents may change while the list is read: a chain longer than this is a circle of reused pids. */
-    for (int depth = 0; process && depth < 1000; depth++) {
-        if (process->parent == ancestor)
-            return true;
-        struct process key = {.pid = process->parent};
-        process = bsearch(&key, list, count, sizeof(*list), compare_pids);
-    }
-    return false;
-}
-
-/* Returns how many processes were signalled. */
-static size_t signal_descendants(int signal_number)
-{
-    size_t count, signalled = 0;
-    struct process *list = list_processes(&count);
-    pid_t self = getpid();
-
-    for (size_t i = 0; i < count; i++) {
-        if (!descends(list, count, &list[i], self))
-            continue;
-        kill(list[i].pid, signal_number);
-        /* A stopped process gets nothing but SIGKILL until it goes on. */
-        kill(list[i].pid, SIGCONT);
-        signalled++;
-    }
-    free(list);
-    return signalled;
-}
-
 /* Until a signal comes or `until_mono_ns`; the signals themselves are of no interest any more. */
 static void wait_signal(const sigset_t *all, int64_t until_mono_ns)
 {
@@ -242,37 +150,41 @@ static void end_descendants(const sigset_t *all)
 
     if (!reap(-1, &ended, &status))
         return;
-    signal_descendants(SIGTERM);
+    ng_descendants_signal(SIGTERM);
     int64_t until = ng_clock_mono_ns() + TERMINATE_NS;
     while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until)
         wait_signal(all, until);
     until = ng_clock_mono_ns() + KILL_NS;
     while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until) {
         /* Again and again: a process may have forked meanwhile. */
-        signal_descendants(SIGKILL);
+        ng_descendants_signal(SIGKILL);
         int64_t soon = ng_clock_mono_ns() + 100 * NG_MS;
         wait_signal(all, soon < until ? soon : until);
     }
     if (reap(-1, &ended, &status))
-        fprintf(stderr, "ncclguard run: %zu processes of the program do not end, not even by SIGKILL\n",
-                signal_descendants(SIGKILL));
+        fprintf(stderr,
+                "ncclguard run: %zu processes of the program do not end, not even by SIGKILL\n",
+                ng_descendants_signal(SIGKILL));
 }
 
-int ng_supervise(char *const *argv, int *ret_status)
+int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_status)
 {
     sigset_t all, mask;
     struct sigaction chld;
-    pid_t child;
+    pid_t child = -1;
     bool ended = false;
     int status = 0;
 
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &mask);
-    /* Whoever started us may have ignored SIGCHLD: then the kernel would reap our children itself. */
+    /* Whoever started us may have ignored SIGCHLD: then the kernel would reap our children itself.
+     */
     sigaction(SIGCHLD, NULL, &chld);
     bool chld_ignored = chld.sa_handler == SIG_IGN;
     signal(SIGCHLD, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (folders)
+        ng_job_folders_watch(folders);
     int result = start(argv, &mask, chld_ignored, &child);
     if (result != 0)
         return result;
@@ -283,7 +195,9 @@ int ng_supervise(char *const *argv, int *ret_status)
         if (ended)
             break;
         int number = sigwaitinfo(&all, &info);
-        if (number > 0 && number != SIGCHLD)
+        if (folders && number == SIGIO && info.si_code == POLL_IN)
+            ng_job_folders_look(folders);
+        else if (number > 0 && number != SIGCHLD)
             pass_on(child, &info);
     }
     end_descendants(&all);

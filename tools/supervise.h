@@ -4,17 +4,23 @@
 #ifndef NCCLGUARD_TOOLS_SUPERVISE_H
 #define NCCLGUARD_TOOLS_SUPERVISE_H
 
-/*
- * Run argv (looked up in PATH, environment as it is) in this process's group and terminal until it ends, and then
- * end every process that it left behind: SIGTERM, and after 2 s SIGKILL. Signals sent to this process are passed on
- * to the child; a stop by job control stops this process too. If this process is killed, the child is killed.
- *
- * 0 with the child's wait status, or -errno of the failed start: what execvp said (-ENOENT, -EACCES …), or of fork.
- * The process must have one thread. Afterwards every signal that can be blocked is blocked.
- */
-int ng_supervise(char *const *argv, int *ret_status);
+#include "tools/job_folders.h"
 
-/* End this process as a child with this wait status ended: same exit code, or by the same signal (no core file). */
+/*
+ * Run argv (looked up in PATH, environment as it is) in this process's group and terminal until it
+ * ends, and then end every process that it left behind: SIGTERM, and after 2 s SIGKILL. Signals
+ * sent to this process are passed on to the child; a stop by job control stops this process too. If
+ * this process is killed, the child is killed. Job folders that come up meanwhile are noted in
+ * `folders`; NULL: not wanted.
+ *
+ * 0 with the child's wait status, or -errno of the failed start: what execvp said (-ENOENT, -EACCES
+ * …), or of fork. The process must have one thread. Afterwards every signal that can be blocked is
+ * blocked.
+ */
+int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_status);
+
+/* End this process as a child with this wait status ended: same exit code, or by the same signal
+ * (no core file). */
 _Noreturn void ng_supervise_end_like(int status);
 
 #endif

@@ -52,7 +52,8 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
-const char *ng_usage_nearest(const char *wrong, const char *(*name_of)(const void *table, size_t index),
+const char *ng_usage_nearest(const char *wrong,
+                             const char *(*name_of)(const void *table, size_t index),
                              const void *table, size_t count)
 {
     const char *nearest = NULL;
@@ -83,14 +84,16 @@ static void print_help(const struct ng_usage *usage)
     printf("usage: ncclguard %s %s\n\n%s\n\n", usage->command, usage->synopsis, usage->about);
     for (size_t i = 0; i <= usage->option_count; i++) {
         static const struct ng_usage_option help_row = {"help", NULL, "print this help"};
-        const struct ng_usage_option *row = i < usage->option_count ? &usage->options[i] : &help_row;
+        const struct ng_usage_option *row =
+            i < usage->option_count ? &usage->options[i] : &help_row;
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", row->name, row->argument ? " " : "",
                  row->argument ? row->argument : "");
         const char *line = row->help;
         for (bool first = true; line; first = false) {
             const char *end = strchr(line, '\n');
-            printf("  %-22s %.*s\n", first ? left : "", end ? (int)(end - line) : (int)strlen(line), line);
+            printf("  %-22s %.*s\n", first ? left : "", end ? (int)(end - line) : (int)strlen(line),
+                   line);
             line = end ? end + 1 : NULL;
         }
     }
@@ -123,8 +126,8 @@ enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, cha
         abort(); /* a table of ours that outgrew the array */
     for (size_t i = 0; i < count; i++) {
         rows[i] = (struct option){usage->options[i].name,
-                                  usage->options[i].argument ? required_argument : no_argument, NULL,
-                                  FIRST_VALUE + (int)i};
+                                  usage->options[i].argument ? required_argument : no_argument,
+                                  NULL, FIRST_VALUE + (int)i};
         ret_values[i] = NULL;
     }
     rows[count] = (struct option){"help", no_argument, NULL, 'h'};
@@ -144,7 +147,8 @@ enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, cha
             ng_usage_error(usage->command, mend, "--%s needs a value", row->name);
             return NG_USAGE_ERROR;
         }
-        if (value == '?' && (optopt >= FIRST_VALUE || (optopt == 'h' && argv[optind - 1][1] == '-'))) {
+        if (value == '?' &&
+            (optopt >= FIRST_VALUE || (optopt == 'h' && argv[optind - 1][1] == '-'))) {
             const char *name = optopt == 'h' ? "help" : usage->options[optopt - FIRST_VALUE].name;
             snprintf(mend, sizeof(mend), "write --%s alone", name);
             ng_usage_error(usage->command, mend, "--%s takes no value", name);

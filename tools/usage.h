@@ -1,7 +1,8 @@
 /*
  * Options of a subcommand: one table yields the parser, the --help text and the "did you mean".
  *
- * The command's only thread uses it. A usage error is told in exactly two lines on stderr: the mistake, and the mend.
+ * The command's only thread uses it. A usage error is told in exactly two lines on stderr: the
+ * mistake, and the mend.
  */
 #ifndef NCCLGUARD_TOOLS_USAGE_H
 #define NCCLGUARD_TOOLS_USAGE_H
@@ -34,8 +35,9 @@ enum ng_usage_outcome {
 };
 
 /*
- * Parse argv[1 …]. ret_values has one element per row: NULL not given, "" given (rows without argument), else the
- * argument (the last one wins). Operands are moved to the end of argv, in their order.
+ * Parse argv[1 …]. ret_values has one element per row: NULL not given, "" given (rows without
+ * argument), else the argument (the last one wins). Operands are moved to the end of argv, in their
+ * order.
  */
 enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, char **argv,
                                      const char **ret_values, int *ret_operand);
@@ -45,9 +47,11 @@ __attribute__((format(printf, 3, 4))) int ng_usage_error(const char *command, co
                                                          const char *mistake, ...);
 
 /*
- * The name that `wrong` was probably meant to be: name_of(table, i) for i below `count`; NULL when none is near.
+ * The name that `wrong` was probably meant to be: name_of(table, i) for i below `count`; NULL when
+ * none is near.
  */
-const char *ng_usage_nearest(const char *wrong, const char *(*name_of)(const void *table, size_t index),
+const char *ng_usage_nearest(const char *wrong,
+                             const char *(*name_of)(const void *table, size_t index),
                              const void *table, size_t count);
 
 #endif

@@ -50,7 +50,9 @@ void run(benchmark::State &state, enum workload workload)
     const int share = communicators / state.threads();
     const ncclComm_t *own = comms + state.thread_index() * share;
     const auto calls = static_cast<unsigned>(settings.calls);
-    const auto pause = std::chrono::nanoseconds(settings.calls * settings.pace_ns);
+    /* The pace is that of the process, however many its threads. */
+    const auto pause =
+        std::chrono::nanoseconds(settings.calls * settings.pace_ns * state.threads());
 
     /* A thread's and a communicator's first calls do more than the rest. */
     for (int i = 0; i < 4; i++) {

@@ -12,6 +12,12 @@
 #include <stdbool.h>
 #include <string.h>
 
+/*
+ * The newest version for which every name in the table still has the form that cuda.h declares under
+ * that name: from 13.0 on, cuCtxGetDevice and cuCtxSynchronize take a context.
+ */
+#define FORMS_OF_VERSION 12080
+
 struct driver cudart_driver;
 
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
@@ -48,7 +54,7 @@ static void load(void)
         !cudart_driver.cuGetProcAddress)
         return;
 #define FIND(name)                                                                                 \
-    if (cudart_driver.cuGetProcAddress(#name, (void **)&cudart_driver.name, CUDA_VERSION,          \
+    if (cudart_driver.cuGetProcAddress(#name, (void **)&cudart_driver.name, FORMS_OF_VERSION,      \
                                        CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS ||    \
         !cudart_driver.name)                                                                       \
         return;

@@ -473,4 +473,29 @@ PER_THREAD(cudaMemPrefetchAsync,
             cudaStream_t stream),
            (devPtr, count, location, flags, cudart_per_thread(stream)))
 
+#else
+
+cudaError_t cudaMemPrefetchAsync_v2(const void *devPtr, size_t count,
+                                    struct cudaMemLocation location, unsigned int flags,
+                                    cudaStream_t stream);
+cudaError_t cudaMemPrefetchAsync_12(const void *devPtr, size_t count, int device,
+                                    cudaStream_t stream) __asm__("cudaMemPrefetchAsync");
+
+cudaError_t cudaMemPrefetchAsync_v2(const void *devPtr, size_t count,
+                                    struct cudaMemLocation location, unsigned int flags,
+                                    cudaStream_t stream)
+{
+    CUmemLocation where = {.type = (CUmemLocationType)location.type, .id = location.id};
+
+    CUDART_CALL(cudart_bind, cuMemPrefetchAsync((CUdeviceptr)devPtr, count, where, flags, stream));
+}
+
+cudaError_t cudaMemPrefetchAsync_12(const void *devPtr, size_t count, int device,
+                                    cudaStream_t stream)
+{
+    struct cudaMemLocation where = {.type = cudaMemLocationTypeDevice, .id = device};
+
+    return cudaMemPrefetchAsync_v2(devPtr, count, where, 0, stream);
+}
+
 #endif

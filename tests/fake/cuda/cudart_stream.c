@@ -149,6 +149,18 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEve
     CUDART_CALL(cudart_bind, cuEventElapsedTime(ms, start, end));
 }
 
+#if FAKE_CUDART_VERSION < 13000
+
+/* The name that the header of CUDA 12.8 gives the function. */
+cudaError_t cudaEventElapsedTime_v2(float *ms, cudaEvent_t start, cudaEvent_t end);
+
+cudaError_t cudaEventElapsedTime_v2(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    return cudaEventElapsedTime(ms, start, end);
+}
+
+#endif
+
 /* Capture. */
 
 cudaError_t CUDARTAPI cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)

@@ -610,19 +610,26 @@ TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference) {
     });
 }
 
+void run_many_slots(Rank &me, size_t count) {
+    for (Coll coll : {kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAlltoAll, kGather,
+                      kScatter})
+        for (bool in_place : {false, true}) {
+            if (in_place && coll == kAlltoAll)
+                continue;
+            run_case(me, {coll, ncclInt32, kSum, me.n - 1, count, in_place, true});
+            if (testing::Test::HasFatalFailure())
+                return;
+        }
+}
+
 TEST_P(Collectives, MessagesOfManySlotsAgreeWithTheReference) {
-    with_ranks(GetParam(), [](Rank &me) {
-        for (Coll coll : {kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAlltoAll,
-                          kGather, kScatter})
-            for (bool in_place : {false, true}) {
-                if (in_place && coll == kAlltoAll)
-                    continue;
-                size_t count = me.n < 8 ? 200003 : 50021;
-                run_case(me, {coll, ncclInt32, kSum, me.n - 1, count, in_place, true});
-                if (testing::Test::HasFatalFailure())
-                    return;
-            }
-    });
+    ASSERT_EQ(0, setenv("FAKE_NCCL_BUFFER", "4096", 1));
+    with_ranks(GetParam(), [](Rank &me) { run_many_slots(me, 5003); });
+    ASSERT_EQ(0, unsetenv("FAKE_NCCL_BUFFER"));
+}
+
+TEST(Large, MessagesBeyondTheDefaultBufferAgreeWithTheReference) {
+    with_ranks(2, [](Rank &me) { run_many_slots(me, 150001); });
 }
 
 TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference) {
@@ -651,36 +658,37 @@ TEST(Small, EmptyCollectivesEnqueueNothing) {
     });
 }
 
-TEST(Small, ConversionsOfSmallFloatsRoundAsCudaDoes) {
-    /* One rank, scaled by one: a pass through decode and encode of each code. */
+TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes) {
+    /* One rank, scaled: a pass through decode and encode of each code. */
     with_ranks(1, [](Rank &me) {
-        for (int type : {ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2}) {
-            size_t codes = kTypeBytes[type] == 1 ? 256 : 65536;
-            std::vector<unsigned char> all, want;
-            unsigned char third[8];
-            encode(type, 1.0 / 3, third);
-            for (size_t code = 0; code < codes; code++) {
-                unsigned char raw[2] = {static_cast<unsigned char>(code),
-                                        static_cast<unsigned char>(code >> 8)};
-                unsigned char out[8];
-                double value = decode(type, raw);
-                if (std::isnan(value) || std::isinf(value))
-                    continue;
-                all.insert(all.end(), raw, raw + kTypeBytes[type]);
-                encode(type, static_cast<float>(value) * static_cast<float>(decode(type, third)),
-                       out);
-                want.insert(want.end(), out, out + kTypeBytes[type]);
+        for (int type : {ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2})
+            for (double scale : {1.0 / 3, 1.0, 2.0, 0x1p-5}) {
+                size_t codes = kTypeBytes[type] == 1 ? 256 : 65536;
+                std::vector<unsigned char> all, want;
+                unsigned char scalar[8];
+                encode(type, scale, scalar);
+                for (size_t code = 0; code < codes; code++) {
+                    unsigned char raw[2] = {static_cast<unsigned char>(code),
+                                            static_cast<unsigned char>(code >> 8)};
+                    unsigned char out[8];
+                    double value = decode(type, raw);
+                    if (std::isnan(value) || std::isinf(value))
+                        continue;
+                    all.insert(all.end(), raw, raw + kTypeBytes[type]);
+                    encode(type, value * decode(type, scalar), out);
+                    want.insert(want.end(), out, out + kTypeBytes[type]);
+                }
+                ncclRedOp_t op;
+                Buffer in(all), out(all.size());
+                NCCL_OK(ncclRedOpCreatePreMulSum(&op, scalar, static_cast<ncclDataType_t>(type),
+                                                 ncclScalarHostImmediate, me.comm));
+                NCCL_OK(ncclAllReduce(in.get(), out.get(), all.size() / kTypeBytes[type],
+                                      static_cast<ncclDataType_t>(type), op, me.comm,
+                                      rt(me.stream)));
+                sync(me.stream);
+                EXPECT_EQ(want, out.read(all.size())) << kTypeNames[type] << " times " << scale;
+                NCCL_OK(ncclRedOpDestroy(op, me.comm));
             }
-            ncclRedOp_t op;
-            Buffer in(all), out(all.size());
-            NCCL_OK(ncclRedOpCreatePreMulSum(&op, third, static_cast<ncclDataType_t>(type),
-                                             ncclScalarHostImmediate, me.comm));
-            NCCL_OK(ncclAllReduce(in.get(), out.get(), all.size() / kTypeBytes[type],
-                                  static_cast<ncclDataType_t>(type), op, me.comm, rt(me.stream)));
-            sync(me.stream);
-            EXPECT_EQ(want, out.read(all.size())) << kTypeNames[type];
-            NCCL_OK(ncclRedOpDestroy(op, me.comm));
-        }
     });
 }
 
@@ -704,19 +712,21 @@ TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages) {
 
 TEST(PointToPoint, MessagesOfOnePairMatchInOrder) {
     with_ranks(2, [](Rank &me) {
-        Buffer a(bytes_of({1, 2})), b(bytes_of({3, 4})), x(8), y(8);
+        /* The first is larger than the channel: the second must not overtake it. */
+        constexpr size_t many = 400000;
+        Buffer a(bytes_of(std::vector<float>(many, 1))), b(bytes_of({3, 4})), x(4 * many), y(8);
         NCCL_OK(ncclGroupStart());
         if (me.rank == 0) {
-            NCCL_OK(ncclSend(a.get(), 2, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(ncclSend(a.get(), many, ncclFloat32, 1, me.comm, rt(me.stream)));
             NCCL_OK(ncclSend(b.get(), 2, ncclFloat32, 1, me.comm, rt(me.stream)));
         } else {
-            NCCL_OK(ncclRecv(x.get(), 2, ncclFloat32, 0, me.comm, rt(me.stream)));
+            NCCL_OK(ncclRecv(x.get(), many, ncclFloat32, 0, me.comm, rt(me.stream)));
             NCCL_OK(ncclRecv(y.get(), 2, ncclFloat32, 0, me.comm, rt(me.stream)));
         }
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
         if (me.rank == 1) {
-            EXPECT_EQ(std::vector<float>({1, 2}), x.floats(2));
+            EXPECT_EQ(std::vector<float>(many, 1), x.floats(many));
             EXPECT_EQ(std::vector<float>({3, 4}), y.floats(2));
         }
     });
@@ -945,6 +955,102 @@ TEST(Streams, SeveralCommunicatorsWorkAtOnce) {
         NCCL_OK(ncclCommDestroy(comm2));
         CU_OK(cuStreamDestroy(stream2));
     });
+}
+
+/* ---- captured graphs ---- */
+
+/* Captures what body enqueues on the rank's stream and makes it launchable. */
+CUgraphExec captured(CUstream stream, const std::function<void()> &body) {
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    body();
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamEndCapture(stream, &graph));
+    EXPECT_EQ(CUDA_SUCCESS, cuGraphInstantiate(&exec, graph, 0));
+    EXPECT_EQ(CUDA_SUCCESS, cuGraphDestroy(graph));
+    return exec;
+}
+
+TEST(Graphs, EachReplayMovesDataAgain) {
+    with_ranks(2, [](Rank &me) {
+        Buffer b(bytes_of({1, 2}));
+        CUgraphExec exec = captured(me.stream, [&] {
+            for (int i = 0; i < 3; i++)
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 2, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+        });
+        EXPECT_EQ(std::vector<float>({1, 2}), b.floats(2)) << "a capture moved data";
+        for (int i = 0; i < 4; i++)
+            CU_OK(cuGraphLaunch(exec, me.stream));
+        /* An eager call keeps its place behind the replays. */
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 2, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        sync(me.stream);
+        EXPECT_EQ(std::vector<float>({8192, 16384}), b.floats(2));
+        CU_OK(cuGraphExecDestroy(exec));
+    });
+}
+
+TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder) {
+    with_ranks(2, [](Rank &me) {
+        CUstream other;
+        CUevent fork, join;
+        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        CU_OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+        CU_OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+        Buffer b(bytes_of({1, 2, 3, 4}));
+        CUgraphExec exec = captured(me.stream, [&] {
+            CU_OK(cuEventRecord(fork, me.stream));
+            CU_OK(cuStreamWaitEvent(other, fork, 0));
+            for (int i = 0; i < 4; i++)
+                NCCL_OK(ncclBroadcast(b.get() + 4 * i, b.get() + 4 * i, 1, ncclFloat32, i % 2,
+                                      me.comm, rt((i + me.rank) % 2 ? other : me.stream)));
+            CU_OK(cuEventRecord(join, other));
+            CU_OK(cuStreamWaitEvent(me.stream, join, 0));
+        });
+        for (int i = 0; i < 10; i++) {
+            float mine = static_cast<float>(10 * i + me.rank);
+            b.write(bytes_of({mine, mine, mine, mine}));
+            CU_OK(cuGraphLaunch(exec, me.stream));
+            sync(me.stream);
+            float base = static_cast<float>(10 * i);
+            EXPECT_EQ(std::vector<float>({base, base + 1, base, base + 1}), b.floats(4));
+        }
+        CU_OK(cuGraphExecDestroy(exec));
+        CU_OK(cuEventDestroy(fork));
+        CU_OK(cuEventDestroy(join));
+        CU_OK(cuStreamDestroy(other));
+    });
+}
+
+TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt) {
+    Meeting meeting(2);
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            Buffer b(bytes_of({1}));
+            CUgraphExec exec = captured(me.stream, [&] {
+                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                      rt(me.stream)));
+            });
+            if (me.rank == 0) {
+                CU_OK(cuGraphLaunch(exec, me.stream));
+                EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+                /* The abort ends the kernel, then waits for the end of the graph. */
+                auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
+                sync(me.stream);
+                EXPECT_EQ(1, b.floats(1)[0]);
+                EXPECT_EQ(std::future_status::timeout, abort.wait_for(milliseconds(150)));
+                CU_OK(cuGraphExecDestroy(exec));
+                ASSERT_EQ(std::future_status::ready, abort.wait_for(kLong));
+                EXPECT_EQ(ncclSuccess, abort.get());
+                meeting.wait();
+            } else {
+                meeting.wait();
+                CU_OK(cuGraphExecDestroy(exec));
+                NCCL_OK(ncclCommDestroy(me.comm));
+            }
+        },
+        false);
 }
 
 /* ---- split, shrink, finalize, revoke ---- */

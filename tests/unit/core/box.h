@@ -46,10 +46,8 @@ public:
         put(&record->caller, id * 7);
         put(&record->entered_mono_ns, entered_mono_ns);
         __atomic_store_n(&record->id_state, id << 8 | state, __ATOMIC_RELEASE);
-        put(&group->last_op, (uint32_t)NG_OP_AllReduce);
-        put(&group->last_dtype, 7);
+        put(&group->last_call, ng_box_pack_call(NG_OP_AllReduce, 7, -1));
         put(&group->last_redop, 0);
-        put(&group->last_root, -1);
         put(&group->last_count, id * 3);
         put(&group->scheduled, seq);
         put(&group->entered, seq);
@@ -63,11 +61,11 @@ public:
         return id;
     }
 
-    void inside(enum ng_op op, uint64_t group_id, int64_t since_mono_ns = 1)
+    void inside(enum ng_op op, uint32_t group_slot, int64_t since_mono_ns = 1)
     {
         struct ng_box_thread *thread = &box_->threads[box_->header->thread_used];
         put(&thread->op, (uint32_t)op);
-        put(&thread->group_id, group_id);
+        put(&thread->group_slot, group_slot);
         put(&thread->since_mono_ns, since_mono_ns);
         __atomic_store_n(&thread->tid, (uint32_t)getpid(), __ATOMIC_RELEASE);
         put(&box_->header->thread_used, box_->header->thread_used + 1);

@@ -50,7 +50,8 @@ TEST_F(FromBox, TellsWhoWhatAndHowFar)
     writer.group(0, 0xabc, 4, 2, "dp");
     writer.collective(0, NG_RECORD_COMPLETED, 50 * NG_S);
     writer.collective(0, NG_RECORD_STARTED, 60 * NG_S);
-    writer.inside(NG_OP_GroupEnd, 0, 70 * NG_S);
+    writer.inside(NG_OP_AllReduce, 0, 70 * NG_S);
+    writer.inside(NG_OP_GroupEnd, UINT32_MAX, 80 * NG_S);
     add(NG_LIFE_RUNNING, 100 * NG_S);
 
     ASSERT_EQ(view_.process_count, 1u);
@@ -78,9 +79,15 @@ TEST_F(FromBox, TellsWhoWhatAndHowFar)
     EXPECT_EQ(member->records[0].id, 1u);
     EXPECT_EQ(member->records[0].state, NG_RECORD_COMPLETED);
     EXPECT_EQ(member->records[1].entered_age_ns, 40 * NG_S);
-    ASSERT_EQ(view_.call_count, 1u);
-    EXPECT_EQ(view_.calls[0].op, NG_OP_GroupEnd);
+    ASSERT_EQ(view_.call_count, 2u);
+    EXPECT_EQ(view_.calls[0].op, NG_OP_AllReduce);
+    EXPECT_EQ(view_.calls[0].group_id, 0xabcu);
+    EXPECT_EQ(view_.calls[0].group_rank, 2);
     EXPECT_EQ(view_.calls[0].age_ns, 30 * NG_S);
+    EXPECT_EQ(view_.calls[1].op, NG_OP_GroupEnd);
+    EXPECT_EQ(view_.calls[1].group_id, 0u);
+    EXPECT_EQ(view_.calls[1].group_rank, -1);
+    EXPECT_EQ(view_.calls[1].age_ns, 20 * NG_S);
     EXPECT_EQ(view_.note_count, 0u);
 }
 

@@ -32,7 +32,8 @@ TEST(Driver, IsFoundOnceLoaded)
     if (!complete) {
         EXPECT_EQ(memcmp(&cuda, &none, sizeof(cuda)), 0);
         EXPECT_FALSE(probe_driver_find(&cuda));
-        EXPECT_STREQ(probe_log(), "the CUDA driver lacks cuEventQuery: GPU progress cannot be watched\n");
+        EXPECT_STREQ(probe_log(),
+                     "the CUDA driver lacks cuEventQuery: GPU progress cannot be watched\n");
         return;
     }
 #define CHECK(field, name, prototype) EXPECT_EQ((void *)cuda.field, dlsym(handle, name)) << name;

@@ -1,6 +1,6 @@
 /*
- * Threads that make the first NCCL call of a process together all reach the library, which becomes one
- * instance.
+ * Threads that make the first NCCL call of a process together all reach the library, which becomes
+ * one instance.
  */
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ TEST(FirstCall, OfManyThreadsAtOnce)
             std::unique_lock<std::mutex> guard(lock);
             changed.wait(guard, [&] { return go; });
             guard.unlock();
-            if (ncclAllReduce(nullptr, nullptr, 1, ncclInt8, ncclSum, nullptr, nullptr) == ncclSuccess)
+            if (ncclAllReduce(nullptr, nullptr, 1, ncclInt8, ncclSum, nullptr, nullptr) ==
+                ncclSuccess)
                 successes++;
         });
     {

@@ -1,9 +1,9 @@
 /*
  * Every wrapper of the table passes its arguments and its result on unchanged.
  *
- * Calls each function with distinct arguments and compares what arrived at the recording NCCL. Built
- * twice: over the probe (with PROBE: also what core was told), and alone, to run under the real
- * preloaded library.
+ * Calls each function with distinct arguments and compares what arrived at the recording NCCL.
+ * Built twice: over the probe (with PROBE: also what core was told), and alone, to run under the
+ * real preloaded library.
  */
 #include <gtest/gtest.h>
 
@@ -36,9 +36,8 @@ extern "C" {
 /* Memory behind every pointer that is passed: writable, and larger than anything NCCL names. */
 static char memory[64][4096];
 
-/* The n-th argument of a call: another value for each n and round, with every byte set where it may be. */
-template <typename Value>
-static Value make_argument(unsigned n, unsigned round)
+/* The n-th argument: another value for each n and round, every byte set where it may be. */
+template <typename Value> static Value make_argument(unsigned n, unsigned round)
 {
     Value value;
 
@@ -55,11 +54,9 @@ static Value make_argument(unsigned n, unsigned round)
     return value;
 }
 
-template <typename Function>
-struct signature;
+template <typename Function> struct signature;
 
-template <typename Value, typename... Arguments>
-struct signature<Value(Arguments...)> {
+template <typename Value, typename... Arguments> struct signature<Value(Arguments...)> {
     using value_type = Value;
     using tuple = std::tuple<std::decay_t<Arguments>...>;
 
@@ -75,14 +72,12 @@ struct signature<Value(Arguments...)> {
     }
 };
 
-template <typename Value>
-static bool same(const Value &left, const Value &right)
+template <typename Value> static bool same(const Value &left, const Value &right)
 {
     return memcmp(&left, &right, sizeof(Value)) == 0;
 }
 
-template <typename Function>
-static void check_forward(Function *function, enum recording_id id)
+template <typename Function> static void check_forward(Function *function, enum recording_id id)
 {
     using value_type = typename signature<Function>::value_type;
 
@@ -132,8 +127,11 @@ TEST_F(Forward, GoesThroughTheWrapperUnderTest)
 }
 
 #ifdef PROBE
-static void check_recorded(enum recording_id id, enum ng_op op)
+static void check_recorded(enum recording_id id, enum ng_op op, enum ng_op_class of_op)
 {
+    enum ng_op_class way =
+        of_op == NG_CLASS_COLLECTIVE || of_op == NG_CLASS_P2P ? of_op : NG_CLASS_NONE;
+
     ASSERT_EQ(probe_call_count(), 3u);
     for (unsigned i = 0; i < 3; i++) {
         struct probe_call call = probe_call_at(i);
@@ -141,6 +139,8 @@ static void check_recorded(enum recording_id id, enum ng_op op)
 
         EXPECT_EQ(call.call.op, op);
         EXPECT_TRUE(call.left);
+        EXPECT_EQ(call.way, way);
+        EXPECT_EQ(call.way_out, way);
         EXPECT_EQ(call.result, (int)recording_value<ncclResult_t>(id));
         EXPECT_EQ(call.call.nccl, probe_nccl(0));
         ASSERT_NE(dladdr(call.call.caller, &info), 0);
@@ -148,11 +148,11 @@ static void check_recorded(enum recording_id id, enum ng_op op)
     }
 }
 
-#define CHECK_TRACKED(function, id, op)                                                            \
+#define CHECK_TRACKED(function, id, op, op_class)                                                  \
     probe_set_active(true);                                                                        \
     probe_clear();                                                                                 \
     check_forward(function, id);                                                                   \
-    check_recorded(id, op);                                                                          \
+    check_recorded(id, op, op_class);                                                              \
     probe_set_active(false);                                                                       \
     probe_clear();                                                                                 \
     check_forward(function, id);                                                                   \
@@ -164,8 +164,8 @@ static void check_recorded(enum recording_id id, enum ng_op op)
     EXPECT_EQ(probe_call_count(), 0u);                                                             \
     probe_set_active(false);
 #else
-#define CHECK_TRACKED(function, id, op) check_forward(function, id)
-#define CHECK_PASSED(function, id)      check_forward(function, id)
+#define CHECK_TRACKED(function, id, op, op_class) check_forward(function, id)
+#define CHECK_PASSED(function, id)                check_forward(function, id)
 #endif
 
 /*
@@ -176,7 +176,8 @@ static void check_recorded(enum recording_id id, enum ng_op op)
     TEST_F(Forward, name)                                                                          \
     {                                                                                              \
         using function = ncclResult_t prototype;                                                   \
-        CHECK_TRACKED(static_cast<function *>(nccl##name), RECORDING_##name, NG_OP_##op);          \
+        CHECK_TRACKED(static_cast<function *>(nccl##name), RECORDING_##name, NG_OP_##op,           \
+                      (enum ng_op_class)NG_OP_CLASS_##op);                                         \
     }
 #define NG_PASS(name, major, minor, patch, owner, type, missing, prototype, arguments, reason)     \
     TEST_F(Forward, name)                                                                          \

@@ -1,8 +1,9 @@
 /*
  * Without a NCCL every call fails with a clear line; one that is loaded later is found.
  *
- * Each run is a process of its own: LIBRARY is loaded with RTLD_LOCAL, as PyTorch loads NCCL, so that
- * RTLD_NEXT does not see it. It is named libnccl.so.2, or is a larger library that contains NCCL.
+ * Each run is a process of its own: LIBRARY is loaded with RTLD_LOCAL, as PyTorch loads NCCL, so
+ * that RTLD_NEXT does not see it. It is named libnccl.so.2, or is a larger library that contains
+ * NCCL.
  */
 #include <gtest/gtest.h>
 
@@ -28,8 +29,8 @@ TEST(Local, IsFoundWhenItComes)
     EXPECT_EQ(ncclGroupStart(), ncclInvalidUsage);
     EXPECT_EQ(ncclGroupStart(), ncclInvalidUsage);
     EXPECT_STREQ(probe_log(),
-                 "ncclGetVersion was called, but no NCCL library is loaded in this process: the call fails\n"
-                 "ncclGroupStart was called, but no NCCL library is loaded in this process: the call fails\n");
+                 "ncclGetVersion was called, but no NCCL library is loaded here: the call fails\n"
+                 "ncclGroupStart was called, but no NCCL library is loaded here: the call fails\n");
     EXPECT_EQ(probe_call_count(), 0u);
     EXPECT_EQ(probe_nccl_count(), 0u);
     EXPECT_EQ(dlerror(), nullptr) << "our error is shown to the program";
@@ -54,7 +55,7 @@ TEST(Local, IsFoundWhenItComes)
     EXPECT_EQ(ncclGroupStart(), ncclSuccess);
 }
 
-/* A larger library also contains the program's own callers, so only the depth tells calls apart there. */
+/* A larger library also contains the program's own callers: only the depth tells them apart. */
 TEST(Local, CallersInALargerLibraryAreTheProgram)
 {
     void *handle = dlopen(getenv("LIBRARY"), RTLD_NOW | RTLD_LOCAL);

@@ -33,32 +33,71 @@ static void run_hook(void)
         function();
 }
 
-void ng_call_enter(struct ng_call *call)
+static void enter(const struct ng_call *call, enum ng_op_class way, struct ng_passage *ret_passage)
 {
     run_hook();
     pthread_mutex_lock(&lock);
-    call->record_id = count + 1;
+    ret_passage->record_id = count;
     if (count < KEPT) {
-        calls[count].call = *call;
-        calls[count].left = false;
-        if (call->unique_ids)
-            memcpy(calls[count].unique_id, call->unique_ids, sizeof(calls[count].unique_id));
+        struct probe_call *kept = &calls[count];
+
+        kept->call = *call;
+        kept->way = way;
+        if (call->creation) {
+            kept->creation = *call->creation;
+            if (call->creation->unique_ids)
+                memcpy(kept->unique_id, call->creation->unique_ids, sizeof(kept->unique_id));
+        }
     }
     count++;
     pthread_mutex_unlock(&lock);
     errno = EDOM;
 }
 
-void ng_call_leave(struct ng_call *call, int result)
+static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_passage *passage,
+                  int result)
 {
     run_hook();
     pthread_mutex_lock(&lock);
-    if (call->record_id >= 1 && call->record_id <= KEPT) {
-        calls[call->record_id - 1].result = result;
-        calls[call->record_id - 1].left = true;
+    if (passage->record_id < KEPT) {
+        struct probe_call *kept = &calls[passage->record_id];
+
+        kept->result = result;
+        kept->way_out = way;
+        kept->left = call->op == kept->call.op;
     }
     pthread_mutex_unlock(&lock);
     errno = ERANGE;
+}
+
+void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    enter(call, NG_CLASS_NONE, ret_passage);
+}
+
+void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    leave(call, NG_CLASS_NONE, passage, result);
+}
+
+void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    enter(call, NG_CLASS_COLLECTIVE, ret_passage);
+}
+
+void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    leave(call, NG_CLASS_COLLECTIVE, passage, result);
+}
+
+void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    enter(call, NG_CLASS_P2P, ret_passage);
+}
+
+void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    leave(call, NG_CLASS_P2P, passage, result);
 }
 
 void ng_log(enum ng_log_level level, const char *format, ...)

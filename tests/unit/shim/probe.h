@@ -15,9 +15,12 @@ extern "C" {
 #endif
 
 struct probe_call {
-    struct ng_call call; /* as ng_call_enter saw it */
-    char unique_id[128]; /* copied while the call ran */
-    int result;          /* as ng_call_leave saw it */
+    struct ng_call call;         /* as enter saw it */
+    struct ng_creation creation; /* likewise; of creating calls */
+    char unique_id[128];         /* copied while the call ran */
+    enum ng_op_class way;        /* COLLECTIVE, P2P: by their own enter; NONE: by ng_call_enter */
+    enum ng_op_class way_out;
+    int result; /* as leave saw it */
     bool left;
 };
 

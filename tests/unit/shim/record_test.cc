@@ -56,9 +56,7 @@ TEST_F(Record, FieldsThatAnApiHasNotAreNone)
     EXPECT_EQ(call.dtype, -1);
     EXPECT_EQ(call.redop, -1);
     EXPECT_EQ(call.root, -1);
-    EXPECT_EQ(call.rank, -1);
-    EXPECT_EQ(call.new_comm, nullptr);
-    EXPECT_EQ(call.thread, nullptr);
+    EXPECT_EQ(call.creation, nullptr);
 }
 
 TEST_F(Record, AllReduce)
@@ -118,15 +116,16 @@ TEST_F(Record, InitRankShowsTheIdAndWhereTheHandleGoes)
         id.internal[i] = (char)i;
     ncclCommInitRank(&made, 8, id, 5);
     struct ng_call call = only();
+    struct ng_creation creation = probe_call_at(0).creation;
 
     EXPECT_EQ(call.op, NG_OP_CommInitRank);
     EXPECT_EQ(call.comm, nullptr);
-    EXPECT_EQ(call.unique_id_count, 1);
+    EXPECT_EQ(creation.unique_id_count, 1);
     EXPECT_EQ(memcmp(probe_call_at(0).unique_id, &id, sizeof(id)), 0);
-    EXPECT_EQ(call.nranks, 8);
-    EXPECT_EQ(call.rank, 5);
-    EXPECT_EQ(call.new_comm, &made);
-    EXPECT_EQ(call.config, nullptr);
+    EXPECT_EQ(creation.nranks, 8);
+    EXPECT_EQ(creation.rank, 5);
+    EXPECT_EQ(creation.new_comm, &made);
+    EXPECT_EQ(creation.config, nullptr);
 }
 
 TEST_F(Record, InitAllShowsTheDevices)
@@ -136,8 +135,8 @@ TEST_F(Record, InitAllShowsTheDevices)
 
     ncclCommInitAll(made, 3, devices);
     ncclCommInitAll(made, 2, nullptr);
-    struct ng_call some = probe_call_at(0).call;
-    struct ng_call all = probe_call_at(1).call;
+    struct ng_creation some = probe_call_at(0).creation;
+    struct ng_creation all = probe_call_at(1).creation;
 
     EXPECT_EQ(some.nranks, 3);
     EXPECT_EQ(some.rank, -1);
@@ -156,14 +155,15 @@ TEST_F(Record, SplitShowsParentColorAndKey)
 
     ncclCommSplit(comm, 7, -3, &made, &config);
     struct ng_call call = only();
+    struct ng_creation creation = probe_call_at(0).creation;
 
     EXPECT_EQ(call.op, NG_OP_CommSplit);
     EXPECT_EQ(call.comm, comm);
-    EXPECT_EQ(call.color, 7);
-    EXPECT_EQ(call.key, -3);
-    EXPECT_EQ(call.new_comm, &made);
-    EXPECT_EQ(call.config, &config);
-    EXPECT_EQ(call.unique_ids, nullptr);
+    EXPECT_EQ(creation.color, 7);
+    EXPECT_EQ(creation.key, -3);
+    EXPECT_EQ(creation.new_comm, &made);
+    EXPECT_EQ(creation.config, &config);
+    EXPECT_EQ(creation.unique_ids, nullptr);
 }
 
 TEST_F(Record, PassedFunctionsAreNot)

@@ -55,8 +55,7 @@ static void record(enum recording_id id, const std::tuple<Arguments...> &argumen
         errno = errno_to_leave;
 }
 
-template <typename Value>
-static Value answer(enum recording_id id)
+template <typename Value> static Value answer(enum recording_id id)
 {
     if constexpr (!std::is_void_v<Value>)
         return distinct_values ? recording_value<Value>(id) : Value{};

@@ -1,5 +1,6 @@
 /*
- * A NCCL that only remembers how it was called: what its functions and the tests that read them share.
+ * A NCCL that only remembers how it was called: what its functions and the tests that read them
+ * share.
  *
  * Built from the same table as the wrappers, so every row has a function on the other side.
  */
@@ -34,7 +35,8 @@ extern "C" {
 /* The record of one function. */
 struct recording recording_of(enum recording_id id);
 /*
- * From now on functions return recording_value() instead of success, and set errno to `leave_errno`.
+ * From now on functions return recording_value() instead of success, and set errno to
+ * `leave_errno`.
  */
 void recording_set_distinct(bool distinct, int leave_errno);
 /* Runs inside every call of the function, before it returns; NULL: nothing. */
@@ -44,8 +46,7 @@ ncclResult_t recording_call_from_inside(void);
 }
 
 /* FNV-1a over the bytes of every argument in turn. */
-template <typename... Arguments>
-uint64_t recording_hash(const std::tuple<Arguments...> &arguments)
+template <typename... Arguments> uint64_t recording_hash(const std::tuple<Arguments...> &arguments)
 {
     uint64_t hash = 0xcbf29ce484222325u;
 
@@ -62,8 +63,7 @@ uint64_t recording_hash(const std::tuple<Arguments...> &arguments)
 }
 
 /* A return value that tells functions apart, as far as its type can. */
-template <typename Value>
-Value recording_value(enum recording_id id)
+template <typename Value> Value recording_value(enum recording_id id)
 {
     if constexpr (std::is_same_v<Value, struct ncclTeam>)
         return {1000 + (int)id, 2000 + (int)id, 3000 + (int)id};

@@ -82,8 +82,8 @@ class Process
 {
   public:
     /* `environment`: changes to the test's own; an empty value removes the variable. */
-    Process(const std::vector<std::string> &argv, const std::map<std::string, std::string> &environment = {},
-            void (*prepare)() = nullptr)
+    Process(const std::vector<std::string> &argv,
+            const std::map<std::string, std::string> &environment = {}, void (*prepare)() = nullptr)
     {
         int out[2], err[2];
         if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
@@ -132,7 +132,8 @@ class Process
         return text_[1];
     }
 
-    /* Reads until standard output contains `text`; false when 20 s have passed or it was closed before. */
+    /* Reads until standard output contains `text`; false when 20 s have passed or it was closed
+     * before. */
     bool wait_for(const std::string &text)
     {
         while (text_[0].find(text) == std::string::npos)
@@ -207,7 +208,8 @@ struct Result {
 };
 
 inline Result run(const std::vector<std::string> &arguments,
-                  const std::map<std::string, std::string> &environment = {}, void (*prepare)() = nullptr)
+                  const std::map<std::string, std::string> &environment = {},
+                  void (*prepare)() = nullptr)
 {
     std::vector<std::string> argv = {the_command()};
     argv.insert(argv.end(), arguments.begin(), arguments.end());

@@ -17,7 +17,8 @@
 
 static struct ng_signature all_reduce(void)
 {
-    return (struct ng_signature){.op = NG_OP_AllReduce, .dtype = 7, .redop = 0, .root = -1, .count = 1024};
+    return (struct ng_signature){
+        .op = NG_OP_AllReduce, .dtype = 7, .redop = 0, .root = -1, .count = 1024};
 }
 
 static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int nranks)
@@ -33,7 +34,8 @@ static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int 
     process->life = lives[rank->life];
     process->life_age_ns = rank->dead_ms * NG_MS;
     view->groups[group].nranks = nranks;
-    struct ng_view_member *member = ng_view_add_member(view, view->process_count - 1, group, rank->rank);
+    struct ng_view_member *member =
+        ng_view_add_member(view, view->process_count - 1, group, rank->rank);
     member->state = NG_GROUP_READY;
     member->device = rank->rank;
     member->entered = member->scheduled = rank->entered;
@@ -57,7 +59,8 @@ static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int 
     return 0;
 }
 
-int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count, int nranks)
+int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count,
+                         int nranks)
 {
     struct ng_view view;
     int error = 0;
@@ -98,10 +101,8 @@ int evidence_make_box(const char *folder, const struct evidence_rank *rank, int 
     group->device = rank->rank;
     group->entered = group->scheduled = rank->entered;
     group->started = group->completed = rank->completed;
-    group->last_op = signature.op;
-    group->last_dtype = signature.dtype;
+    group->last_call = ng_box_pack_call(signature.op, signature.dtype, signature.root);
     group->last_redop = signature.redop;
-    group->last_root = signature.root;
     group->last_count = signature.count;
     if (rank->pending_ms) {
         group->pending_record = group->pending_seq = rank->completed + 1;
@@ -121,7 +122,8 @@ int evidence_make_box(const char *folder, const struct evidence_rank *rank, int 
 
 static uint64_t any(unsigned *seed, uint64_t limit)
 {
-    uint64_t number = ((uint64_t)rand_r(seed) << 40) ^ ((uint64_t)rand_r(seed) << 20) ^ (uint64_t)rand_r(seed);
+    uint64_t number =
+        ((uint64_t)rand_r(seed) << 40) ^ ((uint64_t)rand_r(seed) << 20) ^ (uint64_t)rand_r(seed);
     return limit ? number % limit : number;
 }
 
@@ -178,7 +180,8 @@ int evidence_write_random(const char *folder, unsigned seed, char *ret_name, siz
         group->parent_id = any(&seed, 2) ? any(&seed, 0) : 0;
         group->nccl_version = 22809;
         snprintf(group->name, sizeof(group->name), "tensor\tparallel %u", (unsigned)i);
-        struct ng_view_member *member = ng_view_add_member(&view, 0, index, (int)any(&seed, (unsigned)group->nranks));
+        struct ng_view_member *member =
+            ng_view_add_member(&view, 0, index, (int)any(&seed, (unsigned)group->nranks));
         member->device = (int)any(&seed, 9) - 1;
         member->state = (enum ng_group_state)any(&seed, NG_GROUP_FAILED + 1);
         member->async_error = (int)any(&seed, 8);
@@ -196,7 +199,8 @@ int evidence_write_random(const char *folder, unsigned seed, char *ret_name, siz
         member->pending_age_ns = (int64_t)any(&seed, INT64_MAX);
         member->pending_started = any(&seed, 2);
         member->record_count = (uint32_t)any(&seed, 20);
-        member->records = ng_arena_alloc(&view.arena, (member->record_count + 1) * sizeof(*member->records));
+        member->records =
+            ng_arena_alloc(&view.arena, (member->record_count + 1) * sizeof(*member->records));
         for (uint32_t k = 0; k < member->record_count; k++)
             member->records[k] = (struct ng_view_record){
                 .id = 1 + any(&seed, UINT32_MAX),

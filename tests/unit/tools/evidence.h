@@ -1,6 +1,6 @@
 /*
- * Makes evidence for tests of `ncclguard analyze`: dumps and black boxes of a small job. In C, since the black box's
- * layout is C's.
+ * Makes evidence for tests of `ncclguard analyze`: dumps and black boxes of a small job. In C,
+ * since the black box's layout is C's.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
 #define NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
@@ -24,15 +24,19 @@ struct evidence_rank {
 };
 
 /* rank_<r>.json of these ranks, out of `nranks`, in `folder`. 0 or -errno. */
-int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count, int nranks);
+int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count,
+                         int nranks);
 
-/* The black box of this process, which stays mapped and locked until the process ends. 0 or -errno. */
+/* The black box of this process, which stays mapped and locked until the process ends. 0 or -errno.
+ */
 int evidence_make_box(const char *folder, const struct evidence_rank *rank, int nranks);
 
-/* A dump of a process that has all that a dump may hold, by chance. The name of the file is written to ret_name. */
+/* A dump of a process that has all that a dump may hold, by chance. The name of the file is written
+ * to ret_name. */
 int evidence_write_random(const char *folder, unsigned seed, char *ret_name, size_t bytes);
 
-/* Read the dump at `path` and write what was understood to `folder` again. 0 or -errno, with the reason in `why`. */
+/* Read the dump at `path` and write what was understood to `folder` again. 0 or -errno, with the
+ * reason in `why`. */
 int evidence_copy_dump(const char *path, const char *folder, char *why, size_t why_bytes);
 
 /* Read the dump or black box at `path` and reach a verdict; 0 or -errno of reading. */

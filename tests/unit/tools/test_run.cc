@@ -1,5 +1,6 @@
 /*
- * `ncclguard run` is not there: status, signals, environment and terminal pass through, and nothing stays behind.
+ * `ncclguard run` is not there: status, signals, environment and terminal pass through, and nothing
+ * stays behind.
  */
 #include <gtest/gtest.h>
 
@@ -16,9 +17,10 @@ namespace
 {
 
 /*
- * This test's own program under guard, started as `test_tools_run --as-program MODE`. It tells every signal but those
- * of job control as "signal N", and repeats every line of its input as "heard …". MODE "once": ends with status 9 at
- * the first signal; "on": goes on until its input says "end", and then tells how many interrupts came.
+ * This test's own program under guard, started as `test_tools_run --as-program MODE`. It tells
+ * every signal but those of job control as "signal N", and repeats every line of its input as
+ * "heard …". MODE "once": ends with status 9 at the first signal; "on": goes on until its input
+ * says "end", and then tells how many interrupts came.
  */
 volatile sig_atomic_t came[64];
 
@@ -78,7 +80,8 @@ std::vector<std::string> shell(const std::string &script)
     return {"run", "sh", "-c", script};
 }
 
-/* Waits, bounded, until no process holds the pipe's writing end: an event, not a guess at timing. */
+/* Waits, bounded, until no process holds the pipe's writing end: an event, not a guess at timing.
+ */
 bool closes_within_20_s(int fd)
 {
     struct pollfd polled = {fd, POLLIN, 0};
@@ -101,7 +104,8 @@ TEST_P(ExitStatus, PassesThrough)
     EXPECT_EQ(run(shell("exit " + std::to_string(GetParam()))).code(), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Codes, ExitStatus, testing::Values(0, 1, 2, 3, 7, 126, 127, 128, 137, 255));
+INSTANTIATE_TEST_SUITE_P(Codes, ExitStatus,
+                         testing::Values(0, 1, 2, 3, 7, 126, 127, 128, 137, 255));
 
 class DeathBySignal : public testing::TestWithParam<int>
 {
@@ -109,12 +113,13 @@ class DeathBySignal : public testing::TestWithParam<int>
 
 TEST_P(DeathBySignal, PassesThroughAsTheSameSignal)
 {
-    EXPECT_EQ(run(shell("ulimit -c 0; kill -" + std::to_string(GetParam()) + " $$")).signal(), GetParam());
+    EXPECT_EQ(run(shell("ulimit -c 0; kill -" + std::to_string(GetParam()) + " $$")).signal(),
+              GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, DeathBySignal,
-                         testing::Values(SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM,
-                                         SIGUSR1, SIGALRM));
+                         testing::Values(SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV,
+                                         SIGPIPE, SIGTERM, SIGUSR1, SIGALRM));
 
 TEST(Run, TellsNotFoundAndNotExecutableAsShellsDo)
 {
@@ -133,16 +138,18 @@ TEST(Run, TellsNotFoundAndNotExecutableAsShellsDo)
 
 TEST(Run, GivesTheProgramItsArgumentsUntouched)
 {
-    EXPECT_EQ(run({"run", "printf", "%s|", "--timeout", "5s", "--", "a b", ""}).out, "--timeout|5s|--|a b||");
+    EXPECT_EQ(run({"run", "printf", "%s|", "--timeout", "5s", "--", "a b", ""}).out,
+              "--timeout|5s|--|a b||");
     EXPECT_EQ(run({"run", "--", "printf", "%s|", "--help"}).out, "--help|");
 }
 
 TEST(Run, SetsWhatItsOptionsSay)
 {
     Folder folder;
-    Result result = run({"run", "--timeout", "90s", "--on-timeout", "log", "--store", "none", "--out",
-                         folder / "new/evidence", "sh", "-c",
-                         "echo $NCCLGUARD_TIMEOUT $NCCLGUARD_ON_TIMEOUT $NCCLGUARD_STORE $NCCLGUARD_DUMP_DIR"});
+    Result result =
+        run({"run", "--timeout", "90s", "--on-timeout", "log", "--store", "none", "--out",
+             folder / "new/evidence", "sh", "-c",
+             "echo $NCCLGUARD_TIMEOUT $NCCLGUARD_ON_TIMEOUT $NCCLGUARD_STORE $NCCLGUARD_DUMP_DIR"});
     EXPECT_EQ(result.out, "90s log none " + folder / "new/evidence" + "\n");
     struct stat status;
     ASSERT_EQ(stat((folder / "new/evidence").c_str(), &status), 0);
@@ -185,7 +192,8 @@ TEST(Run, AppendsTheLibraryToAnExistingPreload)
     Folder folder;
     std::string library = folder.write("libncclguard.so", "");
     /* The file is empty, so that the dynamic linker complains on stderr and goes on. */
-    std::map<std::string, std::string> environment = {{"NCCLGUARD_LIB", library}, {"LD_PRELOAD", ""}};
+    std::map<std::string, std::string> environment = {{"NCCLGUARD_LIB", library},
+                                                      {"LD_PRELOAD", ""}};
     EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, library + "\n");
     environment["LD_PRELOAD"] = "libm.so.6";
     EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, "libm.so.6:" + library + "\n");
@@ -230,14 +238,15 @@ TEST(Run, SaysWhenThereIsNoLibraryOrItCannotBePreloaded)
 TEST(Run, PassesSignalsOn)
 {
     for (int number : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGTERM, SIGWINCH, SIGRTMIN}) {
-        Process process({the_command(), "run", std::filesystem::read_symlink("/proc/self/exe"), "--as-program",
-                         "once"});
+        Process process({the_command(), "run", std::filesystem::read_symlink("/proc/self/exe"),
+                         "--as-program", "once"});
         ASSERT_TRUE(process.wait_for("ready")) << process.err();
         kill(process.pid(), number);
         int status = process.wait_end();
         ASSERT_TRUE(status >= 0 && WIFEXITED(status)) << number << " " << status;
         EXPECT_EQ(WEXITSTATUS(status), 9) << number;
-        EXPECT_NE(process.out().find("signal " + std::to_string(number) + "\n"), std::string::npos) << number;
+        EXPECT_NE(process.out().find("signal " + std::to_string(number) + "\n"), std::string::npos)
+            << number;
     }
 }
 
@@ -250,7 +259,8 @@ TEST(Run, LeavesTheProgramsSignalMaskAndDispositionsAsTheyWere)
     };
     Process bare({"grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"}, {}, ignore_two);
     ASSERT_EQ(bare.wait_end(), 0);
-    Result guarded = run({"run", "grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"}, {}, ignore_two);
+    Result guarded =
+        run({"run", "grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"}, {}, ignore_two);
     EXPECT_EQ(guarded.code(), 0);
     EXPECT_EQ(guarded.out, bare.out());
 }
@@ -271,7 +281,8 @@ TEST(Run, EndsWhatTheProgramLeavesBehindEvenIfItIgnoresSigterm)
 {
     int held[2];
     ASSERT_EQ(pipe(held), 0);
-    /* Orphans, a session of its own, one that ignores SIGTERM, one that is stopped: all hold the pipe. */
+    /* Orphans, a session of its own, one that ignores SIGTERM, one that is stopped: all hold the
+     * pipe. */
     Result result = run(shell("exec >/dev/null 2>&1; sleep 600 & (sleep 600 &); setsid sleep 600 & "
                               "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & "
                               "sh -c 'kill -STOP $$; sleep 600' & exit 5"));
@@ -287,7 +298,8 @@ TEST(Run, GivesLeftProcessesTheChanceToEndThemselves)
     Result result = run(shell("bash -c 'trap \"echo bye > " + folder / "bye" +
                               "; exit\" TERM; echo > " + folder / "ready" +
                               "; while :; do read -t 1 <> <(:); done' & "
-                              "until [ -e " + folder / "ready" + " ]; do :; done"));
+                              "until [ -e " +
+                              folder / "ready" + " ]; do :; done"));
     EXPECT_EQ(result.code(), 0);
     EXPECT_EQ(read_file(folder / "bye"), "bye\n");
 }
@@ -392,7 +404,8 @@ TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
     ASSERT_TRUE(terminal.shows("signal 2\r\n")) << terminal.seen();
     kill(terminal.pid(), SIGUSR1);
     kill(terminal.pid(), SIGCONT);
-    /* Pending signals are taken in the order of their numbers: the interrupt was dealt with before this one. */
+    /* Pending signals are taken in the order of their numbers: the interrupt was dealt with before
+     * this one. */
     ASSERT_TRUE(terminal.shows("signal 10")) << terminal.seen();
     terminal.type("end\n");
     ASSERT_TRUE(terminal.shows("interrupts 1\r\n")) << terminal.seen();
@@ -402,14 +415,16 @@ TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
 std::string write_verdict(const std::string &action)
 {
     return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action +
-           "\"}' > $NCCLGUARD_DUMP_DIR/.v; echo 'rank 2 is to blame' > $NCCLGUARD_DUMP_DIR/verdict.txt; "
+           "\"}' > $NCCLGUARD_DUMP_DIR/.v; echo 'rank 2 is to blame' > "
+           "$NCCLGUARD_DUMP_DIR/verdict.txt; "
            "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
 }
 
 TEST(Run, PrintsTheVerdictOfThisRun)
 {
     Folder folder;
-    Result killed = run({"run", "--out", folder / "e", "sh", "-c", write_verdict("kill") + "exit 6"});
+    Result killed =
+        run({"run", "--out", folder / "e", "sh", "-c", write_verdict("kill") + "exit 6"});
     EXPECT_EQ(killed.code(), 6);
     EXPECT_EQ(killed.err, "rank 2 is to blame\n");
     /* The same folder, but nothing happened this time. */
@@ -417,7 +432,8 @@ TEST(Run, PrintsTheVerdictOfThisRun)
     Result suspected = run({"run", "--out", folder / "f", "sh", "-c", write_verdict("none")});
     EXPECT_EQ(suspected.err, "");
     /* The outer run tells, not the inner. */
-    Result nested = run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
+    Result nested =
+        run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
     EXPECT_EQ(nested.err, "rank 2 is to blame\n");
 }
 
@@ -427,6 +443,62 @@ TEST(Run, SaysWhereTheEvidenceLiesWhenTheTextIsMissing)
     Result result = run({"run", "--out", folder / "e", "sh", "-c",
                          write_verdict("kill") + "rm $NCCLGUARD_DUMP_DIR/verdict.txt"});
     EXPECT_EQ(result.err, "ncclguard: the evidence lies in " + folder / "e" + "\n");
+}
+
+/* Job folders of this user, as the library chooses them. */
+std::string job_folder(const std::string &job)
+{
+    return "/dev/shm/ncclguard-" + std::to_string(geteuid()) + "/" + job;
+}
+
+/* A shell script that leaves what the library would leave of itself in a job's folder. */
+std::string write_box(const std::string &job)
+{
+    return "mkdir -p -m 700 " + job_folder(job) +
+           "; read -r stat < /proc/$$/stat; set -- ${stat##*) }; : > " + job_folder(job) +
+           "/box-$$-${20}; ";
+}
+
+TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    /* The box must be seen while its process lives, which the test makes sure of. */
+    Process process(
+        {the_command(), "run", "bash", "-c", write_box(job) + "echo there; exec sleep 600"});
+    ASSERT_TRUE(process.wait_for("there")) << process.err();
+    EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
+    kill(process.pid(), SIGTERM);
+    process.wait_end();
+    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
+    std::filesystem::remove_all(job_folder(job));
+}
+
+TEST(Run, LeavesAJobsFolderInWhichSomebodyElseLives)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    std::filesystem::create_directories(job_folder(job));
+    std::string other = job_folder(job) + "/box-1-1";
+    int fd = open(other.c_str(), O_RDWR | O_CREAT, 0600);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    ASSERT_EQ(run({"run", "bash", "-c", write_box(job)}).code(), 0);
+    EXPECT_EQ(access(other.c_str(), F_OK), 0);
+    close(fd);
+    std::filesystem::remove_all(job_folder(job));
+}
+
+TEST(Run, LeavesJobsFoldersThatAreNotItsOwn)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    /* A box of a process that lives, but is none of the run's, and of one that is long gone. */
+    Process process({the_command(), "run", "bash", "-c", "echo there; exec sleep 600"});
+    ASSERT_TRUE(process.wait_for("there"));
+    ASSERT_EQ(system(write_box(job).c_str()), 0);
+    kill(process.pid(), SIGTERM);
+    process.wait_end();
+    EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
+    std::filesystem::remove_all(job_folder(job));
 }
 
 } /* namespace */

@@ -40,7 +40,8 @@ TEST_P(UsageError, ExitsWith2AndOneLineEachForMistakeAndMend)
 INSTANTIATE_TEST_SUITE_P(
     Table, UsageError,
     testing::Values(
-        Mistake{{}, "no command", "--help"}, Mistake{{"rum"}, "rum", "did you mean `ncclguard run`"},
+        Mistake{{}, "no command", "--help"},
+        Mistake{{"rum"}, "rum", "did you mean `ncclguard run`"},
         Mistake{{"analyse", "x"}, "analyse", "did you mean `ncclguard analyze`"},
         Mistake{{"api"}, "api", "did you mean `ncclguard apis`"},
         Mistake{{"zzzzzz"}, "unknown command zzzzzz", "--help"},
@@ -58,7 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--on-timeout", "explode", "true"}, "explode", "log, kill"},
         Mistake{{"run", "--store", "redis://h", "true"}, "Redis is not in this version", "local:"},
         Mistake{{"run", "--store", "file:x", "true"}, "file:x", "local:DIR"},
-        Mistake{{"run", "--fault", "op=AllReduce:hang", "true"}, "fault injection", "leave --fault out"},
+        Mistake{{"run", "--fault", "op=AllReduce:hang", "true"},
+                "fault injection",
+                "leave --fault out"},
         Mistake{{"run", "--out", "/proc/nowhere", "true"}, "/proc/nowhere", "folder"},
         Mistake{{"run", "--help=yes"}, "--help takes no value", "alone"},
         Mistake{{"analyze"}, "no evidence", "analyze PATH"},
@@ -147,7 +150,8 @@ TEST(Apis, TextHasALineForEachRowOfTheTableAndTheirNumber)
     std::vector<std::string> told = lines(run({"apis"}).out);
     ASSERT_EQ(told.size(), ng_api_count + 1);
     for (unsigned i = 0; i < ng_api_count; i++)
-        EXPECT_EQ(told[i].rfind(std::string("nccl") + ng_api_table[i].name + " ", 0), 0u) << told[i];
+        EXPECT_EQ(told[i].rfind(std::string("nccl") + ng_api_table[i].name + " ", 0), 0u)
+            << told[i];
     EXPECT_EQ(told.back().rfind(std::to_string(ng_api_count) + " APIs: ", 0), 0u);
 }
 

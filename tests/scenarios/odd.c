@@ -1,0 +1,230 @@
+/*
+ * What the programs of tests/programs do not do: `odd MODE OPTIONS…`, each mode a few lines. Faults count the steps
+ * that a mode names.
+ *
+ *   late        every rank starts whenever it likes (step 1: communicator init), then collectives
+ *   split       step 1: ncclCommSplit into halves, then collectives on the half
+ *   finalize    --iters collectives (the steps) queued, then ncclCommFinalize without a synchronisation
+ *   opposite    two communicators; rank --root uses them in the other order than everybody else
+ *   init-all    one process: ncclCommInitAll and destroy, --times times, on --devices devices
+ *   slow-queue  --iters collectives queued at once, each behind a host function that takes 300 ms
+ *   fork        forks children that end in different ways between collectives
+ *   exec        after its collectives it becomes another program, without ending its communicator
+ */
+#include "tests/programs/common.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void sleep_ms(long ms)
+{
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) && errno == EINTR)
+        ;
+}
+
+/* True: go on with this step. */
+static bool step(const struct options *options, const struct place *place, unsigned long nth)
+{
+    struct call unused = {OP_ALLREDUCE, options->dtype, options->redop, 0, 0};
+    return face_faults(options, place->rank, "world", nth, &unused, NULL);
+}
+
+static void run_collectives(struct member *member, const struct options *options)
+{
+    for (unsigned long i = 0; i < options->iters; i++) {
+        member_call(member, OP_ALLREDUCE);
+        member_drain(member);
+    }
+}
+
+/* A member whose name is not "world", so that the faults do not count its calls. */
+static void init_other(struct member *member, const struct options *options, const struct place *place, ncclComm_t comm,
+                       size_t slots)
+{
+    member_init(member, options, "other", place->rank, comm, slots);
+}
+
+static void late(const struct options *options, const struct place *place)
+{
+    struct member world;
+    if (!step(options, place, 1))
+        return;
+    ncclComm_t comm = world_init(place, options, 0);
+    init_other(&world, options, place, comm, 1);
+    run_collectives(&world, options);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void split(const struct options *options, const struct place *place)
+{
+    struct member world, half;
+    ncclComm_t comm = world_init(place, options, 0), half_comm = NULL;
+    init_other(&world, options, place, comm, 1);
+    run_collectives(&world, options);
+    if (step(options, place, 1)) {
+        NCCL(ncclCommSplit(comm, place->rank % 2, place->rank, &half_comm, NULL));
+        init_other(&half, options, place, half_comm, 1);
+        run_collectives(&half, options);
+        comm_destroy(half_comm, options);
+        member_fini(&half);
+    }
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void finalize(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, options->iters);
+    for (unsigned long i = 0; i < options->iters; i++)
+        member_call(&world, OP_ALLREDUCE);
+    NCCL(ncclCommFinalize(comm));
+    member_drain(&world);
+    NCCL(ncclCommDestroy(comm));
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void opposite(const struct options *options, const struct place *place)
+{
+    struct member members[2];
+    ncclComm_t comms[2];
+    for (unsigned i = 0; i < 2; i++) {
+        comms[i] = world_init(place, options, i);
+        init_other(&members[i], options, place, comms[i], 1);
+    }
+    for (unsigned long i = 0; i < options->iters; i++) {
+        if (i + 1 == options->iters && place->rank == options->root)
+            fprintf(stderr, "rank %d (pid %d): opposite at call %lu of both\n", place->rank, getpid(), i + 1);
+        for (int j = 0; j < 2; j++) {
+            struct member *member = &members[i + 1 == options->iters && place->rank == options->root ? 1 - j : j];
+            member_call(member, OP_ALLREDUCE);
+            member_drain(member);
+        }
+    }
+    for (unsigned i = 0; i < 2; i++)
+        comm_destroy(comms[i], options);
+}
+
+static void init_all(const struct options *options, const struct place *place)
+{
+    int n = options->devices ? options->devices : device_count();
+    ncclComm_t *comms = calloc((size_t)n, sizeof(ncclComm_t));
+    if (!comms)
+        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
+    for (unsigned long i = 0; i < options->times; i++) {
+        NCCL(ncclCommInitAll(comms, n, NULL));
+        for (int k = 0; k < n; k++)
+            NCCL(ncclCommDestroy(comms[k]));
+    }
+    free(comms);
+    report(place->rank, NULL, 0);
+}
+
+static void take_long(void *unused)
+{
+    (void)unused;
+    sleep_ms(300);
+}
+
+static void slow_queue(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    init_other(&world, options, place, comm, options->iters);
+    for (unsigned long i = 0; i < options->iters; i++) {
+        device_host_function(world.stream, take_long, NULL);
+        member_call(&world, OP_ALLREDUCE);
+    }
+    member_drain(&world);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+/* One child leaves through exit(), one through _exit(), one becomes another program, one is killed. */
+static void fork_one(unsigned long i)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        switch (i % 4) {
+        case 0:
+            exit(5);
+        case 1:
+            _exit(5);
+        case 2:
+            execlp("sh", "sh", "-c", "exit 5", (char *)NULL);
+            _exit(6);
+        default:
+            abort();
+        }
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        fail(__FILE__, __LINE__, "fork", strerror(errno));
+    if (i % 4 < 3 ? WEXITSTATUS(status) != 5 : !WIFSIGNALED(status))
+        fail(__FILE__, __LINE__, "fork", "the child ended in another way");
+}
+
+static void fork_children(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    init_other(&world, options, place, comm, 1);
+    for (unsigned long i = 0; i < options->iters; i++) {
+        fork_one(i);
+        member_call(&world, OP_ALLREDUCE);
+        member_drain(&world);
+    }
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void become_another(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    init_other(&world, options, place, comm, 1);
+    run_collectives(&world, options);
+    execlp("sh", "sh", "-c", "echo another program", (char *)NULL);
+    fail(__FILE__, __LINE__, "execlp", strerror(errno));
+}
+
+static const struct {
+    const char *name;
+    void (*run)(const struct options *options, const struct place *place);
+} modes[] = {
+    {"late", late},         {"split", split},           {"finalize", finalize}, {"opposite", opposite},
+    {"init-all", init_all}, {"slow-queue", slow_queue}, {"fork", fork_children}, {"exec", become_another},
+};
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct place place;
+    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
+        if (strcmp(argv[1], modes[i].name) != 0)
+            continue;
+        options_parse(&options, TAKES_OP | TAKES_DEVICES | TAKES_TIMES, "world", argc - 1, argv + 1);
+        place_init(&place, &options);
+        device_use(place.local_rank);
+        modes[i].run(&options, &place);
+        return 0;
+    }
+    fprintf(stderr, "usage: odd MODE OPTIONS…; modes:");
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        fprintf(stderr, " %s", modes[i].name);
+    fprintf(stderr, "\n");
+    return 2;
+}

@@ -1,0 +1,127 @@
+/*
+ * Who descends from this process, from /proc.
+ *
+ * Used by `ncclguard run`, which is a subreaper: what descends from it stays its descendant when
+ * parents end.
+ */
+#include "tools/descendants.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Parents change while /proc is read: a chain longer than this is a circle of reused pids. */
+#define DEPTH_LIMIT 1000
+
+struct process {
+    pid_t pid, parent;
+};
+
+static int compare_pids(const void *a, const void *b)
+{
+    pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+    return left < right ? -1 : left > right;
+}
+
+/* 0, or -errno when the process is gone. */
+static int read_parent(pid_t pid, pid_t *ret_parent)
+{
+    char path[64], text[512];
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t bytes = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (bytes <= 0)
+        return -ESRCH;
+    text[bytes] = '\0';
+    /* The program's name stands in parentheses and may hold anything, parentheses too. */
+    const char *name_end = strrchr(text, ')');
+    int parent;
+    if (!name_end || sscanf(name_end + 1, " %*c %d", &parent) != 1)
+        return -ESRCH;
+    *ret_parent = parent;
+    return 0;
+}
+
+/* Every process of this pid namespace, ascending; the caller frees. NULL with 0 when /proc cannot
+ * be read. */
+static struct process *list_processes(size_t *ret_count)
+{
+    struct process *list = NULL;
+    size_t count = 0, room = 0;
+    DIR *folder = opendir("/proc");
+
+    *ret_count = 0;
+    if (!folder)
+        return NULL;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        struct process process = {.pid = atoi(entry->d_name)};
+        if (read_parent(process.pid, &process.parent) != 0)
+            continue;
+        if (count == room) {
+            struct process *larger = realloc(list, (room = room ? 2 * room : 256) * sizeof(*list));
+            if (!larger)
+                break;
+            list = larger;
+        }
+        list[count++] = process;
+    }
+    closedir(folder);
+    if (count)
+        qsort(list, count, sizeof(*list), compare_pids);
+    *ret_count = count;
+    return list;
+}
+
+static bool descends(const struct process *list, size_t count, const struct process *process,
+                     pid_t ancestor)
+{
+    for (int depth = 0; process && depth < DEPTH_LIMIT; depth++) {
+        if (process->parent == ancestor)
+            return true;
+        struct process key = {.pid = process->parent};
+        process = bsearch(&key, list, count, sizeof(*list), compare_pids);
+    }
+    return false;
+}
+
+size_t ng_descendants_signal(int signal_number)
+{
+    size_t count, signalled = 0;
+    struct process *list = list_processes(&count);
+    pid_t self = getpid();
+
+    for (size_t i = 0; i < count; i++) {
+        if (!descends(list, count, &list[i], self))
+            continue;
+        kill(list[i].pid, signal_number);
+        /* A stopped process gets nothing but SIGKILL until it goes on. */
+        kill(list[i].pid, SIGCONT);
+        signalled++;
+    }
+    free(list);
+    return signalled;
+}
+
+bool ng_descendants_has(pid_t pid)
+{
+    pid_t self = getpid(), parent;
+
+    for (int depth = 0; depth < DEPTH_LIMIT && read_parent(pid, &parent) == 0; depth++) {
+        if (parent == self)
+            return true;
+        pid = parent;
+    }
+    return false;
+}

@@ -1,0 +1,177 @@
+/*
+ * Finds out which job folders in shared memory are ours, and removes them at the end.
+ *
+ * Used by `ncclguard run`. Must never remove a black box whose process lives, nor one of a job that
+ * is not ours.
+ */
+#include "tools/job_folders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "core/box.h"
+#include "core/paths.h"
+#include "core/proc.h"
+#include "tools/descendants.h"
+
+/* Other jobs' folders are watched as well, until they show whose they are; more than this is no
+ * use. */
+#define FOLDER_LIMIT 1000
+
+struct ng_job_folder {
+    int watch;
+    bool ours;
+    char path[PATH_MAX];
+};
+
+static bool is_box(const char *name)
+{
+    return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
+}
+
+/* Whether the owner of a box, by its name, is a descendant that lives now. */
+static bool is_of_descendant(const char *name)
+{
+    uint64_t ticks, ticks_now;
+    char state;
+    int pid;
+
+    return is_box(name) && sscanf(name + strlen(NG_BOX_PREFIX), "%d-%" SCNu64, &pid, &ticks) == 2 &&
+           ng_proc_stat(pid, &state, &ticks_now) == 0 && ticks == ticks_now &&
+           ng_descendants_has(pid);
+}
+
+static void look_into(struct ng_job_folder *folder)
+{
+    DIR *entries = opendir(folder->path);
+
+    if (!entries)
+        return;
+    for (struct dirent *entry; !folder->ours && (entry = readdir(entries));)
+        folder->ours = is_of_descendant(entry->d_name);
+    closedir(entries);
+}
+
+static void add_folder(struct ng_job_folders *folders, const char *name)
+{
+    struct ng_job_folder folder = {.watch = -1};
+
+    if (name[0] == '.' || folders->count == FOLDER_LIMIT)
+        return;
+    snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, name);
+    folder.watch =
+        inotify_add_watch(folders->fd, folder.path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+    if (folder.watch < 0)
+        return;
+    struct ng_job_folder *larger = realloc(folders->list, (folders->count + 1) * sizeof(*larger));
+    if (!larger)
+        return;
+    folders->list = larger;
+    /* Boxes may have come before the watch. */
+    look_into(&folder);
+    larger[folders->count++] = folder;
+}
+
+void ng_job_folders_watch(struct ng_job_folders *ret_folders)
+{
+    struct ng_job_folders *folders = ret_folders;
+    char base[sizeof(folders->base)];
+
+    *folders = (struct ng_job_folders){.fd = -1};
+    ng_paths_default_dir("", base, sizeof(base));
+    base[strlen(base) - 1] = '\0';
+    snprintf(folders->base, sizeof(folders->base), "%s", base);
+    if (ng_paths_make(base) != 0)
+        return;
+    folders->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (folders->fd < 0)
+        return;
+    folders->base_watch =
+        inotify_add_watch(folders->fd, base, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW);
+    DIR *entries = folders->base_watch >= 0 ? opendir(base) : NULL;
+    if (!entries || fcntl(folders->fd, F_SETOWN, getpid()) != 0 ||
+        fcntl(folders->fd, F_SETSIG, SIGIO) != 0 ||
+        fcntl(folders->fd, F_SETFL, O_NONBLOCK | O_ASYNC) != 0) {
+        close(folders->fd);
+        folders->fd = -1;
+    } else {
+        for (struct dirent *entry; (entry = readdir(entries));)
+            add_folder(folders, entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+}
+
+static void take_event(struct ng_job_folders *folders, const struct inotify_event *event)
+{
+    if (event->len == 0)
+        return;
+    if (event->wd == folders->base_watch) {
+        add_folder(folders, event->name);
+        return;
+    }
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].watch == event->wd && !folders->list[i].ours)
+            folders->list[i].ours = is_of_descendant(event->name);
+}
+
+void ng_job_folders_look(struct ng_job_folders *folders)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    ssize_t bytes;
+
+    while (folders->fd >= 0 && (bytes = read(folders->fd, events, sizeof(events))) > 0) {
+        for (char *at = events; at < events + bytes;) {
+            const struct inotify_event *event = (const void *)at;
+            take_event(folders, event);
+            at += sizeof(*event) + event->len;
+        }
+    }
+}
+
+/* Whether the kernel still holds a process's lock on this black box. */
+static bool is_held(int folder, const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0)
+        return errno != ENOENT;
+    bool held = fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    close(fd);
+    return held;
+}
+
+static bool is_lived_in(const char *path)
+{
+    bool held = false;
+    DIR *entries = opendir(path);
+
+    if (!entries)
+        return true;
+    for (struct dirent *entry; !held && (entry = readdir(entries));)
+        held = is_box(entry->d_name) && is_held(dirfd(entries), entry->d_name);
+    closedir(entries);
+    return held;
+}
+
+void ng_job_folders_remove(struct ng_job_folders *folders)
+{
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].ours && !is_lived_in(folders->list[i].path))
+            ng_paths_remove(folders->list[i].path);
+    free(folders->list);
+    if (folders->fd >= 0)
+        close(folders->fd);
+    *folders = (struct ng_job_folders){.fd = -1};
+}

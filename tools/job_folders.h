@@ -1,0 +1,37 @@
+/*
+ * The folders in shared memory of the jobs that run under this process: found while they run,
+ * removed at their end.
+ *
+ * The launcher that is run names the job, in its children's environment, so that the name cannot be
+ * known beforehand. What can be seen is that a descendant of ours puts its black box into a folder.
+ */
+#ifndef NCCLGUARD_TOOLS_JOB_FOLDERS_H
+#define NCCLGUARD_TOOLS_JOB_FOLDERS_H
+
+#include <stddef.h>
+
+struct ng_job_folders {
+    int fd; /* of inotify; -1 not watching */
+    int base_watch;
+    char base[64];
+    struct ng_job_folder *list;
+    size_t count;
+};
+
+/*
+ * Watch the places where libraries of this user put black boxes, if there is a way to. News come as
+ * SIGIO of code POLL_IN, upon which ng_job_folders_look is due: that signal must be blocked.
+ */
+void ng_job_folders_watch(struct ng_job_folders *ret_folders);
+
+/* Take note of what came since. */
+void ng_job_folders_look(struct ng_job_folders *folders);
+
+/*
+ * Shared memory is memory: remove the folders that descendants of ours used and in which no process
+ * lives any more. Those in which somebody else's ranks of the same job live stay. Ends the
+ * watching.
+ */
+void ng_job_folders_remove(struct ng_job_folders *folders);
+
+#endif
