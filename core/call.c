@@ -413,7 +413,6 @@ static void enter_create(const struct ng_call *call, struct ng_thread *thread)
     struct ng_comm *comm = NULL, *parent = NULL;
     const struct ng_box_header *header = ng_guard.box.header;
 
-    ng_guard_find_cuda();
     switch (call->op) {
     case NG_OP_CommInitAll: {
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
@@ -476,6 +475,8 @@ static void keep_unbound(const struct ng_created *created)
 
 static void bind_created(struct ng_thread *thread, int result)
 {
+    /* By now NCCL has loaded the driver, if the program had not. */
+    ng_guard_find_cuda();
     for (uint32_t i = 0; i < thread->created_count; i++) {
         struct ng_created *created = &thread->created[i];
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;

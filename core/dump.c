@@ -1,8 +1,8 @@
 /*
  * rank_<r>.json: all that one process told of itself.
  *
- * Step 11: entered by the guard's threads at an incident. Must never allocate or lock; must be able to write a view
- * built from a damaged black box, whatever numbers it holds.
+ * Step 11: entered by the guard's threads at an incident. Must never allocate or lock; must be able
+ * to write a view built from a damaged black box, whatever numbers it holds.
  */
 #include "core/dump.h"
 
@@ -35,7 +35,8 @@ static const char *const record_state_names[] = {
 };
 
 #define NAME_OF(names, number)                                                                     \
-    ((unsigned)(number) < sizeof(names) / sizeof((names)[0]) ? (names)[(unsigned)(number)] : "unknown")
+    ((unsigned)(number) < sizeof(names) / sizeof((names)[0]) ? (names)[(unsigned)(number)]         \
+                                                             : "unknown")
 
 const char *ng_dump_life_name(enum ng_life life)
 {

@@ -1,8 +1,9 @@
 /*
  * rank_<r>.json: all that one process told of itself, in a file that outlives its black box.
  *
- * Step 11. Entered by the guard's threads; no malloc, no lock. A verdict can be reached again from these files, with
- * the verdict engine alone: tools/read_dump.c rebuilds the view. Schema "ncclguard.rank/1", one object:
+ * Step 11. Entered by the guard's threads; no malloc, no lock. A verdict can be reached again from
+ * these files, with the verdict engine alone: tools/read_dump.c rebuilds the view. Schema
+ * "ncclguard.rank/1", one object:
  *
  *   schema           "ncclguard.rank/1"
  *   guard_version    version of the writer
@@ -31,22 +32,25 @@
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
  *     async_error         ncclResult_t; 0 none
- *     ordinal, derived    which split, shrink or grow of its parent it is; how many of its own were called
+ *     ordinal             which split, shrink or grow of its parent it is; 0 none
+ *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
  *     last                object: signature of collective `entered`, see below
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)  the oldest work in flight
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
- *       state                 name of ng_dump_record_state_name, and state_number: enum ng_record_state
- *       op, op_number, dtype, dtype_number, redop, redop_number, root, count   its signature
+ *       state                 name of ng_dump_record_state_name
+ *       state_number          enum ng_record_state
+ *       op ... count            its signature, see below
  *       coll_seq, p2p_seq, peer_ordinal, entered_age_ns, flags   as in struct ng_view_record
  *       caller                16 hex digits: return address in the program
- *   notes            array of strings: what of the evidence could not be read; the dumps of other processes of the
- *                    same view repeat those that are not about one process
+ *   notes            array of strings: what of the evidence could not be read; the dumps of other
+ *                    processes of the same view repeat those that are not about one process
  *
- * A signature has op, op_number, dtype, dtype_number, redop, redop_number, root and count. A name is null where the
- * operation has no such field (number -1) and "unknown" or "custom" for a number that this version does not know;
- * numbers decide. Unsigned 64-bit numbers above INT64_MAX, which JSON parsers refuse, are written as a decimal string.
+ * A signature has op, op_number, dtype, dtype_number, redop, redop_number, root and count. A name
+ * is null where the operation has no such field (number -1) and "unknown" or "custom" for a number
+ * that this version does not know; numbers decide. Unsigned 64-bit numbers above INT64_MAX, which
+ * JSON parsers refuse, are written as a decimal string.
  */
 #ifndef NCCLGUARD_CORE_DUMP_H
 #define NCCLGUARD_CORE_DUMP_H
@@ -63,7 +67,8 @@ const char *ng_dump_life_name(enum ng_life life);
 const char *ng_dump_group_state_name(enum ng_group_state state);
 const char *ng_dump_record_state_name(enum ng_record_state state);
 
-/* The lowest global rank of process `process` of a sealed view, which names its files; -1 not known. */
+/* The lowest global rank of process `process` of a sealed view, which names its files; -1 not
+ * known. */
 int ng_dump_rank(const struct ng_view *view, uint32_t process);
 
 /* File name of the process's dump: "rank_3.json", or "rank_unknown_<pid>.json". */
@@ -72,7 +77,8 @@ void ng_dump_name(const struct ng_view *view, uint32_t process, char *ret_name, 
 /* The dump of process `process` (its index) of a sealed view. 0, or -errno of writing to `fd`. */
 int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd);
 
-/* The same as a file in `folder`: complete or not there. 0, or -errno; -EINVAL when there is no such process. */
+/* The same as a file in `folder`: complete or not there. 0, or -errno; -EINVAL when there is no
+ * such process. */
 int ng_dump_save_process(const struct ng_view *view, uint32_t process, const char *folder);
 
 #endif

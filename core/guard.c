@@ -91,11 +91,14 @@ static bool start(void)
     }
     if (error == -ENOMEM && !ng_guard.box.header)
         return false;
-    if (error)
+    if (error) {
         ng_log(NG_LOG_WARN,
                "cannot make the black box in %s: %s; other ranks will not see this one (NCCLGUARD_DIR names another "
                "folder)",
                ng_guard.dir, strerror(-error));
+        /* The board shows what lies in its folder, and ours does not. */
+        ng_guard.board = NULL;
+    }
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_incident_start();
     if (!error)
@@ -107,7 +110,7 @@ static bool start(void)
     atomic_store_explicit(&ng_guard.running, true, memory_order_release);
     ng_log(NG_LOG_INFO, "guarding job %s, rank %d of %d (%s); black boxes in %s", ng_guard.launch.job,
            ng_guard.launch.rank, ng_guard.launch.world_size, ng_guard.launch.launcher,
-           folder ? ng_guard.dir : "private memory");
+           ng_guard.board ? ng_guard.dir : "private memory");
     return true;
 }
 

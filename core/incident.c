@@ -349,6 +349,21 @@ static void read_news(void)
     }
 }
 
+/* Does anything of this process wait: work on a device, or a thread inside a call? */
+static bool something_pending(void)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < groups; i++)
+        if (NG_LOAD(box->groups[i].pending_record))
+            return true;
+    for (uint32_t i = 0; i < threads; i++)
+        if (NG_LOAD(box->threads[i].op))
+            return true;
+    return false;
+}
+
 /* Has a process ended that pending work needs? */
 static void check_deaths(void)
 {
@@ -366,6 +381,8 @@ static void check_deaths(void)
     if (!ended || ng_guard.config.suspect_ns == 0 || now < own.next_death_check_ns)
         return;
     own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
+    if (!something_pending())
+        return;
     if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
         bool death = verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY;
         if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {

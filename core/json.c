@@ -1,8 +1,8 @@
 /*
  * Text and JSON into a file descriptor, through a fixed buffer.
  *
- * Step 11, and the command's output. Entered by the guard's threads and by the command, one thread per writer. Must
- * never allocate, lock, or print by the program's locale.
+ * Step 11, and the command's output. Entered by the guard's threads and by the command, one thread
+ * per writer. Must never allocate, lock, or print by the program's locale.
  */
 #include "core/json.h"
 
@@ -22,7 +22,8 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* A nonblocking descriptor (a terminal shared with a program that made it so) is waited for, but not for ever. */
+/* A nonblocking descriptor (a terminal shared with a program that made it so) is waited for, but
+ * not for ever. */
 static int write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -97,7 +98,8 @@ size_t ng_output_utf8(const char *text, size_t *ret_skip)
 {
     const unsigned char *byte = (const unsigned char *)text;
     size_t length;
-    unsigned lowest = 0x80, highest = 0xbf; /* of the second byte: no overlong forms, no surrogates */
+    unsigned lowest = 0x80,
+             highest = 0xbf; /* of the second byte: no overlong forms, no surrogates */
 
     *ret_skip = 1;
     if (byte[0] < 0x80)
@@ -143,13 +145,16 @@ void ng_output_safe(struct ng_output *output, const char *text)
     }
 }
 
-/* Hidden, so that whoever lists the folder for evidence passes over it; the number is for leftovers of the dead. */
+/* Hidden, so that whoever lists the folder for evidence passes over it; the number is for leftovers
+ * of the dead. */
 static int open_temporary(int folder_fd, const char *name, char *ret_name, size_t bytes)
 {
     for (unsigned attempt = 0; attempt < 100; attempt++) {
-        if (snprintf(ret_name, bytes, ".%s.%ld-%u", name, (long)syscall(SYS_gettid), attempt) >= (int)bytes)
+        if (snprintf(ret_name, bytes, ".%s.%ld-%u", name, (long)syscall(SYS_gettid), attempt) >=
+            (int)bytes)
             return -ENAMETOOLONG;
-        int fd = openat(folder_fd, ret_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        int fd =
+            openat(folder_fd, ret_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd >= 0)
             return fd;
         if (errno != EEXIST)
@@ -232,7 +237,8 @@ static void put_quoted(struct ng_json *json, const char *text)
     put(json, "\"");
 }
 
-/* What stands between the value before and this one: comma, new line, key. False: no value may follow. */
+/* What stands between the value before and this one: comma, new line, key. False: no value may
+ * follow. */
 static bool begin_value(struct ng_json *json, const char *key)
 {
     if (json->output.error)
@@ -264,7 +270,8 @@ static bool begin_value(struct ng_json *json, const char *key)
     return true;
 }
 
-static void open_container(struct ng_json *json, const char *key, enum ng_json_style style, bool object)
+static void open_container(struct ng_json *json, const char *key, enum ng_json_style style,
+                           bool object)
 {
     if (!begin_value(json, key))
         return;

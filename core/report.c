@@ -1,8 +1,9 @@
 /*
  * A verdict for programs, for people and for the log.
  *
- * Steps 10 and 11: entered by the watchdog of the rank that claimed the incident, and by the command. Must never
- * allocate, lock or wait, nor let a name that the program chose reach a terminal raw.
+ * Steps 10 and 11: entered by the watchdog of the rank that claimed the incident, and by the
+ * command. Must never allocate, lock or wait, nor let a name that the program chose reach a
+ * terminal raw.
  */
 #include "core/report.h"
 
@@ -25,7 +26,8 @@ static const struct {
     [NG_KIND_DEAD_RANK] = {"died without finishing", "lacks a rank that died", false},
     [NG_KIND_STOPPED_RANK] = {"froze without finishing", "lacks a rank that froze", false},
     [NG_KIND_LEFT_EARLY] = {"ended without finishing", "lacks a rank that ended", false},
-    [NG_KIND_MISMATCH] = {"did not match the others in", "was called with different arguments", true},
+    [NG_KIND_MISMATCH] = {"did not match the others in", "was called with different arguments",
+                          true},
     [NG_KIND_ORDER_DEADLOCK] = {"came in another order to", "is in a cycle across groups", true},
     [NG_KIND_GPU_STALL] = {"called but never started",
                            "was called by all and does not finish on the device", true},
@@ -79,7 +81,8 @@ static void add_group(struct line *line, const struct ng_verdict *verdict, bool 
         add(line, "ranks not known)");
 }
 
-/* Short for a log, exact enough to compare with a deadline. No %f: the locale would choose the point. */
+/* Short for a log, exact enough to compare with a deadline. No %f: the locale would choose the
+ * point. */
 static void add_duration(struct line *line, int64_t ns)
 {
     int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
@@ -107,7 +110,8 @@ static int rank_of_culprit(const void *culprits, uint32_t index)
     return ((const struct ng_culprit *)culprits)[index].rank;
 }
 
-static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks, uint32_t count, size_t limit)
+static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks, uint32_t count,
+                      size_t limit)
 {
     size_t end = line->used + limit < line->bytes ? line->used + limit : line->bytes;
 
@@ -130,7 +134,8 @@ static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks,
         else if (first == last)
             snprintf(piece, sizeof(piece), "%s%d", comma, first);
         else
-            snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-", last);
+            snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-",
+                     last);
         /* 4 bytes stay for the dots, and one for the end. */
         if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
             add(line, "%s...", comma);
@@ -150,7 +155,8 @@ void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t by
     add_ranks(&line, rank_in_array, ranks, count, bytes);
 }
 
-/* Names come from the program: no control characters, and no half character where the line was cut. */
+/* Names come from the program: no control characters, and no half character where the line was cut.
+ */
 static void make_safe(struct line *line)
 {
     size_t used = 0;
@@ -238,7 +244,8 @@ static void add_body(struct line *line, const struct ng_verdict *verdict)
     add_operation_in_group(line, verdict);
     /* The reason gets the room that is left, if that is enough to say something. */
     if (phrases[kind].with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
-        add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")), verdict->culprits[0].why);
+        add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
+            verdict->culprits[0].why);
 }
 
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes)
@@ -322,8 +329,9 @@ static void add_time(struct line *line, int64_t unix_ns)
 
     month = month < 10 ? month + 3 : month - 9;
     year += era * 400 + (month <= 2);
-    add(line, "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64 " UTC", year,
-        month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
+    add(line,
+        "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64 " UTC",
+        year, month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
 }
 
 /* One row of the text: the first line carries its name, the others are indented alike. */

@@ -1,7 +1,8 @@
 /*
  * A verdict for programs (verdict.json), for people (verdict.txt) and for the log (one line).
  *
- * Steps 10 and 11. Any thread; no malloc, no lock, no stdio stream: it runs in processes that are stuck.
+ * Steps 10 and 11. Any thread; no malloc, no lock, no stdio stream: it runs in processes that are
+ * stuck.
  */
 #ifndef NCCLGUARD_CORE_REPORT_H
 #define NCCLGUARD_CORE_REPORT_H
@@ -21,12 +22,10 @@
  *   job              string
  *   time_unix_ns     when it was reached
  *   kind             name of verdict.def
- *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null where the verdict has none
- *   seq              the group's collective, from 1; 0 where it is no collective
- *   op               "AllReduce"; null where there is none
- *   culprits         [{"rank", "group_rank": int, -1 not known; "host": string, "pid": int, 0 not known;
- *                      "why": string}]
- *   waiting          [int]: global ranks
+ *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null where the verdict
+ * has none seq              the group's collective, from 1; 0 where it is no collective op
+ * "AllReduce"; null where there is none culprits         [{"rank", "group_rank": int, -1 not known;
+ * "host": string, "pid": int, 0 not known; "why": string}] waiting          [int]: global ranks
  *   confidence       "certain", "likely", "unknown"
  *   missing_evidence [string]
  *   detected_by      global rank; -1 offline
@@ -38,20 +37,22 @@
 int ng_report_write_json(const struct ng_verdict *verdict, int fd);
 
 /*
- * The verdict for somebody who was just woken: who, what, since when, who waits, how sure, what is not known, and
- * `folder` as the place of the evidence (NULL: not mentioned). 0 or -errno.
+ * The verdict for somebody who was just woken: who, what, since when, who waits, how sure, what is
+ * not known, and `folder` as the place of the evidence (NULL: not mentioned). 0 or -errno.
  */
 int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd);
 
-/* The verdict in one line of at most 400 bytes and `bytes` - 1, without newline or control characters. */
+/* The verdict in one line of at most 400 bytes and `bytes` - 1, without newline or control
+ * characters. */
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes);
 
-/* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for no rank. */
+/* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for
+ * no rank. */
 void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
 
 /*
- * verdict.txt and then verdict.json in `folder`, each complete or not there (an older one stays). Tries both; 0, or
- * the first -errno.
+ * verdict.txt and then verdict.json in `folder`, each complete or not there (an older one stays).
+ * Tries both; 0, or the first -errno.
  */
 int ng_report_save(const struct ng_verdict *verdict, const char *folder);
 

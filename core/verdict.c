@@ -42,6 +42,9 @@ enum cause {
 /* A death is no consequence of another that came this much later. */
 #define DEATHS_TOGETHER_NS (2 * NG_S)
 
+/* Every watchdog measures for itself: waits that differ by less are equally old. */
+#define SAME_AGE_NS NG_S
+
 struct judge {
     const struct ng_view *view;
     struct ng_verdict *verdict;
@@ -261,7 +264,7 @@ static enum cause cause_of(struct judge *judge, const struct ng_wait *wait, stru
     if (wait->type == NG_WAIT_COLLECTIVE && worst < CAUSE_MISMATCH &&
         ng_mismatch_find(judge->view, wait->group, wait->seq, ret_mismatch))
         return CAUSE_MISMATCH;
-    return worst;
+    return worst == CAUSE_DEVICE && wait->blind ? CAUSE_UNSEEN : worst;
 }
 
 static void set_group(struct judge *judge, uint32_t group)
@@ -465,7 +468,7 @@ static int list_waiting(struct judge *judge)
     if (!verdict->waiting)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->member_count; i++)
-        if (judge->waits.wait_of_member[i] >= 0)
+        if (judge->waits.wait_of_member[i] >= 0 || judge->waits.held[i])
             verdict->waiting[count++] = ng_view_rank(view, &view->members[i]);
     sort_ints(verdict->waiting, count);
     for (uint32_t i = 0; i < count; i++) {
@@ -558,6 +561,19 @@ static int judge_wait(struct judge *judge, uint32_t index, enum cause cause, con
     return 0;
 }
 
+/*
+ * Of two waits with causes of one kind, the one to tell of: the older; where they are about as old, the one whose call
+ * was made first, which is what the culprit should have done next.
+ */
+static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
+{
+    int64_t between_ns = a->age_ns - b->age_ns;
+
+    if (between_ns < SAME_AGE_NS && between_ns > -SAME_AGE_NS && a->entered_age_ns && b->entered_age_ns)
+        return a->entered_age_ns > b->entered_age_ns;
+    return between_ns > 0;
+}
+
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query, struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
@@ -579,8 +595,7 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
         struct ng_mismatch mismatch = {0};
         wait->op = op_of(view, wait);
         enum cause cause = cause_of(&judge, wait, &mismatch);
-        if (i == 0 || cause > best_cause ||
-            (cause == best_cause && wait->age_ns > judge.waits.waits[best].age_ns)) {
+        if (i == 0 || cause > best_cause || (cause == best_cause && comes_first(wait, &judge.waits.waits[best]))) {
             best = i;
             best_cause = cause;
             best_mismatch = mismatch;

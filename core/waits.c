@@ -143,6 +143,15 @@ static uint64_t stuck_collective(const struct finder *finder, const struct ng_vi
     return 0;
 }
 
+/* How long ago a member made its collective `seq`; 0 not recorded. */
+static int64_t entered_age_of(const struct ng_view_member *member, uint64_t seq)
+{
+    for (uint32_t i = member->record_count; i > 0; i--)
+        if (!member->records[i - 1].peer_ordinal && member->records[i - 1].coll_seq == seq)
+            return member->records[i - 1].entered_age_ns;
+    return 0;
+}
+
 static int find_collective(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
 {
     const struct ng_view *view = finder->view;
@@ -170,6 +179,9 @@ static int find_collective(struct finder *finder, uint32_t group, const struct n
             wait->waiter_count++;
             if (age_ns > wait->age_ns)
                 wait->age_ns = age_ns;
+            int64_t entered_age_ns = seq == stuck ? entered_age_of(member, seq) : 0;
+            if (entered_age_ns > wait->entered_age_ns)
+                wait->entered_age_ns = entered_age_ns;
             if (seq == stuck && !member->pending_started)
                 wait->not_started++;
         }
@@ -196,6 +208,8 @@ static int find_collective(struct finder *finder, uint32_t group, const struct n
             if (!absentee)
                 return -ENOMEM;
             absentee->open_group = true;
+        } else if (member->completed < stuck) {
+            finder->waits->held[member - view->members] = true;
         }
     }
     return 0;
@@ -207,17 +221,31 @@ static bool done(enum ng_record_state state)
            state == NG_RECORD_UNWATCHED || state == NG_RECORD_WRITING;
 }
 
-/* Has `peer` made its `ordinal`-th call of the other direction towards `rank`? */
-static bool peer_made_it(const struct ng_view_member *peer, bool peer_sends, int rank, uint64_t ordinal)
+/*
+ * Has `peer` made its `ordinal`-th call of the other direction towards `rank`? *ret_open: it lies in a NCCL group that
+ * the peer has not closed and is not closing.
+ */
+static bool peer_made_it(const struct finder *finder, const struct ng_view_member *peer, bool peer_sends, int rank,
+                         uint64_t ordinal, bool *ret_open)
 {
+    bool made = false;
+
+    *ret_open = false;
     /* Newest first: the ordinals of a pair only grow. */
     for (uint32_t i = peer->record_count; i > 0; i--) {
         const struct ng_view_record *record = &peer->records[i - 1];
-        if (record->peer_ordinal && record->signature.root == rank &&
-            (record->signature.op == NG_OP_Send) == peer_sends && record->state != NG_RECORD_FAILED)
-            return record->peer_ordinal >= ordinal;
+        if (!record->peer_ordinal || record->signature.root != rank ||
+            (record->signature.op == NG_OP_Send) != peer_sends || record->state == NG_RECORD_FAILED)
+            continue;
+        if (record->peer_ordinal < ordinal)
+            return made;
+        made = true;
+        *ret_open = record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+                    !group_end_of(finder, peer);
+        if (record->peer_ordinal == ordinal)
+            return true;
     }
-    return false;
+    return made;
 }
 
 static bool already_absent(const struct ng_wait *wait, int group_rank)
@@ -256,7 +284,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        bool waits = false;
+        bool waits = false, open = false;
         if ((i > 0 && member[-1].group_rank == member->group_rank) || !stuck_p2p(finder, member, &age_ns))
             continue;
         for (uint32_t k = 0; k < member->record_count; k++) {
@@ -277,18 +305,30 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             bool peer_sends = record->signature.op == NG_OP_Recv;
             const struct ng_view_member *other = ng_view_member(finder->view, group, peer);
             enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
-            bool made = other && peer_made_it(other, peer_sends, member->group_rank, record->peer_ordinal);
-            if ((made && !gone(life) && life != NG_LIFE_STOPPED) || already_absent(wait, peer))
+            bool made = other && peer_made_it(finder, other, peer_sends, member->group_rank, record->peer_ordinal,
+                                              &open);
+            if (record->entered_age_ns > wait->entered_age_ns)
+                wait->entered_age_ns = record->entered_age_ns;
+            if ((made && !open && !gone(life) && life != NG_LIFE_STOPPED) || already_absent(wait, peer))
                 continue;
             struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
             if (!absentee)
                 return -ENOMEM;
             absentee->came = made;
+            absentee->open_group = made && open;
             absentee->send = peer_sends;
             absentee->for_rank = member->group_rank;
         }
-        if (!waits)
-            continue;
+        if (!waits) {
+            /* Only collectives are pending, or the records of the sends and receives are gone. */
+            if (member->pending_record ? member->pending_seq : member->record_count > 0)
+                continue;
+            if (!wait)
+                wait = add_wait(finder, NG_WAIT_P2P, group);
+            if (!wait)
+                return -ENOMEM;
+            wait->blind = true;
+        }
         join(finder, wait, member);
         wait->waiter_count++;
         if (age_ns > wait->age_ns)
@@ -476,7 +516,8 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
     *ret_waits = (struct ng_waits){0};
     ret_waits->wait_of_member = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(int32_t));
     finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
-    if (!ret_waits->wait_of_member || !finder.calls_of_process)
+    ret_waits->held = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
+    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held)
         return -ENOMEM;
     memset(ret_waits->wait_of_member, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = view->call_count; i > 0; i--)

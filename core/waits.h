@@ -44,6 +44,8 @@ struct ng_wait {
     uint64_t seq;  /* collective sequence; 0 else */
     enum ng_op op;
     int64_t age_ns; /* the longest */
+    int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
+    bool blind; /* what a waiter waits for is not recorded */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;
@@ -54,6 +56,7 @@ struct ng_waits {
     struct ng_wait *waits;
     uint32_t count, room;
     int32_t *wait_of_member; /* index of the (oldest) wait that a member is stuck in; -1 none */
+    bool *held; /* a member came to a wait, even if not long enough ago to count as stuck by itself */
 };
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */

@@ -277,10 +277,15 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
-static bool is_creation_or_end(uint32_t op)
+/* A call that makes or ends communicators, alone or as the closing of a NCCL group, has the deadline of init. */
+static int64_t timeout_of_call(uint32_t op, uint32_t group_slot)
 {
-    return op < NG_OP_LIMIT &&
-           (ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END);
+    enum ng_op_class op_class = op < NG_OP_LIMIT ? ng_op_table[op].op_class : NG_CLASS_NONE;
+    bool creates = op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
+
+    if (op_class == NG_CLASS_GROUP && group_slot < ng_comm_count())
+        creates = NG_LOAD(ng_comm_at(group_slot)->group->state) == NG_GROUP_CREATING;
+    return creates ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns;
 }
 
 static uint64_t group_id_of_slot(uint32_t slot)
@@ -312,9 +317,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct ng_alarm alarm = {
             .group_id = group_id_of_slot(NG_LOAD(thread->group_slot)), .seq = NG_LOAD(thread->seq), .op = (enum ng_op)op};
         raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
-                     is_creation_or_end(op) || !alarm.seq ? ng_guard.config.init_timeout_ns
-                                                          : ng_guard.config.timeout_ns,
-                     &alarm);
+                     timeout_of_call(op, NG_LOAD(thread->group_slot)), &alarm);
     }
 }
 
@@ -347,6 +350,7 @@ static void *watch(void *unused)
         before = now;
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
+        ng_guard_find_cuda();
         if (!adopted && ng_guard_cuda()) {
             ng_gpu_adopt_thread();
             adopted = true;

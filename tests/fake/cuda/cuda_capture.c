@@ -432,8 +432,7 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
         result = CUDA_ERROR_ILLEGAL_STATE;
     else if (capture->origin != stream)
         result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-             capture->owner != fake_thread()->id)
+    else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->owner != fake_thread()->id)
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (result != CUDA_SUCCESS) {
         fake_unlock();

@@ -1,8 +1,8 @@
 /*
  * Graphs of the stand-in driver: nodes, instantiation into a program, and its replay on a stream.
  *
- * Entered by any thread of the program; fake_graph_run by stream threads. A replay runs the nodes one
- * after the other, in an order that respects the edges.
+ * Entered by any thread of the program; fake_graph_run by stream threads. A replay runs the nodes
+ * one after the other, in an order that respects the edges.
  */
 #include "tests/fake/cuda/cuda_graph.h"
 
@@ -24,7 +24,8 @@ struct step {
     bool enabled;
 };
 
-/* What an executable graph runs. Never changed while a launch holds it: an update makes a new one. */
+/* What an executable graph runs. Never changed while a launch holds it: an update makes a new one.
+ */
 struct program {
     unsigned int refs;
     size_t n;
@@ -722,8 +723,8 @@ CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         return leave(CUDA_ERROR_INVALID_VALUE);
     op.host.fn = nodeParams->fn;
     op.host.data = nodeParams->userData;
-    return leave(add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                          CU_GRAPH_NODE_TYPE_HOST, &op));
+    return leave(
+        add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST, &op));
 }
 
 CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
@@ -869,8 +870,8 @@ static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
     result = graph_clone(childGraph, &clone);
     if (result != CUDA_SUCCESS)
         return result;
-    result = add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH,
-                      &op);
+    result =
+        add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &op);
     if (result == CUDA_SUCCESS) {
         (*phGraphNode)->child = clone;
         clone->child = true;
@@ -913,10 +914,9 @@ static CUresult add_event(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
 
     if (!fake_handle_is(event, HANDLE_EVENT))
         return CUDA_ERROR_INVALID_VALUE;
-    result = add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                      kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD
-                                        : CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-                      &op);
+    result = add_node(
+        phGraphNode, hGraph, dependencies, numDependencies,
+        kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_WAIT_EVENT, &op);
     if (result == CUDA_SUCCESS)
         event->refs++;
     return result;
@@ -973,8 +973,7 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct operat
         CUresult result = enter();                                                                 \
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
-        return leave(                                                                              \
-            add_event(phGraphNode, hGraph, dependencies, numDependencies, what, event));           \
+        return leave(add_event(phGraphNode, hGraph, dependencies, numDependencies, what, event));  \
     }                                                                                              \
     CUresult CUDAAPI get(CUgraphNode hNode, CUevent *event_out)                                    \
     {                                                                                              \

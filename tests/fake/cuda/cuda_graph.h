@@ -11,8 +11,8 @@ struct CUgraphNode_st {
     CUgraph graph;
     CUgraphNodeType type;
     struct operation op;
-    CUgraph child;       /* of a child graph node, owned by it */
-    CUgraphNode source;  /* of a clone: the node it was made from */
+    CUgraph child;      /* of a child graph node, owned by it */
+    CUgraphNode source; /* of a clone: the node it was made from */
     CUgraphNode *deps;
     size_t n_deps;
     bool visited, entered; /* scratch of walks through the graph */

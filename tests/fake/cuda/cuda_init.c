@@ -6,7 +6,6 @@
 #include "tests/fake/cuda/cuda_state.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +35,7 @@ static __thread struct thread this_thread = {.capture_mode = CU_STREAM_CAPTURE_M
 static struct {
     const void *handle;
     enum handle_kind kind;
-} *handles;
+} * handles;
 static size_t handles_room, handles_used;
 
 uint64_t fake_now_ns(void)
@@ -166,7 +165,8 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
-    /* The threads that ran the streams are gone: as with the real driver, nothing works any more. */
+    /* The threads that ran the streams are gone: as with the real driver, nothing works any more.
+     */
     if (atomic_load(&state) == STATE_READY)
         atomic_store(&state, STATE_FORKED);
     fake_unlock();

@@ -6,7 +6,6 @@
  */
 #include "tests/fake/cuda/cuda_state.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -240,8 +239,8 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = dptr ? allocate(ctx, bytesize, MEMORY_DEVICE, 512, &allocation)
-                  : CUDA_ERROR_INVALID_VALUE;
+    result =
+        dptr ? allocate(ctx, bytesize, MEMORY_DEVICE, 512, &allocation) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *dptr = allocation->base;
     fake_unlock();
@@ -793,8 +792,8 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
     if (alignment < FAKE_GRANULARITY)
         alignment = FAKE_GRANULARITY;
     reservation = malloc(sizeof(*reservation));
-    mapping = mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    mapping =
+        mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!reservation || mapping == MAP_FAILED) {
         free(reservation);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -837,7 +836,8 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
         if (reservation->base != ptr || reservation->size != size)
             continue;
-        if (fake_memory_find((void *)ptr) || (place < table_used && table[place]->base - ptr < size))
+        if (fake_memory_find((void *)ptr) ||
+            (place < table_used && table[place]->base - ptr < size))
             break; /* still mapped */
         munmap((void *)ptr, size);
         *link = reservation->next;
@@ -1026,8 +1026,8 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
     else if (allocation->flags & PROT_WRITE)
         *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     else
-        *flags = allocation->readable ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        *flags =
+            allocation->readable ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     fake_unlock();
     return result;
 }
@@ -1042,8 +1042,8 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
     if (!mappings_cover(ptr, size)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else {
-        mmap((void *)ptr, size, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        mmap((void *)ptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0);
         for (uintptr_t at = ptr; at < ptr + size;) {
             struct allocation *allocation = fake_memory_find((void *)at);
 
@@ -1122,7 +1122,8 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle,
     return result;
 }
 
-CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                void *osHandle,
                                                 CUmemAllocationHandleType shHandleType)
 {
     struct physical *physical;
@@ -1314,7 +1315,8 @@ static bool side_ok(enum side side, const void *pointer, size_t bytes)
     return side == SIDE_DEVICE ? fake_memory_known(pointer, bytes) : host_range_ok(pointer, bytes);
 }
 
-/* Pageable memory: what the driver must copy before or after, because the device cannot reach it. */
+/* Pageable memory: what the driver must copy before or after, because the device cannot reach it.
+ */
 static bool is_pageable(const void *pointer)
 {
     return !fake_memory_find(pointer);
@@ -1422,15 +1424,13 @@ static CUresult copy_now(struct operation *op, enum side dst, enum side src, CUs
 
 static struct operation copy_1d(const void *dst, const void *src, size_t bytes)
 {
-    return (struct operation){.kind = OP_COPY,
-                              .copy = {.dst = (char *)(uintptr_t)dst,
-                                       .src = src,
-                                       .width = bytes,
-                                       .height = 1,
-                                       .depth = 1}};
+    return (struct operation){
+        .kind = OP_COPY,
+        .copy = {
+            .dst = (char *)(uintptr_t)dst, .src = src, .width = bytes, .height = 1, .depth = 1}};
 }
 
-#define DEFINE_COPY(name, parameters, arguments, dst, src, to, from)                               \
+#define DEFINE_COPY(name, parameters, dst, src, to, from)                                          \
     CUresult CUDAAPI name##_ptds parameters                                                        \
     {                                                                                              \
         struct operation op = copy_1d((const void *)(dst), (const void *)(src), ByteCount);        \
@@ -1454,19 +1454,18 @@ static struct operation copy_1d(const void *dst, const void *src, size_t bytes)
         return copy_async(&op, to, from, hStream ? hStream : CU_STREAM_LEGACY);                    \
     }
 
-DEFINE_COPY(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), (dst, src, ByteCount),
-            dst, src, SIDE_ANY, SIDE_ANY)
+DEFINE_COPY(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), dst, src, SIDE_ANY,
+            SIDE_ANY)
 DEFINE_COPY(cuMemcpyHtoD_v2, (CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount),
-            (dstDevice, srcHost, ByteCount), dstDevice, srcHost, SIDE_DEVICE, SIDE_HOST)
-DEFINE_COPY(cuMemcpyDtoH_v2, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount),
-            (dstHost, srcDevice, ByteCount), dstHost, srcDevice, SIDE_HOST, SIDE_DEVICE)
+            dstDevice, srcHost, SIDE_DEVICE, SIDE_HOST)
+DEFINE_COPY(cuMemcpyDtoH_v2, (void *dstHost, CUdeviceptr srcDevice, size_t ByteCount), dstHost,
+            srcDevice, SIDE_HOST, SIDE_DEVICE)
 DEFINE_COPY(cuMemcpyDtoD_v2, (CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount),
-            (dstDevice, srcDevice, ByteCount), dstDevice, srcDevice, SIDE_DEVICE, SIDE_DEVICE)
+            dstDevice, srcDevice, SIDE_DEVICE, SIDE_DEVICE)
 DEFINE_COPY(cuMemcpyPeer,
             (CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
              CUcontext srcContext, size_t ByteCount),
-            (dstDevice, dstContext, srcDevice, srcContext, ByteCount), dstDevice, srcDevice,
-            SIDE_DEVICE, SIDE_DEVICE)
+            dstDevice, srcDevice, SIDE_DEVICE, SIDE_DEVICE)
 DEFINE_COPY_ASYNC(cuMemcpyAsync,
                   (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream), dst, src,
                   SIDE_ANY, SIDE_ANY)
@@ -1553,10 +1552,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, struct operation *ret_op, enu
         ret_op->copy.dst_pitch * (copy->dstHeight ? copy->dstHeight : copy->Height);
     ret_op->copy.src_slice =
         ret_op->copy.src_pitch * (copy->srcHeight ? copy->srcHeight : copy->Height);
-    ret_op->copy.dst += copy->dstZ * ret_op->copy.dst_slice +
-                        copy->dstY * ret_op->copy.dst_pitch + copy->dstXInBytes;
-    ret_op->copy.src += copy->srcZ * ret_op->copy.src_slice +
-                        copy->srcY * ret_op->copy.src_pitch + copy->srcXInBytes;
+    ret_op->copy.dst += copy->dstZ * ret_op->copy.dst_slice + copy->dstY * ret_op->copy.dst_pitch +
+                        copy->dstXInBytes;
+    ret_op->copy.src += copy->srcZ * ret_op->copy.src_slice + copy->srcY * ret_op->copy.src_pitch +
+                        copy->srcXInBytes;
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Names: error texts, and cuGetProcAddress, through which runtimes and preloaded libraries find every
- * other function.
+ * Names: error texts, and cuGetProcAddress, through which runtimes and preloaded libraries find
+ * every other function.
  */
 #include "tests/fake/cuda/cuda_state.h"
 
@@ -105,7 +105,7 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
             *pfn = unsupported[i].function;
         }
     if (symbolStatus)
-        *symbolStatus = *pfn     ? CU_GET_PROC_ADDRESS_SUCCESS
+        *symbolStatus = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
                         : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     /* Who asks for the status is told there, who does not gets an error. */

@@ -1,9 +1,9 @@
 /*
  * What the files of the stand-in for libcuda share: contexts, streams, events, memory, graphs.
  *
- * One lock guards everything here. It is held for bookkeeping only: host functions, copies and waits
- * run without it. Functions whose comment says "locked" are called with the lock held and return with
- * it held; those that may wait give it up meanwhile.
+ * One lock guards everything here. It is held for bookkeeping only: host functions, copies and
+ * waits run without it. Functions whose comment says "locked" are called with the lock held and
+ * return with it held; those that may wait give it up meanwhile.
  */
 #ifndef FAKE_CUDA_STATE_H
 #define FAKE_CUDA_STATE_H
@@ -119,7 +119,7 @@ struct operation {
             size_t dst_pitch, src_pitch;
             size_t dst_slice, src_slice;
             bool dst_known, src_known; /* memory of ours: must still be so when the copy runs */
-            void *staging; /* freed after the copy; never in a graph node */
+            void *staging;             /* freed after the copy; never in a graph node */
         } copy;
         struct {
             char *dst;
@@ -157,8 +157,8 @@ struct work {
 };
 
 struct CUstream_st {
-    struct CUstream_st *next, *prev;   /* in the context's list */
-    struct CUstream_st *thread_next;   /* in the thread's list of default streams */
+    struct CUstream_st *next, *prev; /* in the context's list */
+    struct CUstream_st *thread_next; /* in the thread's list of default streams */
     CUcontext ctx;
     uint64_t id;
     unsigned int flags;
@@ -237,17 +237,17 @@ static inline void fake_unlock(void)
 }
 
 /* cuda_init.c */
-CUresult fake_ready(void);                   /* initialised, not torn down, not forked */
-bool fake_running(void);                     /* false once the process is being torn down */
+CUresult fake_ready(void); /* initialised, not torn down, not forked */
+bool fake_running(void);   /* false once the process is being torn down */
 struct thread *fake_thread(void);
-CUresult fake_context(CUcontext *ret_ctx);   /* locked: the calling thread's live current context */
-CUresult fake_context_check(CUcontext ctx);  /* locked */
-uint64_t fake_next_id(void);                 /* locked */
+CUresult fake_context(CUcontext *ret_ctx);  /* locked: the calling thread's live current context */
+CUresult fake_context_check(CUcontext ctx); /* locked */
+uint64_t fake_next_id(void);                /* locked */
 uint64_t fake_now_ns(void);
 
-void fake_handle_add(const void *handle, enum handle_kind kind);      /* locked */
-void fake_handle_remove(const void *handle);                          /* locked */
-bool fake_handle_is(const void *handle, enum handle_kind kind);       /* locked */
+void fake_handle_add(const void *handle, enum handle_kind kind); /* locked */
+void fake_handle_remove(const void *handle);                     /* locked */
+bool fake_handle_is(const void *handle, enum handle_kind kind);  /* locked */
 
 /* Locks, and returns with the lock held on success only. */
 CUresult fake_enter(CUcontext *ret_ctx);
@@ -284,7 +284,7 @@ void fake_mark_reach(struct mark *mark);
 void fake_event_unref(struct CUevent_st *event);
 
 /* cuda_graph.c: all locked */
-CUresult fake_capture_guard(void);             /* a call that is unsafe while a capture is under way */
+CUresult fake_capture_guard(void); /* a call that is unsafe while a capture is under way */
 CUresult fake_capture_context_guard(CUcontext ctx); /* a call that waits for a whole context */
 CUresult fake_capture_stream_guard(struct CUstream_st *stream); /* a call that waits for a stream */
 CUresult fake_capture_legacy_guard(struct CUstream_st *stream); /* implicit order with a capture */
@@ -295,6 +295,7 @@ void fake_capture_event_reset(struct CUevent_st *event);
 void fake_capture_stream_gone(struct CUstream_st *stream);
 void fake_graph_run(struct CUstream_st *stream, struct operation *op);
 void fake_graph_launch_release(struct operation *op);
-void fake_user_objects_reap(void); /* runs destructors of the program; gives up the lock meanwhile */
+void fake_user_objects_reap(
+    void); /* runs destructors of the program; gives up the lock meanwhile */
 
 #endif

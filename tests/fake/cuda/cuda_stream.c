@@ -161,8 +161,8 @@ static bool copy_still_valid(const struct operation *op)
                                              op->copy.width))
         return false;
     return !op->copy.src_known || op->copy.staging ||
-           fake_memory_known(op->copy.src, slices * op->copy.src_slice +
-                                               rows * op->copy.src_pitch + op->copy.width);
+           fake_memory_known(op->copy.src, slices * op->copy.src_slice + rows * op->copy.src_pitch +
+                                               op->copy.width);
 }
 
 static void run_set(const struct operation *op)

@@ -1,6 +1,6 @@
 /*
- * Where the runtime of CUDA 12 differs in its binary interface from that of CUDA 13, whose header is
- * the one at hand.
+ * Where the runtime of CUDA 12 differs in its binary interface from that of CUDA 13, whose header
+ * is the one at hand.
  */
 #ifndef FAKE_CUDART_12_H
 #define FAKE_CUDART_12_H

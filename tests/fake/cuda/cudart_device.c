@@ -1,8 +1,8 @@
 /*
  * The stand-in runtime's link to the driver, its error state, and devices.
  *
- * Entered by any thread of the program. Finds the driver as the real runtime does: dlopen, dlsym for
- * cuGetProcAddress_v2, and everything else through that.
+ * Entered by any thread of the program. Finds the driver as the real runtime does: dlopen, dlsym
+ * for cuGetProcAddress_v2, and everything else through that.
  */
 #include "tests/fake/cuda/cudart_state.h"
 
@@ -13,8 +13,8 @@
 #include <string.h>
 
 /*
- * The newest version for which every name in the table still has the form that cuda.h declares under
- * that name: from 13.0 on, cuCtxGetDevice and cuCtxSynchronize take a context.
+ * The newest version for which every name in the table still has the form that cuda.h declares
+ * under that name: from 13.0 on, cuCtxGetDevice and cuCtxSynchronize take a context.
  */
 #define FORMS_OF_VERSION 12080
 
@@ -88,8 +88,8 @@ cudaError_t cudart_context(int device, CUcontext *ret_ctx)
 }
 
 /*
- * The driver's current context counts, whoever set it; a thread without one gets the primary context
- * of its device.
+ * The driver's current context counts, whoever set it; a thread without one gets the primary
+ * context of its device.
  */
 cudaError_t cudart_bind(void)
 {
@@ -218,8 +218,8 @@ static cudaError_t entry_point(const char *symbol, void **funcPtr, int version,
     if (result == cudaSuccess && !funcPtr)
         result = cudaErrorInvalidValue;
     if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuGetProcAddress(symbol, funcPtr, version, flags,
-                                                             &status);
+        result =
+            (cudaError_t)cudart_driver.cuGetProcAddress(symbol, funcPtr, version, flags, &status);
     if (result == cudaSuccess && driverStatus)
         *driverStatus = (enum cudaDriverEntryPointQueryResult)status;
     else if (result == cudaSuccess && status != CU_GET_PROC_ADDRESS_SUCCESS)
@@ -234,9 +234,9 @@ cudaError_t CUDARTAPI cudaGetDriverEntryPoint(const char *symbol, void **funcPtr
     return entry_point(symbol, funcPtr, FAKE_CUDART_VERSION, flags, driverStatus);
 }
 
-cudaError_t CUDARTAPI cudaGetDriverEntryPoint_ptsz(
-    const char *symbol, void **funcPtr, unsigned long long flags,
-    enum cudaDriverEntryPointQueryResult *driverStatus)
+cudaError_t CUDARTAPI
+cudaGetDriverEntryPoint_ptsz(const char *symbol, void **funcPtr, unsigned long long flags,
+                             enum cudaDriverEntryPointQueryResult *driverStatus)
 {
     return entry_point(symbol, funcPtr, FAKE_CUDART_VERSION,
                        flags ? flags : cudaEnablePerThreadDefaultStream, driverStatus);
@@ -401,8 +401,8 @@ cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *canAccessPeer, int device, in
 cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attr,
                                                 int srcDevice, int dstDevice)
 {
-    CUDART_CALL(cudart_ready, cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice,
-                                                      dstDevice));
+    CUDART_CALL(cudart_ready,
+                cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice, dstDevice));
 }
 
 cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags)
@@ -507,8 +507,7 @@ cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t memPool)
         (prop)->unifiedAddressing = attribute(device, cudaDevAttrUnifiedAddressing);               \
         (prop)->memoryBusWidth = attribute(device, cudaDevAttrGlobalMemoryBusWidth);               \
         (prop)->l2CacheSize = attribute(device, cudaDevAttrL2CacheSize);                           \
-        (prop)->persistingL2CacheMaxSize =                                                         \
-            attribute(device, cudaDevAttrMaxPersistingL2CacheSize);                                \
+        (prop)->persistingL2CacheMaxSize = attribute(device, cudaDevAttrMaxPersistingL2CacheSize); \
         (prop)->maxThreadsPerMultiProcessor =                                                      \
             attribute(device, cudaDevAttrMaxThreadsPerMultiProcessor);                             \
         (prop)->streamPrioritiesSupported =                                                        \

@@ -53,9 +53,8 @@ static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatu
 static cudaError_t update_deps(cudaStream_t stream, cudaGraphNode_t *deps,
                                const cudaGraphEdgeData *edges, size_t n, unsigned int flags)
 {
-    CUDART_CALL(cudart_bind,
-                cuStreamUpdateCaptureDependencies(stream, deps, (const CUgraphEdgeData *)edges, n,
-                                                  flags));
+    CUDART_CALL(cudart_bind, cuStreamUpdateCaptureDependencies(
+                                 stream, deps, (const CUgraphEdgeData *)edges, n, flags));
 }
 
 /* Edges. */
@@ -69,8 +68,7 @@ static cudaError_t get_edges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraph
 static cudaError_t get_deps(cudaGraphNode_t node, cudaGraphNode_t *deps, cudaGraphEdgeData *edges,
                             size_t *n)
 {
-    CUDART_CALL(cudart_ready,
-                cuGraphNodeGetDependencies(node, deps, (CUgraphEdgeData *)edges, n));
+    CUDART_CALL(cudart_ready, cuGraphNodeGetDependencies(node, deps, (CUgraphEdgeData *)edges, n));
 }
 
 static cudaError_t get_dependents(cudaGraphNode_t node, cudaGraphNode_t *nodes,
@@ -169,8 +167,8 @@ cudaError_t CUDARTAPI cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaG
 #else
 
 /*
- * CUDA 12: the plain names have no edge data, forms with it are called _v2 or _v3. The header at hand
- * declares the plain names otherwise, so they are set by label.
+ * CUDA 12: the plain names have no edge data, forms with it are called _v2 or _v3. The header at
+ * hand declares the plain names otherwise, so they are set by label.
  */
 #define CUDA_12(name, parameters, call)                                                            \
     cudaError_t name##_12 parameters __asm__(#name);                                               \
@@ -320,9 +318,8 @@ cudaError_t CUDARTAPI cudaGraphExecHostNodeSetParams(cudaGraphExec_t hGraphExec,
                                                      cudaGraphNode_t node,
                                                      const struct cudaHostNodeParams *pNodeParams)
 {
-    CUDART_CALL(cudart_ready,
-                cuGraphExecHostNodeSetParams(hGraphExec, node,
-                                             (const CUDA_HOST_NODE_PARAMS *)pNodeParams));
+    CUDART_CALL(cudart_ready, cuGraphExecHostNodeSetParams(
+                                  hGraphExec, node, (const CUDA_HOST_NODE_PARAMS *)pNodeParams));
 }
 
 cudaError_t CUDARTAPI cudaGraphAddMemsetNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
@@ -388,8 +385,8 @@ cudaError_t CUDARTAPI cudaGraphAddEventWaitNode(cudaGraphNode_t *pGraphNode, cud
                                                 const cudaGraphNode_t *pDependencies,
                                                 size_t numDependencies, cudaEvent_t event)
 {
-    CUDART_CALL(cudart_ready, cuGraphAddEventWaitNode(pGraphNode, graph, pDependencies,
-                                                      numDependencies, event));
+    CUDART_CALL(cudart_ready,
+                cuGraphAddEventWaitNode(pGraphNode, graph, pDependencies, numDependencies, event));
 }
 
 cudaError_t CUDARTAPI cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t *event_out)

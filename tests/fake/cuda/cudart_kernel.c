@@ -1,6 +1,6 @@
 /*
- * What programs built by nvcc call before main and for a kernel launch: registration is accepted, and
- * a launch says that there is no code for this device, for the stand-in runs none.
+ * What programs built by nvcc call before main and for a kernel launch: registration is accepted,
+ * and a launch says that there is no code for this device, for the stand-in runs none.
  */
 #include "tests/fake/cuda/cudart_state.h"
 

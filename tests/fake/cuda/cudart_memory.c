@@ -120,8 +120,8 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *att
     if (result == cudaSuccess && !attributes)
         result = cudaErrorInvalidValue;
     if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuPointerGetAttributes(5, wanted, out,
-                                                                   (CUdeviceptr)ptr);
+        result =
+            (cudaError_t)cudart_driver.cuPointerGetAttributes(5, wanted, out, (CUdeviceptr)ptr);
     if (result != cudaSuccess)
         return cudart_done(result);
     memset(attributes, 0, sizeof(*attributes));
@@ -132,7 +132,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *att
         attributes->hostPointer = (void *)(uintptr_t)ptr;
         return cudaSuccess;
     }
-    attributes->type = managed                     ? cudaMemoryTypeManaged
+    attributes->type = managed                      ? cudaMemoryTypeManaged
                        : type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost
                                                     : cudaMemoryTypeDevice;
     attributes->device = device;

@@ -1,5 +1,6 @@
 /*
- * What the files of the stand-in for libcudart share: the driver's functions and the thread's state.
+ * What the files of the stand-in for libcudart share: the driver's functions and the thread's
+ * state.
  *
  * The runtime is a layer over the driver API and holds no streams, events or memory of its own.
  */
@@ -154,10 +155,10 @@ struct driver {
 
 extern struct driver cudart_driver;
 
-cudaError_t cudart_ready(void);                  /* the driver is found and initialised */
-cudaError_t cudart_bind(void);                   /* and the thread has a context */
+cudaError_t cudart_ready(void); /* the driver is found and initialised */
+cudaError_t cudart_bind(void);  /* and the thread has a context */
 cudaError_t cudart_context(int device, CUcontext *ret_ctx); /* a device's primary context */
-cudaError_t cudart_done(cudaError_t result);     /* keeps the thread's last error; returns it */
+cudaError_t cudart_done(cudaError_t result); /* keeps the thread's last error; returns it */
 
 static inline cudaStream_t cudart_per_thread(cudaStream_t stream)
 {

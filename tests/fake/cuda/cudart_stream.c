@@ -54,8 +54,7 @@ cudaError_t CUDARTAPI cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallb
                 cuStreamAddCallback(stream, (CUstreamCallback)(void *)callback, userData, flags));
 }
 PER_THREAD(cudaStreamAddCallback,
-           (cudaStream_t stream, cudaStreamCallback_t callback, void *userData,
-            unsigned int flags),
+           (cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags),
            (cudart_per_thread(stream), callback, userData, flags))
 
 cudaError_t CUDARTAPI cudaStreamAttachMemAsync(cudaStream_t stream, void *devPtr, size_t length,

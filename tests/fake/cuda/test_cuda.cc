@@ -1,6 +1,6 @@
 /*
- * What the stand-ins for libcuda and libcudart promise. Every expectation is the documented behaviour of
- * the real libraries, so that what runs here means something there.
+ * What the stand-ins for libcuda and libcudart promise. Every expectation is the documented
+ * behaviour of the real libraries, so that what runs here means something there.
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -30,7 +30,7 @@ namespace
 /* Holds a stream up until the test lets it go. */
 class Gate
 {
-public:
+  public:
     static void CUDA_CB Wait(void *data)
     {
         static_cast<Gate *>(data)->Wait();
@@ -47,7 +47,7 @@ public:
         changed_.wait(lock, [this] { return entered_; });
     }
 
-private:
+  private:
     void Wait()
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -63,7 +63,7 @@ private:
 /* Opens a gate at the end of the test however it ends, so that nothing is left hanging. */
 class OpenAtEnd
 {
-public:
+  public:
     explicit OpenAtEnd(Gate &gate) : gate_(gate)
     {
     }
@@ -72,7 +72,7 @@ public:
         gate_.Open();
     }
 
-private:
+  private:
     Gate &gate_;
 };
 
@@ -83,7 +83,7 @@ void CUDA_CB Increment(void *data)
 
 class DriverTest : public ::testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
@@ -370,9 +370,9 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     char out = 0;
 
     ASSERT_EQ(cuMemGetInfo(&before, &total), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemGetAllocationGranularity(&granularity, &prop,
-                                            CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+        CUDA_SUCCESS);
     EXPECT_EQ(cuMemCreate(&handle, granularity + 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
     ASSERT_EQ(cuMemCreate(&handle, granularity, &prop, 0), CUDA_SUCCESS);
     ASSERT_EQ(cuMemAddressReserve(&address, granularity, 0, 0, 0), CUDA_SUCCESS);
@@ -386,9 +386,9 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 
     int fd;
-    ASSERT_EQ(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                           0),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        CUDA_SUCCESS);
     ASSERT_EQ(cuMemImportFromShareableHandle(&imported,
                                              reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -637,9 +637,7 @@ TEST_F(DriverTest, HostFunctionMayNotCallCuda)
 
     ASSERT_EQ(cuLaunchHostFunc(
                   stream_,
-                  [](void *data) {
-                      *static_cast<CUresult *>(data) = cuStreamSynchronize(nullptr);
-                  },
+                  [](void *data) { *static_cast<CUresult *>(data) = cuStreamSynchronize(nullptr); },
                   &result),
               CUDA_SUCCESS);
     ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
@@ -699,7 +697,7 @@ TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 
 class EventTest : public DriverTest
 {
-protected:
+  protected:
     CUevent Create(unsigned int flags = CU_EVENT_DISABLE_TIMING)
     {
         CUevent event = nullptr;
@@ -767,7 +765,8 @@ TEST_F(EventTest, WaitMeansTheRecordingAtTheTimeOfTheCall)
     ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamQuery(waiter), CUDA_ERROR_NOT_READY);
     first.Open();
-    EXPECT_EQ(cuStreamSynchronize(waiter), CUDA_SUCCESS) << "the second recording is not waited for";
+    EXPECT_EQ(cuStreamSynchronize(waiter), CUDA_SUCCESS)
+        << "the second recording is not waited for";
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS) << "a pending event may be destroyed";
     second.Open();
@@ -860,7 +859,7 @@ TEST_F(EventTest, ManyThreadsRecordAndQuery)
 
 class CaptureTest : public EventTest
 {
-protected:
+  protected:
     CUstreamCaptureStatus Status(CUstream stream)
     {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -1006,14 +1005,14 @@ TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
                               local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                               relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
     const Case cases[] = {
-        {global, global, true, true},    {global, global, false, true},
-        {global, local, true, true},     {global, local, false, false},
-        {global, relaxed, true, false},  {global, relaxed, false, false},
-        {local, global, true, true},     {local, global, false, false},
-        {local, local, true, true},      {local, local, false, false},
-        {local, relaxed, true, false},   {local, relaxed, false, false},
-        {relaxed, global, true, false},  {relaxed, global, false, false},
-        {relaxed, local, true, false},   {relaxed, relaxed, false, false},
+        {global, global, true, true},   {global, global, false, true},
+        {global, local, true, true},    {global, local, false, false},
+        {global, relaxed, true, false}, {global, relaxed, false, false},
+        {local, global, true, true},    {local, global, false, false},
+        {local, local, true, true},     {local, local, false, false},
+        {local, relaxed, true, false},  {local, relaxed, false, false},
+        {relaxed, global, true, false}, {relaxed, global, false, false},
+        {relaxed, local, true, false},  {relaxed, relaxed, false, false},
     };
     CUevent event = Create();
     const std::vector<std::pair<const char *, std::function<CUresult()>>> calls = {
@@ -1292,6 +1291,34 @@ TEST_F(CaptureTest, LaunchIntoACaptureNestsTheGraph)
     EXPECT_EQ(cuGraphDestroy(inner), CUDA_SUCCESS);
 }
 
+TEST_F(CaptureTest, LaunchesOfOneExecutableGraphNeverOverlap)
+{
+    Gate gate;
+    OpenAtEnd open(gate);
+    CUstream other;
+    CUgraph graph;
+    CUgraphExec exec;
+    std::atomic<int> count{0};
+
+    ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    Begin();
+    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
+    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+    gate.AwaitEntered();
+    ASSERT_EQ(cuGraphLaunch(exec, other), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
+    EXPECT_EQ(count, 1);
+    gate.Open();
+    ASSERT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    EXPECT_EQ(count, 2);
+    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamDestroy(other), CUDA_SUCCESS);
+}
+
 TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
 {
     std::atomic<int> destroyed{0};
@@ -1300,9 +1327,9 @@ TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
     CUgraphExec exec;
 
     ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuUserObjectCreate(&object, &destroyed, Increment, 1,
-                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-              CUDA_SUCCESS);
+    ASSERT_EQ(
+        cuUserObjectCreate(&object, &destroyed, Increment, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        CUDA_SUCCESS);
     ASSERT_EQ(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
     ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
     ASSERT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -1387,7 +1414,8 @@ TEST_F(DriverTest, ProcAddressGivesTheFormOfTheVersion)
 
 TEST_F(DriverTest, EveryExportedFunctionIsAnswered)
 {
-    /* The version decides which form of these two is meant: asked as of CUDA 13 they take a context. */
+    /* The version decides which form of these two is meant: asked as of CUDA 13 they take a
+     * context. */
     void *function;
 
     ASSERT_EQ(cuGetProcAddress("cuCtxGetDevice", &function, 12000, 0, nullptr), CUDA_SUCCESS);
@@ -1424,7 +1452,7 @@ TEST_F(DriverTest, ErrorsHaveNamesAndTexts)
 
 class RuntimeTest : public ::testing::Test
 {
-protected:
+  protected:
     void SetUp() override
     {
         ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
@@ -1602,9 +1630,9 @@ TEST_F(RuntimeTest, EntryPointsComeFromTheDriver)
               cudaSuccess);
     EXPECT_EQ(status, cudaDriverEntryPointSuccess);
     EXPECT_EQ(function, dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
-    ASSERT_EQ(cudaGetDriverEntryPointByVersion("cuNothing", &function, 12000, cudaEnableDefault,
-                                               &status),
-              cudaSuccess);
+    ASSERT_EQ(
+        cudaGetDriverEntryPointByVersion("cuNothing", &function, 12000, cudaEnableDefault, &status),
+        cudaSuccess);
     EXPECT_EQ(status, cudaDriverEntryPointSymbolNotFound);
 }
 

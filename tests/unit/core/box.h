@@ -6,8 +6,9 @@
 
 #include "tests/unit/core/core.h"
 
-class Writer {
-public:
+class Writer
+{
+  public:
     explicit Writer(struct ng_box *box) : box_(box)
     {
     }
@@ -26,7 +27,8 @@ public:
             put(&box_->header->group_used, slot + 1);
     }
 
-    /* The group's next collective. In a ring of one group every field follows from the record's id. */
+    /* The group's next collective. In a ring of one group every field follows from the record's id.
+     */
     uint64_t collective(uint32_t slot, enum ng_record_state state, int64_t entered_mono_ns = 1)
     {
         struct ng_box_group *group = &box_->groups[slot];
@@ -71,7 +73,7 @@ public:
         put(&box_->header->thread_used, box_->header->thread_used + 1);
     }
 
-private:
+  private:
     template <typename T, typename V> static void put(T *field, V value)
     {
         __atomic_store_n((std::remove_cv_t<T> *)field, (T)value, __ATOMIC_RELAXED);

@@ -5,7 +5,8 @@
 
 #include <set>
 
-namespace {
+namespace
+{
 
 struct Report {
     char severity;
@@ -72,7 +73,8 @@ TEST(Config, EveryRowIsWellFormed)
         EXPECT_TRUE(row->default_value || row->type == NG_CONFIG_STRING) << row->name;
     }
     for (size_t i = 0; i < ng_reserved_option_count; i++) {
-        EXPECT_TRUE(names.insert(ng_reserved_options[i].name).second) << ng_reserved_options[i].name;
+        EXPECT_TRUE(names.insert(ng_reserved_options[i].name).second)
+            << ng_reserved_options[i].name;
         EXPECT_STRNE(ng_reserved_options[i].help, "") << ng_reserved_options[i].name;
     }
 }
@@ -120,8 +122,9 @@ TEST(Config, NoEnvironmentAtAllGivesTheDefaults)
 
 TEST(Config, ValuesOfEveryTypeArrive)
 {
-    Parsed parsed = parse({"PATH=/bin", "NCCLGUARD=0", "NCCLGUARD_LOG=debug", "NCCLGUARD_RANK=7",
-                           "NCCLGUARD_TIMEOUT=1500ms", "NCCLGUARD_ON_TIMEOUT=log", "NCCLGUARD_DIR=/somewhere"});
+    Parsed parsed =
+        parse({"PATH=/bin", "NCCLGUARD=0", "NCCLGUARD_LOG=debug", "NCCLGUARD_RANK=7",
+               "NCCLGUARD_TIMEOUT=1500ms", "NCCLGUARD_ON_TIMEOUT=log", "NCCLGUARD_DIR=/somewhere"});
     EXPECT_EQ(parsed.mistakes, 0);
     EXPECT_TRUE(parsed.reports.empty()) << parsed.reports[0].line;
     EXPECT_FALSE(parsed.config.enabled);
@@ -170,8 +173,9 @@ TEST(Config, DurationsTakeEveryUnit)
 
 TEST(Config, DurationsThatMeanNothingAreRefused)
 {
-    for (const char *bad : {"5", "s", "ms", "5 s", "5sec", "5S", "-1s", "-0.001s", "1000001s", "1e300h", "1e400s",
-                            "nan", "nans", "inf", "infs", "-infs", "5s5s", "--5s", "5d", "0x", "1,5s"})
+    for (const char *bad : {"5",       "s",        "ms",     "5 s",    "5sec", "5S",   "-1s",
+                            "-0.001s", "1000001s", "1e300h", "1e400s", "nan",  "nans", "inf",
+                            "infs",    "-infs",    "5s5s",   "--5s",   "5d",   "0x",   "1,5s"})
         EXPECT_EQ(duration(bad), -1) << bad;
 }
 
@@ -192,7 +196,8 @@ TEST(Config, ChoicesTakeTheirWordsAndPyTorchsNumbers)
 
 TEST(Config, ABadValueNamesTheVariableTheValueAndWhatIsAllowed)
 {
-    Parsed parsed = parse({"NCCLGUARD_ON_TIMEOUT=explode", "NCCLGUARD_TIMEOUT=5", "NCCLGUARD_TRACE_SIZE=many"});
+    Parsed parsed =
+        parse({"NCCLGUARD_ON_TIMEOUT=explode", "NCCLGUARD_TIMEOUT=5", "NCCLGUARD_TRACE_SIZE=many"});
     ASSERT_EQ(parsed.mistakes, 3);
     ASSERT_EQ(parsed.reports.size(), 3u);
     for (const Report &report : parsed.reports) {
@@ -228,25 +233,30 @@ TEST(Config, AnUnknownNameGetsDidYouMean)
                 {"NCCLGUARD_SUSPEKT", "NCCLGUARD_SUSPECT"}};
     for (const auto &row : rows) {
         Parsed parsed = parse({std::string(row.wrong) + "=1"});
-        EXPECT_EQ(parsed.mistakes, 0) << "a warning, no mistake: an older library may meet a newer setting";
+        EXPECT_EQ(parsed.mistakes, 0)
+            << "a warning, no mistake: an older library may meet a newer setting";
         ASSERT_EQ(parsed.reports.size(), 1u);
         EXPECT_EQ(parsed.reports[0].severity, 'W');
         EXPECT_NE(parsed.reports[0].line.find(row.wrong), std::string::npos);
-        EXPECT_NE(parsed.reports[0].line.find(std::string("did you mean ") + row.right + "?"), std::string::npos)
+        EXPECT_NE(parsed.reports[0].line.find(std::string("did you mean ") + row.right + "?"),
+                  std::string::npos)
             << parsed.reports[0].line;
     }
 }
 
 TEST(Config, ANameLikeNoOtherIsNotGuessedAt)
 {
-    Parsed parsed = parse({"NCCLGUARD_ENTIRELY_SOMETHING_ELSE_AND_LONGER_THAN_ANY_OTHER_NAME_OF_OURS=1"});
+    Parsed parsed =
+        parse({"NCCLGUARD_ENTIRELY_SOMETHING_ELSE_AND_LONGER_THAN_ANY_OTHER_NAME_OF_OURS=1"});
     ASSERT_EQ(parsed.reports.size(), 1u);
-    EXPECT_EQ(parsed.reports[0].line.find("did you mean"), std::string::npos) << parsed.reports[0].line;
+    EXPECT_EQ(parsed.reports[0].line.find("did you mean"), std::string::npos)
+        << parsed.reports[0].line;
 }
 
 TEST(Config, NamesOfOthersAreNotLookedAt)
 {
-    Parsed parsed = parse({"NCCL_DEBUG=INFO", "NCCLGUARDIAN=1", "NCCLGUARDX_TIMEOUT=1", "nonsense", "=x", ""});
+    Parsed parsed =
+        parse({"NCCL_DEBUG=INFO", "NCCLGUARDIAN=1", "NCCLGUARDX_TIMEOUT=1", "nonsense", "=x", ""});
     EXPECT_EQ(parsed.mistakes, 0);
     EXPECT_TRUE(parsed.reports.empty()) << parsed.reports[0].line;
 }
@@ -270,7 +280,8 @@ TEST(Config, AReservedNameIsToldUnlessItAsksForNothing)
 
 TEST(Config, TheCommandsOwnNamesAreSilent)
 {
-    EXPECT_TRUE(parse({"NCCLGUARD_RUN_ID=run-1-2", "NCCLGUARD_LIB=/lib/libncclguard.so"}).reports.empty());
+    EXPECT_TRUE(
+        parse({"NCCLGUARD_RUN_ID=run-1-2", "NCCLGUARD_LIB=/lib/libncclguard.so"}).reports.empty());
 }
 
 TEST(Config, OverlongNamesAndValuesAreCutNotOverflown)

@@ -1,9 +1,12 @@
 /*
- * core's headers for C++ tests, and what several tests need: temporary folders, whole files, child processes.
+ * core's headers for C++ tests, and what several tests need: temporary folders, whole files, child
+ * processes.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_H
 #define NCCLGUARD_TESTS_UNIT_CORE_H
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -11,7 +14,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dirent.h>
@@ -26,14 +34,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <gtest/gtest.h>
+
 /*
- * The black box has _Atomic fields, which g++ does not know before C++23. An atomic of these sizes is laid out as the
- * plain type; the tests that share a box between threads use the __atomic built-ins.
+ * The black box has _Atomic fields, which C++ does not know. An atomic of these sizes is laid out
+ * as the plain type; the tests that share a box between threads use the __atomic built-ins. C++
+ * headers stand above, since <stdatomic.h> makes macros of std::atomic's names.
  */
-#if !defined(__clang__)
-#define _Atomic
+#if defined(__clang__)
+#include <stdatomic.h>
+#else
 #define _Static_assert static_assert
 #endif
+#define _Atomic
 extern "C" {
 #include "core/arena.h"
 #include "core/box.h"
@@ -50,16 +63,13 @@ extern "C" {
 #include "core/verdict.h"
 #include "core/view.h"
 }
-#if !defined(__clang__)
 #undef _Atomic
 #undef _Static_assert
-#endif
-
-#include <gtest/gtest.h>
 
 /* A folder of this test's own, gone with everything in it at the end. */
-class Folder {
-public:
+class Folder
+{
+  public:
     Folder()
     {
         char pattern[] = "/tmp/ncclguard-test-XXXXXX";
@@ -84,7 +94,7 @@ public:
     /* Names of everything in it, hidden files too, sorted. */
     std::vector<std::string> names() const;
 
-private:
+  private:
     static void remove_tree(const std::string &path);
     std::string path_;
 };
@@ -93,20 +103,22 @@ std::string read_whole_file(const std::string &path);
 void write_whole_file(const std::string &path, const std::string &content);
 
 /*
- * From now on an allocation by this thread ends the process with status 99: for what must work while the program holds
- * malloc's lock for ever. Without effect under sanitizers, which bring a malloc of their own.
+ * From now on an allocation by this thread ends the process with status 99: for what must work
+ * while the program holds malloc's lock for ever. Without effect under sanitizers, which bring a
+ * malloc of their own.
  */
 void forbid_malloc(bool forbidden);
 
-/* Compare with the file `name` in golden/; with NG_TEST_UPDATE=1 in the environment, write it instead. */
+/* Compare with the file `name` in golden/; with NG_TEST_UPDATE=1 in the environment, write it
+ * instead. */
 void expect_golden(const std::string &text, const std::string &name);
 
 /* What `write` writes to a descriptor, as text. */
 std::string text_from(const std::function<void(int fd)> &write);
 
 /*
- * Run `body` in a forked child with a deadline; its value is the child's exit status. For what changes the whole
- * process: limits, the log's descriptor, signals. -signal if it was killed.
+ * Run `body` in a forked child with a deadline; its value is the child's exit status. For what
+ * changes the whole process: limits, the log's descriptor, signals. -signal if it was killed.
  */
 int in_child(const std::function<int()> &body);
 

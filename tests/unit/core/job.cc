@@ -5,7 +5,8 @@
 
 #include <numeric>
 
-struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state, int64_t age_ns)
+struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state,
+                                      int64_t age_ns)
 {
     struct ng_view_record record = {};
     record.id = (uint64_t)records.size() + 1;
@@ -56,8 +57,8 @@ Member &Member::opened(struct ng_signature signature)
 Member &Member::p2p(enum ng_op op, int peer, bool done, int64_t age_ns)
 {
     p2p_entered++;
-    struct ng_view_record &made =
-        record({(uint32_t)op, 7, -1, peer, 64}, done ? NG_RECORD_COMPLETED : NG_RECORD_STARTED, age_ns);
+    struct ng_view_record &made = record({(uint32_t)op, 7, -1, peer, 64},
+                                         done ? NG_RECORD_COMPLETED : NG_RECORD_STARTED, age_ns);
     made.peer_ordinal = ++ordinals[{peer, op == NG_OP_Send}];
     made.flags = NG_RECORD_P2P;
     if (done) {
@@ -163,8 +164,10 @@ void Job::fill(struct ng_view *view) const
             view->groups[index].nranks = group.nranks;
             view->groups[index].parent_id = group.parent;
             view->groups[index].nccl_version = 22809;
-            snprintf(view->groups[index].name, sizeof(view->groups[index].name), "%s", group.name.c_str());
-            struct ng_view_member *member = ng_view_add_member(view, (uint32_t)p, index, from.group_rank);
+            snprintf(view->groups[index].name, sizeof(view->groups[index].name), "%s",
+                     group.name.c_str());
+            struct ng_view_member *member =
+                ng_view_add_member(view, (uint32_t)p, index, from.group_rank);
             member->device = from.device;
             member->state = from.state;
             member->ordinal = from.ordinal;

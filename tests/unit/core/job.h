@@ -1,5 +1,6 @@
 /*
- * A job made by hand, as a view: ranks, groups, progress and records, for tests of the engine and of dumps.
+ * A job made by hand, as a view: ranks, groups, progress and records, for tests of the engine and
+ * of dumps.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_JOB_H
 #define NCCLGUARD_TESTS_UNIT_CORE_JOB_H
@@ -23,7 +24,8 @@ struct Member {
     uint64_t group;
     enum ng_group_state state = NG_GROUP_READY;
     uint32_t ordinal = 0, derived = 0;
-    uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0, p2p_completed = 0;
+    uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
+             p2p_completed = 0;
     int64_t pending_age_ns = 0;
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
@@ -41,9 +43,10 @@ struct Member {
     /* One send or receive. */
     Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
 
-private:
+  private:
     friend class Job;
-    struct ng_view_record &record(struct ng_signature signature, enum ng_record_state state, int64_t age_ns);
+    struct ng_view_record &record(struct ng_signature signature, enum ng_record_state state,
+                                  int64_t age_ns);
 };
 
 struct Call {
@@ -63,8 +66,9 @@ struct Process {
 };
 
 /* One process per rank unless told otherwise. */
-class Job {
-public:
+class Job
+{
+  public:
     /* `ranks` processes with global ranks from 0, alive. */
     explicit Job(int ranks, bool launcher_told = true);
 
@@ -78,7 +82,8 @@ public:
     {
         return processes[rank];
     }
-    void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0, int64_t age_ns = LONG_AGO);
+    void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
+                int64_t age_ns = LONG_AGO);
     int ranks_of(uint64_t group) const;
 
     void fill(struct ng_view *view) const;
@@ -87,7 +92,7 @@ public:
     std::vector<Call> calls;
     std::vector<std::string> notes;
 
-private:
+  private:
     struct Group {
         std::string name;
         int nranks;

@@ -10,7 +10,8 @@
 
 #include <jansson.h>
 
-namespace {
+namespace
+{
 
 std::string json_of(const std::function<void(struct ng_json *)> &write, int expected = 0)
 {
@@ -115,11 +116,23 @@ TEST(Json, StringsAreEscaped)
 
 TEST(Json, Utf8StaysAndWhatIsNoneIsReplaced)
 {
-    EXPECT_EQ(string_of("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"), "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"");
+    EXPECT_EQ(string_of("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"),
+              "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\"");
     static const char *const invalid[] = {
-        "\x80",         "\xbf",         "\xc0\xaf" /* overlong */, "\xc1\xbf", "\xe0\x80\xaf", "\xf0\x80\x80\xaf",
-        "\xed\xa0\x80" /* surrogate */, "\xf4\x90\x80\x80" /* beyond Unicode */, "\xf5", "\xff", "\xc3", "\xe2\x82",
-        "\xf0\x9f\x98", "\xe2\x28\xa1",
+        "\x80",
+        "\xbf",
+        "\xc0\xaf" /* overlong */,
+        "\xc1\xbf",
+        "\xe0\x80\xaf",
+        "\xf0\x80\x80\xaf",
+        "\xed\xa0\x80" /* surrogate */,
+        "\xf4\x90\x80\x80" /* beyond Unicode */,
+        "\xf5",
+        "\xff",
+        "\xc3",
+        "\xe2\x82",
+        "\xf0\x9f\x98",
+        "\xe2\x28\xa1",
     };
     for (const char *text : invalid) {
         std::string document = json_of([&](struct ng_json *json) {
@@ -142,7 +155,8 @@ TEST(Json, IntegersReachTheirLimits)
 {
     EXPECT_EQ(value_of([](struct ng_json *json) { ng_json_int(json, nullptr, INT64_MIN); }),
               "-9223372036854775808");
-    EXPECT_EQ(value_of([](struct ng_json *json) { ng_json_int(json, nullptr, INT64_MAX); }), "9223372036854775807");
+    EXPECT_EQ(value_of([](struct ng_json *json) { ng_json_int(json, nullptr, INT64_MAX); }),
+              "9223372036854775807");
     EXPECT_EQ(value_of([](struct ng_json *json) { ng_json_uint(json, nullptr, UINT64_MAX); }),
               "18446744073709551615");
     EXPECT_EQ(value_of([](struct ng_json *json) { ng_json_hex(json, nullptr, UINT64_MAX); }),
@@ -158,8 +172,8 @@ TEST(Json, DoublesReadBackTheSameAndWhatIsNoNumberIsNull)
     EXPECT_EQ(double_of(NAN), "null");
     EXPECT_EQ(double_of(INFINITY), "null");
     EXPECT_EQ(double_of(-INFINITY), "null");
-    for (double value : {1.0 / 3, 1e300, 1e-300, 5e-324, 1.7976931348623157e308, 123456789.123456789, -0.0, 1e15,
-                         1e16, 1e17, 9007199254740993.0}) {
+    for (double value : {1.0 / 3, 1e300, 1e-300, 5e-324, 1.7976931348623157e308,
+                         123456789.123456789, -0.0, 1e15, 1e16, 1e17, 9007199254740993.0}) {
         std::string text = double_of(value);
         EXPECT_EQ(strtod(text.c_str(), nullptr), value) << text;
         EXPECT_NE(text.find_first_of(".e"), std::string::npos) << text << " reads as an integer";
@@ -170,7 +184,8 @@ TEST(Json, DoublesReadBackTheSameAndWhatIsNoNumberIsNull)
 TEST(Json, TheProgramsLocaleDoesNotReachNumbers)
 {
     Folder folder;
-    std::string make = "localedef -i de_DE -f ISO-8859-1 " + (folder / "de_DE") + " >/dev/null 2>&1";
+    std::string make =
+        "localedef -i de_DE -f ISO-8859-1 " + (folder / "de_DE") + " >/dev/null 2>&1";
     if (system(make.c_str()) != 0)
         GTEST_SKIP() << "no localedef, or no sources of locales (Debian: locales)";
     setenv("LOCPATH", folder.path().c_str(), 1);
@@ -207,7 +222,8 @@ TEST(Json, MisuseIsAnErrorAndNeverABadFile)
     json_of([](struct ng_json *) {}, -EINVAL);
     json_of([](struct ng_json *json) { ng_json_int(json, "key", 1); }, -EINVAL);
     json_of([](struct ng_json *json) { ng_json_close_object(json); }, -EINVAL);
-    json_of([](struct ng_json *json) { ng_json_open_object(json, nullptr, NG_JSON_LINES); }, -EINVAL);
+    json_of([](struct ng_json *json) { ng_json_open_object(json, nullptr, NG_JSON_LINES); },
+            -EINVAL);
     json_of(
         [](struct ng_json *json) {
             ng_json_open_object(json, nullptr, NG_JSON_LINES);
@@ -301,7 +317,8 @@ TEST(Json, ABadDescriptorIsAnError)
     EXPECT_EQ(ng_json_finish(&json), -EBADF);
 }
 
-/* A pipe in nonblocking mode takes what it has room for: short writes, then EAGAIN until the reader comes. */
+/* A pipe in nonblocking mode takes what it has room for: short writes, then EAGAIN until the reader
+ * comes. */
 TEST(Output, ShortWritesAndAFullPipeLoseNothing)
 {
     int ends[2];
@@ -370,10 +387,12 @@ TEST(Output, SavesAFileForTheOwnerAloneAndLeavesNothingElse)
 TEST(Output, AWriterThatFailsLeavesTheOlderFileAndNothingElse)
 {
     Folder folder;
-    EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_half_and_fail, nullptr), -ENOSPC);
+    EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_half_and_fail, nullptr),
+              -ENOSPC);
     EXPECT_TRUE(folder.names().empty());
     write_whole_file(folder / "evidence", "older");
-    EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_half_and_fail, nullptr), -ENOSPC);
+    EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_half_and_fail, nullptr),
+              -ENOSPC);
     EXPECT_EQ(folder.names(), std::vector<std::string>{"evidence"});
     EXPECT_EQ(read_whole_file(folder / "evidence"), "older");
 }
@@ -386,7 +405,10 @@ TEST(Output, ADiskThatFillsUpLeavesNothing)
                   signal(SIGXFSZ, SIG_IGN);
                   if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
                       return 1;
-                  return ng_output_save(folder.path().c_str(), "evidence", write_a_lot, nullptr) == -EFBIG ? 0 : 2;
+                  return ng_output_save(folder.path().c_str(), "evidence", write_a_lot, nullptr) ==
+                                 -EFBIG
+                             ? 0
+                             : 2;
               }),
               0);
     EXPECT_TRUE(folder.names().empty());
@@ -402,8 +424,9 @@ TEST(Output, AMissingOrUnwritableFolderIsAnError)
     ASSERT_EQ(mkdir((folder / "evidence").c_str(), 0700), 0);
     EXPECT_LT(ng_output_save(folder.path().c_str(), "evidence", write_hello, "x"), 0);
     EXPECT_EQ(folder.names(), (std::vector<std::string>{"evidence", "file"}));
-    EXPECT_EQ(ng_output_save(folder.path().c_str(), std::string(300, 'n').c_str(), write_hello, "x"),
-              -ENAMETOOLONG);
+    EXPECT_EQ(
+        ng_output_save(folder.path().c_str(), std::string(300, 'n').c_str(), write_hello, "x"),
+        -ENAMETOOLONG);
 }
 
 TEST(Output, WritersAtOnceLeaveOneWholeFile)
@@ -413,7 +436,8 @@ TEST(Output, WritersAtOnceLeaveOneWholeFile)
     for (int n = 0; n < 8; n++)
         writers.emplace_back([&] {
             for (int round = 0; round < 20; round++)
-                EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_a_lot, nullptr), 0);
+                EXPECT_EQ(ng_output_save(folder.path().c_str(), "evidence", write_a_lot, nullptr),
+                          0);
         });
     for (std::thread &writer : writers)
         writer.join();

@@ -3,7 +3,8 @@
  */
 #include "tests/unit/core/core.h"
 
-namespace {
+namespace
+{
 
 struct Setting {
     const char *name, *value;
@@ -12,17 +13,39 @@ struct Setting {
 /* Everything that a launcher around the tests may have set. */
 void forget_launchers()
 {
-    for (const char *name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE", "PMI_RANK",
-          "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK",
-          "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS",
-          "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "JOB_COMPLETION_INDEX", "JOB_NAME", "NCCLGUARD_RUN_ID"})
+    for (const char *name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_RESTART_COUNT",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "PMIX_NAMESPACE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALRANKID",
+                             "PMI_JOBID",
+                             "PMIX_RANK",
+                             "PMIX_SIZE",
+                             "PMIX_LOCAL_RANK",
+                             "MV2_COMM_WORLD_RANK",
+                             "MV2_COMM_WORLD_SIZE",
+                             "MV2_COMM_WORLD_LOCAL_RANK",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID",
+                             "SLURM_JOB_ID",
+                             "SLURM_STEP_ID",
+                             "JOB_COMPLETION_INDEX",
+                             "JOB_NAME",
+                             "NCCLGUARD_RUN_ID"})
         unsetenv(name);
 }
 
-class Launch : public ::testing::Test {
-protected:
+class Launch : public ::testing::Test
+{
+  protected:
     void SetUp() override
     {
         forget_launchers();
@@ -31,8 +54,8 @@ protected:
     {
         forget_launchers();
     }
-    struct ng_launch detect(const std::vector<Setting> &settings, const char *job = nullptr, int rank = -1,
-                            int world_size = -1)
+    struct ng_launch detect(const std::vector<Setting> &settings, const char *job = nullptr,
+                            int rank = -1, int world_size = -1)
     {
         struct ng_launch launch;
         forget_launchers();
@@ -54,23 +77,49 @@ TEST_F(Launch, EveryLauncherIsUnderstood)
         const char *job;
     } rows[] = {
         {"torchrun",
-         {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"TORCHELASTIC_RUN_ID", "train"},
+         {{"RANK", "3"},
+          {"WORLD_SIZE", "8"},
+          {"LOCAL_RANK", "1"},
+          {"TORCHELASTIC_RUN_ID", "train"},
           {"TORCHELASTIC_RESTART_COUNT", "2"}},
-         3, 8, 1, "train.2"},
+         3,
+         8,
+         1,
+         "train.2"},
         {"Open MPI",
-         {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+         {{"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "8"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
           {"PMIX_NAMESPACE", "prterun-1"}},
-         3, 8, 1, "prterun-1"},
+         3,
+         8,
+         1,
+         "prterun-1"},
         {"MPICH",
          {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "1"}, {"PMI_JOBID", "kvs_1"}},
-         3, 8, 1, "kvs_1"},
+         3,
+         8,
+         1,
+         "kvs_1"},
         {"PMIx",
-         {{"PMIX_RANK", "3"}, {"PMIX_SIZE", "8"}, {"PMIX_LOCAL_RANK", "1"}, {"PMIX_NAMESPACE", "ns"}},
-         3, 8, 1, "ns"},
+         {{"PMIX_RANK", "3"},
+          {"PMIX_SIZE", "8"},
+          {"PMIX_LOCAL_RANK", "1"},
+          {"PMIX_NAMESPACE", "ns"}},
+         3,
+         8,
+         1,
+         "ns"},
         {"Slurm",
-         {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "4711"},
+         {{"SLURM_PROCID", "3"},
+          {"SLURM_NTASKS", "8"},
+          {"SLURM_LOCALID", "1"},
+          {"SLURM_JOB_ID", "4711"},
           {"SLURM_STEP_ID", "0"}},
-         3, 8, 1, "4711.0"},
+         3,
+         8,
+         1,
+         "4711.0"},
         {"Kubernetes", {{"JOB_COMPLETION_INDEX", "3"}, {"JOB_NAME", "train"}}, 3, -1, -1, "train"},
     };
     for (const auto &row : rows) {
@@ -85,8 +134,10 @@ TEST_F(Launch, EveryLauncherIsUnderstood)
 
 TEST_F(Launch, MvapichHasNoJobName)
 {
-    struct ng_launch launch = detect({{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"},
-                                      {"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"NCCLGUARD_RUN_ID", "run-1"}});
+    struct ng_launch launch = detect({{"MV2_COMM_WORLD_RANK", "1"},
+                                      {"MV2_COMM_WORLD_SIZE", "2"},
+                                      {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                                      {"NCCLGUARD_RUN_ID", "run-1"}});
     EXPECT_STREQ(launch.launcher, "MVAPICH");
     EXPECT_EQ(launch.rank, 1);
     EXPECT_STREQ(launch.job, "run-1");
@@ -104,7 +155,9 @@ TEST_F(Launch, WithoutALauncherTheJobIsTheProcessGroup)
 
 TEST_F(Launch, SettingsGoBeforeTheLauncherAndTheLauncherBeforeTheCommand)
 {
-    std::vector<Setting> slurm = {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "4711"},
+    std::vector<Setting> slurm = {{"SLURM_PROCID", "3"},
+                                  {"SLURM_NTASKS", "8"},
+                                  {"SLURM_JOB_ID", "4711"},
                                   {"NCCLGUARD_RUN_ID", "run-1"}};
     EXPECT_STREQ(detect(slurm).job, "4711");
     struct ng_launch launch = detect(slurm, "mine", 0, 16);
@@ -117,9 +170,14 @@ TEST_F(Launch, SettingsGoBeforeTheLauncherAndTheLauncherBeforeTheCommand)
 /* srun torchrun: Slurm numbers the nodes' launchers, torchrun the ranks. */
 TEST_F(Launch, TorchrunInsideABatchSystemNumbersTheRanks)
 {
-    struct ng_launch launch = detect({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"},
-                                      {"TORCHELASTIC_RUN_ID", "none"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"},
-                                      {"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", "0"}});
+    struct ng_launch launch = detect({{"RANK", "5"},
+                                      {"WORLD_SIZE", "8"},
+                                      {"LOCAL_RANK", "1"},
+                                      {"TORCHELASTIC_RUN_ID", "none"},
+                                      {"SLURM_PROCID", "0"},
+                                      {"SLURM_NTASKS", "2"},
+                                      {"SLURM_JOB_ID", "4711"},
+                                      {"SLURM_STEP_ID", "0"}});
     EXPECT_STREQ(launch.launcher, "torchrun");
     EXPECT_EQ(launch.rank, 5);
     EXPECT_EQ(launch.world_size, 8);
@@ -128,14 +186,17 @@ TEST_F(Launch, TorchrunInsideABatchSystemNumbersTheRanks)
 
 TEST_F(Launch, ARestartIsAnotherJob)
 {
-    std::vector<Setting> first = {{"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "t"}, {"TORCHELASTIC_RESTART_COUNT", "0"}};
-    std::vector<Setting> second = {{"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "t"}, {"TORCHELASTIC_RESTART_COUNT", "1"}};
+    std::vector<Setting> first = {
+        {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "t"}, {"TORCHELASTIC_RESTART_COUNT", "0"}};
+    std::vector<Setting> second = {
+        {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "t"}, {"TORCHELASTIC_RESTART_COUNT", "1"}};
     EXPECT_STRNE(detect(first).job, detect(second).job);
 }
 
 TEST_F(Launch, WhatIsNoNumberIsNotTold)
 {
-    for (const char *bad : {"", "one", "-1", "3 ", "3x", "16777216", "99999999999999999999", "0x3"}) {
+    for (const char *bad :
+         {"", "one", "-1", "3 ", "3x", "16777216", "99999999999999999999", "0x3"}) {
         struct ng_launch launch = detect({{"RANK", bad}});
         EXPECT_EQ(launch.rank, -1) << bad;
         EXPECT_STREQ(launch.launcher, "none") << bad;

@@ -5,9 +5,10 @@
  */
 #include "tests/unit/core/core.h"
 
-#include <regex>
+#include <fnmatch.h>
 
-namespace {
+namespace
+{
 
 /*
  * What a child wrote to stderr, one element per write(2): a packet socket keeps them apart.
@@ -33,6 +34,12 @@ Outcome logged(const std::function<int()> &body)
         outcome.writes.push_back(std::string(packet, (size_t)got));
     close(pair[0]);
     return outcome;
+}
+
+/* As a shell matches file names. */
+bool matches(const std::string &text, const std::string &pattern)
+{
+    return fnmatch(pattern.c_str(), text.c_str(), FNM_NOESCAPE) == 0;
 }
 
 } // namespace
@@ -64,7 +71,8 @@ TEST(Log, WarnsBeforeItIsInitialised)
         return 0;
     });
     ASSERT_EQ(outcome.writes.size(), 1u);
-    EXPECT_TRUE(std::regex_match(outcome.writes[0], std::regex("ncclguard\\[\\d+\\] warn: early\n")));
+    EXPECT_TRUE(matches(outcome.writes[0], "ncclguard[[][1-9]*] warn: early\n"))
+        << outcome.writes[0];
 }
 
 TEST(Log, ALineIsOneWriteWithProcessRankAndLevel)
@@ -77,9 +85,9 @@ TEST(Log, ALineIsOneWriteWithProcessRankAndLevel)
         return 0;
     });
     ASSERT_EQ(outcome.writes.size(), 2u);
-    EXPECT_TRUE(std::regex_match(outcome.writes[0], std::regex("ncclguard\\[\\d+\\] rank 3 info: AllReduce #7\n")))
+    EXPECT_TRUE(matches(outcome.writes[0], "ncclguard[[][1-9]*] rank 3 info: AllReduce #7\n"))
         << outcome.writes[0];
-    EXPECT_TRUE(std::regex_match(outcome.writes[1], std::regex("ncclguard\\[\\d+\\] rank 4 error: next\n")))
+    EXPECT_TRUE(matches(outcome.writes[1], "ncclguard[[][1-9]*] rank 4 error: next\n"))
         << outcome.writes[1];
 }
 
@@ -117,7 +125,7 @@ TEST(Log, FilesAreNamedByRankProcessAndHost)
     EXPECT_TRUE(outcome.writes.empty()) << outcome.writes[0];
     std::vector<std::string> names = folder.names();
     ASSERT_EQ(names.size(), 1u);
-    EXPECT_TRUE(std::regex_match(names[0], std::regex("log-5-\\d+-" + std::string(host) + "-%x-%"))) << names[0];
+    EXPECT_TRUE(matches(names[0], "log-5-[1-9]*-" + std::string(host) + "-%x-%")) << names[0];
     std::string content = read_whole_file(folder / names[0]);
     EXPECT_NE(content.find("first\n"), std::string::npos);
     EXPECT_NE(content.find("second\n"), std::string::npos);

@@ -13,14 +13,14 @@ TEST(Op, EveryRowHasANumberOfItsOwnBelowTheLimit)
     std::set<std::string> names;
     int rows = 0;
 
-#define NG_OP(number, name, op_class, fields)                                                                        \
-    numbers.insert(number);                                                                                          \
-    names.insert(#name);                                                                                             \
-    rows++;                                                                                                          \
-    EXPECT_GT(number, 0);                                                                                            \
-    EXPECT_LT(number, NG_OP_LIMIT);                                                                                  \
-    EXPECT_STREQ(ng_op_name(number), #name);                                                                         \
-    EXPECT_EQ(ng_op_find(#name), (unsigned)(number));                                                                \
+#define NG_OP(number, name, op_class, fields)                                                      \
+    numbers.insert(number);                                                                        \
+    names.insert(#name);                                                                           \
+    rows++;                                                                                        \
+    EXPECT_GT(number, 0);                                                                          \
+    EXPECT_LT(number, NG_OP_LIMIT);                                                                \
+    EXPECT_STREQ(ng_op_name(number), #name);                                                       \
+    EXPECT_EQ(ng_op_find(#name), (unsigned)(number));                                              \
     EXPECT_EQ(ng_op_find("nccl" #name), (unsigned)(number));
 #include "core/op.def"
 #undef NG_OP
@@ -69,9 +69,9 @@ TEST(Op, DataTypesAndReductionsAreThoseOfTheHeader)
         const char *name;
         unsigned bytes;
     } dtypes[] = {
-        {ncclInt8, "int8", 1},       {ncclUint8, "uint8", 1},         {ncclInt32, "int32", 4},
-        {ncclUint32, "uint32", 4},   {ncclInt64, "int64", 8},         {ncclUint64, "uint64", 8},
-        {ncclFloat16, "float16", 2}, {ncclFloat32, "float32", 4},     {ncclFloat64, "float64", 8},
+        {ncclInt8, "int8", 1},         {ncclUint8, "uint8", 1},     {ncclInt32, "int32", 4},
+        {ncclUint32, "uint32", 4},     {ncclInt64, "int64", 8},     {ncclUint64, "uint64", 8},
+        {ncclFloat16, "float16", 2},   {ncclFloat32, "float32", 4}, {ncclFloat64, "float64", 8},
         {ncclBfloat16, "bfloat16", 2},
     };
     for (const auto &row : dtypes) {

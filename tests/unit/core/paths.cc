@@ -1,5 +1,6 @@
 /*
- * The folders of a job: made for us alone, strangers' traps refused, removed with what lies in them.
+ * The folders of a job: made for us alone, strangers' traps refused, removed with what lies in
+ * them.
  */
 #include "tests/unit/core/core.h"
 
@@ -66,8 +67,8 @@ TEST(Paths, AFolderOfSomebodyElseIsRefused)
 }
 
 /*
- * Whoever owns the folder above ours can rename ours and put another in its place, or plant a link: the per-user
- * folder in /tmp must be ours as well.
+ * Whoever owns the folder above ours can rename ours and put another in its place, or plant a link:
+ * the per-user folder in /tmp must be ours as well.
  */
 TEST(Paths, AStrangersFolderAboveOursIsRefused)
 {

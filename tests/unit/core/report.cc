@@ -1,16 +1,20 @@
 /*
- * A verdict as JSON, as text and as a line, against golden files in golden/ (NG_TEST_UPDATE=1 writes them anew).
+ * A verdict as JSON, as text and as a line, against golden files in golden/ (NG_TEST_UPDATE=1
+ * writes them anew).
  */
 #include "tests/unit/core/core.h"
 
 #include <jansson.h>
 
-namespace {
+namespace
+{
 
 /* A verdict as the engine would give it; memory of this object. */
-class Verdict {
-public:
-    explicit Verdict(enum ng_verdict_kind kind, enum ng_confidence confidence = NG_CONFIDENCE_CERTAIN)
+class Verdict
+{
+  public:
+    explicit Verdict(enum ng_verdict_kind kind,
+                     enum ng_confidence confidence = NG_CONFIDENCE_CERTAIN)
     {
         verdict_ = {};
         verdict_.kind = kind;
@@ -72,7 +76,7 @@ public:
         return &verdict_;
     }
 
-private:
+  private:
     struct ng_verdict verdict_;
     std::vector<struct ng_culprit> culprits_;
     std::vector<int> waiting_;
@@ -85,7 +89,8 @@ Verdict missing_rank()
     verdict.group(0x0123456789abcdef, "dp", 4)
         .operation(NG_OP_AllReduce, 7, 5040 * NG_MS)
         .culprit(2, 2, "a", 12,
-                 "is alive but never called AllReduce #7; its last was AllReduce #6, 5.1 s ago, and it is inside no "
+                 "is alive but never called AllReduce #7; its last was AllReduce #6, 5.1 s ago, "
+                 "and it is inside no "
                  "NCCL call")
         .waiting({0, 1, 3})
         .acted("train.0", INT64_C(1795168092500000000), 0, "kill");
@@ -124,7 +129,10 @@ Verdict unseen_init()
 Verdict stall()
 {
     Verdict verdict(NG_KIND_GPU_STALL, NG_CONFIDENCE_UNKNOWN);
-    verdict.group(0xabc, "dp", 2).operation(NG_OP_Send, 0, 900 * NG_MS).waiting({0, 1}).acted("j", 0, -1, nullptr);
+    verdict.group(0xabc, "dp", 2)
+        .operation(NG_OP_Send, 0, 900 * NG_MS)
+        .waiting({0, 1})
+        .acted("j", 0, -1, nullptr);
     return verdict;
 }
 
@@ -147,7 +155,8 @@ std::string json_text(Verdict verdict)
 
 std::string human_text(Verdict verdict, const char *folder)
 {
-    return text_from([&](int fd) { EXPECT_EQ(ng_report_write_text(verdict.get(), folder, fd), 0); });
+    return text_from(
+        [&](int fd) { EXPECT_EQ(ng_report_write_text(verdict.get(), folder, fd), 0); });
 }
 
 std::string line_of(Verdict verdict, size_t bytes = 1024)
@@ -178,10 +187,20 @@ TEST(Report, JsonIsThatOfTheContract)
 
 TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
 {
-    static const char *const keys[] = {"schema",   "job",     "time_unix_ns", "kind",
-                                       "group",    "seq",     "op",           "culprits",
-                                       "waiting",  "confidence", "missing_evidence", "detected_by",
-                                       "stalled_ms", "action"};
+    static const char *const keys[] = {"schema",
+                                       "job",
+                                       "time_unix_ns",
+                                       "kind",
+                                       "group",
+                                       "seq",
+                                       "op",
+                                       "culprits",
+                                       "waiting",
+                                       "confidence",
+                                       "missing_evidence",
+                                       "detected_by",
+                                       "stalled_ms",
+                                       "action"};
     for (auto make : {missing_rank, healthy, two_dead, unseen_init, stall, hostile}) {
         std::string text = json_text(make());
         json_error_t error;
@@ -203,7 +222,8 @@ TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
 
 TEST(Report, TextIsForPeople)
 {
-    expect_golden(human_text(missing_rank(), "/tmp/ncclguard-0/train.0"), "missing_rank.verdict.txt");
+    expect_golden(human_text(missing_rank(), "/tmp/ncclguard-0/train.0"),
+                  "missing_rank.verdict.txt");
     expect_golden(human_text(healthy(), nullptr), "healthy.verdict.txt");
     expect_golden(human_text(two_dead(), "/evidence"), "two_dead.verdict.txt");
     expect_golden(human_text(unseen_init(), nullptr), "unseen_init.verdict.txt");
@@ -213,19 +233,21 @@ TEST(Report, TextIsForPeople)
 
 TEST(Report, TheLineSaysWhoWhatSinceWhenAndHowSure)
 {
-    EXPECT_EQ(line_of(missing_rank()),
-              "missing_rank: rank 2 (host a, pid 12) never called AllReduce #7 of group \"dp\" (4 ranks); "
-              "waiting: 0,1,3 for 5.0 s; certain");
+    EXPECT_EQ(line_of(missing_rank()), "missing_rank: rank 2 (host a, pid 12) never called "
+                                       "AllReduce #7 of group \"dp\" (4 ranks); "
+                                       "waiting: 0,1,3 for 5.0 s; certain");
     EXPECT_EQ(line_of(healthy()), "healthy: nothing is stuck; certain");
     EXPECT_EQ(line_of(two_dead()),
-              "dead_rank: ranks 9,17 died without finishing ReduceScatter #1000000 of group 00000000000000ff "
+              "dead_rank: ranks 9,17 died without finishing ReduceScatter #1000000 of group "
+              "00000000000000ff "
               "(64 ranks); waiting: 1,25,33-36,41 for 12 min 34 s; missing evidence: 2; likely");
-    EXPECT_EQ(line_of(unseen_init()),
-              "init_missing_rank: group rank 5 never came to CommInitRank of group \"pp\" (8 ranks); "
-              "waiting: 3 for 4 h 0 min; likely");
-    EXPECT_EQ(line_of(stall()),
-              "gpu_stall: Send of group \"dp\" (2 ranks) was called by all and does not finish on the device; "
-              "waiting: 0,1 for 900 ms; unknown");
+    EXPECT_EQ(
+        line_of(unseen_init()),
+        "init_missing_rank: group rank 5 never came to CommInitRank of group \"pp\" (8 ranks); "
+        "waiting: 3 for 4 h 0 min; likely");
+    EXPECT_EQ(line_of(stall()), "gpu_stall: Send of group \"dp\" (2 ranks) was called by all and "
+                                "does not finish on the device; "
+                                "waiting: 0,1 for 900 ms; unknown");
 }
 
 TEST(Report, TheLineHasNothingThatATerminalObeys)
@@ -254,7 +276,8 @@ TEST(Report, TheLineFitsWhateverItHasToSay)
             std::string line = line_of(verdict);
             EXPECT_LE(line.size(), 400u);
             EXPECT_EQ(line.rfind(ng_verdict_kind_name((enum ng_verdict_kind)kind), 0), 0u) << line;
-            EXPECT_EQ(line.substr(line.size() - 9), "; unknown") << "the confidence is never cut off: " << line;
+            EXPECT_EQ(line.substr(line.size() - 9), "; unknown")
+                << "the confidence is never cut off: " << line;
         }
     }
 }
@@ -298,20 +321,24 @@ TEST(Report, SaveWritesBothFilesWhole)
     EXPECT_EQ(ng_report_save(missing_rank().get(), folder.path().c_str()), 0);
     EXPECT_EQ(folder.names(), (std::vector<std::string>{"verdict.json", "verdict.txt"}));
     EXPECT_EQ(read_whole_file(folder / "verdict.json"), json_text(missing_rank()));
-    EXPECT_EQ(read_whole_file(folder / "verdict.txt"), human_text(missing_rank(), folder.path().c_str()));
+    EXPECT_EQ(read_whole_file(folder / "verdict.txt"),
+              human_text(missing_rank(), folder.path().c_str()));
 }
 
 TEST(Report, AFullDiskLeavesNothingPartial)
 {
     Folder folder;
     EXPECT_EQ(ng_report_save(healthy().get(), folder.path().c_str()), 0);
-    std::string json = read_whole_file(folder / "verdict.json"), text = read_whole_file(folder / "verdict.txt");
+    std::string json = read_whole_file(folder / "verdict.json"),
+                text = read_whole_file(folder / "verdict.txt");
     for (rlim_t room : {0, 1, 100, 300}) {
         EXPECT_EQ(in_child([&] {
                       struct rlimit limit = {room, room};
                       signal(SIGXFSZ, SIG_IGN);
                       setrlimit(RLIMIT_FSIZE, &limit);
-                      return ng_report_save(missing_rank().get(), folder.path().c_str()) == -EFBIG ? 0 : 2;
+                      return ng_report_save(missing_rank().get(), folder.path().c_str()) == -EFBIG
+                                 ? 0
+                                 : 2;
                   }),
                   0);
         EXPECT_EQ(folder.names(), (std::vector<std::string>{"verdict.json", "verdict.txt"}));

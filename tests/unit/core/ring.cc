@@ -9,10 +9,12 @@ extern "C" {
 #include "tests/unit/core/ring_writer.h"
 }
 
-namespace {
+namespace
+{
 
-class Ring : public ::testing::Test {
-protected:
+class Ring : public ::testing::Test
+{
+  protected:
     void SetUp() override
     {
         struct ng_box_identity who = {};
@@ -93,7 +95,8 @@ TEST_F(Ring, ReadersSeeWholeRecordsWhileOthersWrite)
         while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
             ring_complete(__atomic_load_n(&newest, __ATOMIC_RELAXED));
     });
-    for (int64_t until = ng_clock_mono_ns() + 10 * NG_S; seen < 20000 && ng_clock_mono_ns() < until;)
+    for (int64_t until = ng_clock_mono_ns() + 10 * NG_S;
+         seen < 20000 && ng_clock_mono_ns() < until;)
         seen += read();
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     program.join();

@@ -16,8 +16,12 @@ void ring_use(struct ng_box *box, uint32_t slot)
 
 uint64_t ring_add(uint64_t seq)
 {
-    struct ng_call call = {
-        .op = NG_OP_AllReduce, .dtype = 7, .redop = 0, .root = -1, .count = seq * 3, .caller = (void *)(seq * 7)};
+    struct ng_call call = {.op = NG_OP_AllReduce,
+                           .dtype = 7,
+                           .redop = 0,
+                           .root = -1,
+                           .count = seq * 3,
+                           .caller = (void *)(seq * 7)};
     uint64_t id;
 
     struct ng_box_record *record = ng_ring_add(&call, &comm, 1, 1, seq, 0, 0, 0, &id);

@@ -1,5 +1,6 @@
 /*
- * The ring of core/ring.h as C++ tests can call it: its headers have atomics that C++17 cannot read.
+ * The ring of core/ring.h as C++ tests can call it: its headers have atomics that C++17 cannot
+ * read.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_RING_WRITER_H
 #define NCCLGUARD_TESTS_UNIT_CORE_RING_WRITER_H
@@ -12,7 +13,8 @@ struct ng_box;
 /* The box that ring_add writes to, and the slot of its group table that records belong to. */
 void ring_use(struct ng_box *box, uint32_t slot);
 
-/* A record in which every field follows from its id, as far as the writer may choose. Returns the id. */
+/* A record in which every field follows from its id, as far as the writer may choose. Returns the
+ * id. */
 uint64_t ring_add(uint64_t seq);
 
 /* As the watchdog does it, long after. */

@@ -8,7 +8,8 @@
 #include <random>
 #include <set>
 
-namespace {
+namespace
+{
 
 constexpr uint64_t WORLD = 0xd;
 
@@ -35,7 +36,8 @@ Job waiting_for(int ranks, const std::vector<int> &absent)
 
 void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind)
 {
-    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind)) << judgement.line;
+    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind))
+        << judgement.line;
 }
 
 bool mentions(const std::string &text, const std::string &part)
@@ -57,8 +59,9 @@ std::vector<std::pair<int, int>> sizes_and_culprits()
 
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
-    static const char *const names[] = {"healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
-                                        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "unknown"};
+    static const char *const names[] = {
+        "healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
+        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
@@ -121,7 +124,8 @@ TEST(Verdict, TheRankThatNeverCalledIsMissing)
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
         EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
         EXPECT_TRUE(judgement.missing.empty());
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7")) << judgement.whys[0];
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7"))
+            << judgement.whys[0];
         EXPECT_TRUE(mentions(judgement.whys.at(0), "AllReduce #6")) << judgement.whys[0];
     }
 }
@@ -138,7 +142,8 @@ TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
     EXPECT_EQ(judgement.seq, 1u);
 }
 
-/* A cold communicator: the first collective blocks inside the host call, and nothing is on a stream. */
+/* A cold communicator: the first collective blocks inside the host call, and nothing is on a
+ * stream. */
 TEST(Verdict, RanksInsideTheHostCallWaitAsWell)
 {
     Job job(4);
@@ -218,7 +223,8 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
     }
 }
 
-/* Evidence looked at after the policy ended everyone: those who were ended are victims, and the reason is the same. */
+/* Evidence looked at after the policy ended everyone: those who were ended are victims, and the
+ * reason is the same. */
 TEST(Verdict, WhatTheGuardEndedIsJudgedAsItWasBefore)
 {
     Job job = waiting_for(4, {2});
@@ -279,8 +285,10 @@ TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
         struct ng_signature deviating;
         const char *field;
     } rows[] = {
-        {{NG_OP_AllReduce, 7, 0, -1, 1024}, "operation"}, {{NG_OP_Reduce, 7, 0, 0, 1023}, "count"},
-        {{NG_OP_Reduce, 6, 0, 0, 1024}, "data type"},     {{NG_OP_Reduce, 7, 2, 0, 1024}, "reduction"},
+        {{NG_OP_AllReduce, 7, 0, -1, 1024}, "operation"},
+        {{NG_OP_Reduce, 7, 0, 0, 1023}, "count"},
+        {{NG_OP_Reduce, 6, 0, 0, 1024}, "data type"},
+        {{NG_OP_Reduce, 7, 2, 0, 1024}, "reduction"},
         {{NG_OP_Reduce, 7, 0, 1, 1024}, "root"},
     };
     for (const auto &row : rows) {
@@ -308,9 +316,10 @@ TEST(Verdict, WhatNeedNotAgreeIsNoMismatch)
     Job job(4);
     job.group(WORLD, "dp");
     for (int rank = 0; rank < 4; rank++) {
-        job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 0, rank, 8});          /* no root */
-        job.at(WORLD, rank).did(1, {NG_OP_AllGather, 7, rank, -1, 8});         /* no reduction */
-        job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 100 + rank, -1, 8});   /* reductions of their own */
+        job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 0, rank, 8});  /* no root */
+        job.at(WORLD, rank).did(1, {NG_OP_AllGather, 7, rank, -1, 8}); /* no reduction */
+        job.at(WORLD, rank)
+            .did(1, {NG_OP_AllReduce, 7, 100 + rank, -1, 8}); /* reductions of their own */
         job.at(WORLD, rank).did(1, {NG_OP_AllToAllv, 7, -1, -1, (uint64_t)rank});
     }
     for (int rank : {0, 1, 3})
@@ -335,7 +344,8 @@ TEST(Verdict, TheFirstMismatchIsToBlameNotTheHangThatFollows)
 
 TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 {
-    const struct ng_signature forward = all_reduce(100), backward = all_reduce(200), odd = all_reduce(150);
+    const struct ng_signature forward = all_reduce(100), backward = all_reduce(200),
+                              odd = all_reduce(150);
     for (int culprit : {0, 1}) {
         Job job(2);
         job.group(WORLD, "dp");
@@ -356,7 +366,8 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 /* One rank left a step out: it calls what usually comes next, only too early. */
 TEST(Verdict, OfTwoRanksTheOneThatSkippedACallDeviates)
 {
-    const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200}, c = all_reduce(300);
+    const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200},
+                              c = all_reduce(300);
     for (int culprit : {0, 1}) {
         Job job(2);
         job.group(WORLD, "dp");
@@ -432,9 +443,9 @@ TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
     job.group(2, "b", {1, 2});
     job.group(3, "c", {2, 0});
     job.group(4, "victim", {3, 0});
-    job.at(1, 0).waits(); /* 0 waits for 1 */
-    job.at(2, 0).waits(); /* 1 waits for 2 */
-    job.at(3, 0).waits(); /* 2 waits for 0 */
+    job.at(1, 0).waits();                           /* 0 waits for 1 */
+    job.at(2, 0).waits();                           /* 1 waits for 2 */
+    job.at(3, 0).waits();                           /* 2 waits for 0 */
     job.at(4, 0).waits(all_reduce(), 2 * LONG_AGO); /* 3 waits for 0, longest of all */
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
@@ -687,14 +698,18 @@ TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
 }
 
 /*
- * Random jobs: ranks in overlapping groups run one program of collectives, each of which is finished when all its
- * members came. The program is the same on all ranks, so without a fault nothing is ever stuck.
+ * Random jobs: ranks in overlapping groups run one program of collectives, each of which is
+ * finished when all its members came. The program is the same on all ranks, so without a fault
+ * nothing is ever stuck.
  */
-namespace {
+namespace
+{
 
-class RandomJob {
-public:
-    explicit RandomJob(unsigned seed) : random_(seed), ranks_(2 + (int)(random_() % 15)), job_(ranks_)
+class RandomJob
+{
+  public:
+    explicit RandomJob(unsigned seed)
+        : random_(seed), ranks_(2 + (int)(random_() % 15)), job_(ranks_)
     {
         std::vector<int> all(ranks_);
         std::iota(all.begin(), all.end(), 0);
@@ -708,8 +723,9 @@ public:
         for (size_t g = 0; g < groups_.size(); g++)
             job_.group(id_of(g), ("group " + std::to_string(g)).c_str(), groups_[g]);
         for (unsigned steps = 5 + random_() % 60; steps > 0; steps--) {
-            static const struct ng_signature kinds[] = {
-                {NG_OP_AllReduce, 7, 0, -1, 1024}, {NG_OP_AllGather, 9, -1, -1, 77}, {NG_OP_Broadcast, 2, -1, 0, 5}};
+            static const struct ng_signature kinds[] = {{NG_OP_AllReduce, 7, 0, -1, 1024},
+                                                        {NG_OP_AllGather, 9, -1, -1, 77},
+                                                        {NG_OP_Broadcast, 2, -1, 0, 5}};
             program_.push_back({random_() % groups_.size(), kinds[random_() % 3]});
         }
     }
@@ -728,8 +744,8 @@ public:
     }
 
     /*
-     * Run: `absent` (-1 nobody) stops before its `stop_at`-th call. Ranks that come to a call that cannot finish wait
-     * in it for `age_ns`. Returns who is stuck.
+     * Run: `absent` (-1 nobody) stops before its `stop_at`-th call. Ranks that come to a call that
+     * cannot finish wait in it for `age_ns`. Returns who is stuck.
      */
     std::vector<int> run(int absent, size_t stop_at, int64_t age_ns)
     {
@@ -768,7 +784,7 @@ public:
                     job_.forget(id_of(g), (int)i);
     }
 
-private:
+  private:
     struct Step {
         size_t group;
         struct ng_signature signature;
@@ -779,7 +795,8 @@ private:
     }
     int place(size_t group, int rank) const
     {
-        return (int)(std::find(groups_[group].begin(), groups_[group].end(), rank) - groups_[group].begin());
+        return (int)(std::find(groups_[group].begin(), groups_[group].end(), rank) -
+                     groups_[group].begin());
     }
     std::mt19937 random_;
     int ranks_;
@@ -801,7 +818,8 @@ TEST(VerdictOfRandomJobs, ProgressIsNeverBlamed)
         random.run(slow, random.pick(random.steps()), (int64_t)random.pick(STALLED));
         for (int rank = 0; rank < random.ranks(); rank++)
             if (random.pick(3) == 0)
-                random.job().inside(rank, NG_OP_AllReduce, 0x1000, 1, (int64_t)random.pick(STALLED));
+                random.job().inside(rank, NG_OP_AllReduce, 0x1000, 1,
+                                    (int64_t)random.pick(STALLED));
         Judgement judgement = judge(random.job());
         ASSERT_EQ(judgement.kind, NG_KIND_HEALTHY) << "seed " << seed << ": " << judgement.line;
         ASSERT_TRUE(judgement.culprits.empty());
@@ -824,7 +842,8 @@ TEST(VerdictOfRandomJobs, TheOneAbsenteeIsNamedAndNobodyElse)
         RandomJob random(seed);
         const auto &fate = fates[seed % 4];
         int culprit = (int)random.pick((size_t)random.ranks());
-        std::vector<int> stuck = random.run(culprit, random.pick(random.steps()), LONG_AGO + random.pick(NG_S));
+        std::vector<int> stuck =
+            random.run(culprit, random.pick(random.steps()), LONG_AGO + random.pick(NG_S));
         random.job().process(culprit).life = fate.life;
         random.job().process(culprit).life_age_ns = 10 * NG_S;
         Judgement judgement = judge(random.job());
@@ -834,9 +853,11 @@ TEST(VerdictOfRandomJobs, TheOneAbsenteeIsNamedAndNobodyElse)
         }
         stalls++;
         ASSERT_EQ(judgement.kind, fate.kind) << "seed " << seed << ": " << judgement.line;
-        ASSERT_EQ(judgement.culprits, std::vector<int>{culprit}) << "seed " << seed << ": " << judgement.line;
+        ASSERT_EQ(judgement.culprits, std::vector<int>{culprit})
+            << "seed " << seed << ": " << judgement.line;
         ASSERT_EQ(judgement.waiting, stuck) << "seed " << seed << ": " << judgement.line;
-        ASSERT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN) << "seed " << seed << ": " << judgement.line;
+        ASSERT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN)
+            << "seed " << seed << ": " << judgement.line;
     }
     EXPECT_GT(stalls, ROUNDS / 2) << "the jobs must stall for this to say anything";
 }
@@ -863,11 +884,13 @@ TEST(VerdictOfRandomJobs, WhoIsNotSeenIsNeverBlamed)
     }
 }
 
-/* Lives, ages, counters and records at random, however senseless: always a verdict, and never against all reason. */
+/* Lives, ages, counters and records at random, however senseless: always a verdict, and never
+ * against all reason. */
 TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
 {
-    static const enum ng_op inside[] = {NG_OP_AllReduce, NG_OP_GroupEnd, NG_OP_CommInitRank, NG_OP_CommSplit,
-                                        NG_OP_CommShrink, NG_OP_CommFinalize, NG_OP_CommDestroy, NG_OP_Recv};
+    static const enum ng_op inside[] = {NG_OP_AllReduce,   NG_OP_GroupEnd,   NG_OP_CommInitRank,
+                                        NG_OP_CommSplit,   NG_OP_CommShrink, NG_OP_CommFinalize,
+                                        NG_OP_CommDestroy, NG_OP_Recv};
     std::mt19937_64 random(99);
     for (unsigned seed = 0; seed < ROUNDS; seed++) {
         RandomJob base(seed);
@@ -876,24 +899,26 @@ TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
             base.job().process(rank).life = (enum ng_life)(random() % 6);
             base.job().process(rank).life_age_ns = (int64_t)(random() % (100 * NG_S));
             Member &member = base.job().at(0x1000, rank);
-            uint64_t *numbers[] = {&member.entered, &member.scheduled, &member.started, &member.completed,
-                                   &member.pending_seq, &member.p2p_entered, &member.pending_record};
+            uint64_t *numbers[] = {&member.entered,       &member.scheduled,   &member.started,
+                                   &member.completed,     &member.pending_seq, &member.p2p_entered,
+                                   &member.pending_record};
             for (uint64_t *number : numbers)
                 if (random() % 4 == 0)
                     *number = random() % 3 == 0 ? random() : random() % 20;
             member.state = (enum ng_group_state)(random() % 6);
             for (unsigned n = (unsigned)(random() % 3); n > 0; n--)
-                base.job().inside(rank, inside[random() % 8], random() % 2 ? 0x1000 : 0, random() % 9,
-                                  (int64_t)(random() % (60 * NG_S)));
+                base.job().inside(rank, inside[random() % 8], random() % 2 ? 0x1000 : 0,
+                                  random() % 9, (int64_t)(random() % (60 * NG_S)));
             for (unsigned n = (unsigned)(random() % 4); n > 0; n--)
-                member.p2p(random() % 2 ? NG_OP_Send : NG_OP_Recv, (int)(random() % 20) - 2, random() % 2,
-                           (int64_t)(random() % (60 * NG_S)));
+                member.p2p(random() % 2 ? NG_OP_Send : NG_OP_Recv, (int)(random() % 20) - 2,
+                           random() % 2, (int64_t)(random() % (60 * NG_S)));
         }
         Judgement judgement = judge(base.job());
         std::set<int> named(judgement.culprits.begin(), judgement.culprits.end());
         for (int waiting : judgement.waiting)
             EXPECT_FALSE(named.count(waiting)) << "seed " << seed << ": " << judgement.line;
         bool may_blame = judgement.kind != NG_KIND_HEALTHY && judgement.kind != NG_KIND_UNKNOWN;
-        EXPECT_TRUE(may_blame || judgement.culprits.empty()) << "seed " << seed << ": " << judgement.line;
+        EXPECT_TRUE(may_blame || judgement.culprits.empty())
+            << "seed " << seed << ": " << judgement.line;
     }
 }

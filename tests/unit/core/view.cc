@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <random>
 
-namespace {
+namespace
+{
 
 struct ng_box_identity identity(int rank)
 {
@@ -20,8 +21,9 @@ struct ng_box_identity identity(int rank)
 }
 
 /* A box in private memory, and what a view makes of it. */
-class FromBox : public ::testing::Test {
-protected:
+class FromBox : public ::testing::Test
+{
+  protected:
     void SetUp() override
     {
         struct ng_box_identity who = identity(2);
@@ -124,7 +126,8 @@ TEST_F(FromBox, RecordsOfSeveralGroupsAreKeptApart)
     }
 }
 
-/* The communicator was destroyed and its slot given to another: its records are not the new one's. */
+/* The communicator was destroyed and its slot given to another: its records are not the new one's.
+ */
 TEST_F(FromBox, RecordsOfAReusedSlotAreNotTheNewGroups)
 {
     Writer writer(&box_);

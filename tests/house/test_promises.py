@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""What was promised exists: names that users and other tools rely on, and everything that the documents say.
+
+    test_promises.py BUILD
+"""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+import documents
+
+BUILD = None
+
+# Names that others rely on. They may be added to; none may go.
+BUILD_FILES = ("shim/libncclguard.so", "tools/ncclguard", "tests/fake/libnccl.so.2", "tests/fake/libcudart.so.12",
+               "tests/fake/libcudart.so.13", "tests/fake/libcuda.so.1")
+SCRIPTS = ("tools/quickstart", "tests/run", ".ci/run", "tests/gpu/bundle", "tests/gpu/run-on-gpus",
+           "tests/scenarios/run", "tests/house/update-readme")
+ROOT_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "meson.build", "meson.options",
+              ".clang-format")
+SUBCOMMANDS = ("run", "analyze", "apis", "config")
+RUN_OPTIONS = ("--timeout", "--on-timeout", "--store", "--out", "--fault")
+VARIABLES = {
+    "NCCLGUARD": "1", "NCCLGUARD_LOG": "warn", "NCCLGUARD_LOG_FILE": None, "NCCLGUARD_JOB": None,
+    "NCCLGUARD_RANK": None, "NCCLGUARD_WORLD_SIZE": None, "NCCLGUARD_STORE": "local:", "NCCLGUARD_DIR": None,
+    "NCCLGUARD_DUMP_DIR": None, "NCCLGUARD_TIMEOUT": "600s", "NCCLGUARD_INIT_TIMEOUT": "600s",
+    "NCCLGUARD_SUSPECT": "5s", "NCCLGUARD_ON_TIMEOUT": "kill", "NCCLGUARD_TRACE_SIZE": "2000",
+    "NCCLGUARD_DUMP_WAIT": "15s", "NCCLGUARD_EXIT": "abort",
+    # Names that a later version serves: known, so that setting them is told and not ignored.
+    "NCCLGUARD_INIT": None, "NCCLGUARD_BLOCKING_WAIT": None, "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": None,
+    "NCCLGUARD_REGISTER": None, "NCCLGUARD_ALLOC": None, "NCCLGUARD_CHECK": None, "NCCLGUARD_FAULT": None,
+    "NCCLGUARD_HEARTBEAT_TIMEOUT": None, "NCCLGUARD_ABORT_WAIT": None, "NCCLGUARD_RULES": None,
+}
+KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
+         "gpu_stall", "init_missing_rank", "unknown")
+BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
+
+# What the objects of a room must not call, whatever their headers say.
+FOREIGN_CALLS = {
+    "core/libng_core.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
+                         r"socket|connect|bind|listen|accept4?|getaddrinfo|redis\w+",
+    "store/libng_store.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|info|_iterate_phdr)",
+    "tools/ncclguard": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|_iterate_phdr)",
+}
+
+
+def built(name):
+    return os.path.join(BUILD, name)
+
+
+def output_of(*arguments):
+    return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+class Contract(unittest.TestCase):
+    def test_the_build_yields_the_promised_files(self):
+        for name in BUILD_FILES:
+            with self.subTest(file=name):
+                self.assertTrue(os.path.isfile(built(name)))
+
+    def test_the_stand_ins_bear_the_names_that_programs_ask_for(self):
+        for name in BUILD_FILES:
+            if name.startswith("tests/fake/"):
+                with self.subTest(file=name):
+                    self.assertIn(f"soname: [{os.path.basename(name)}]", output_of("readelf", "-d", built(name)))
+
+    def test_the_library_needs_neither_nccl_nor_cuda(self):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-d", built("shim/libncclguard.so")))
+        self.assertIn("libc.so.6", needed)
+        self.assertEqual([name for name in needed if re.match(r"lib(nccl|rccl|cuda|cudart)\b", name)], [])
+
+    def test_the_scripts_are_there_and_can_be_run(self):
+        for name in SCRIPTS:
+            with self.subTest(script=name):
+                self.assertTrue(os.access(os.path.join(documents.ROOT, name), os.X_OK))
+
+    def test_the_files_of_the_root_are_there(self):
+        for name in ROOT_FILES:
+            with self.subTest(file=name):
+                self.assertGreater(os.path.getsize(os.path.join(documents.ROOT, name)), 0)
+
+    def test_version_is_the_one_of_the_build_and_of_the_changelog(self):
+        status, text, _ = documents.command(BUILD, "--version")
+        self.assertEqual(status, 0)
+        version = re.search(r"version: '([\d.]+)'", documents.read("meson.build"))[1]
+        self.assertEqual(text, f"ncclguard {version}\n")
+        self.assertRegex(documents.read("CHANGELOG.md"), rf"(?m)^## \[{re.escape(version)}\]")
+
+    def test_each_subcommand_is_there_and_has_help(self):
+        self.assertLessEqual(set(SUBCOMMANDS), set(documents.subcommands(BUILD)))
+        for name in documents.subcommands(BUILD):
+            with self.subTest(subcommand=name):
+                status, text, _ = documents.command(BUILD, name, "--help")
+                self.assertEqual(status, 0)
+                self.assertIn(f"usage: ncclguard {name}", text)
+
+    def test_run_has_the_promised_options(self):
+        _, text, _ = documents.command(BUILD, "run", "--help")
+        for option in RUN_OPTIONS:
+            with self.subTest(option=option):
+                self.assertRegex(text, rf"(?m)^ +{option}\b")
+
+    def test_a_usage_error_ends_with_2_and_two_lines(self):
+        status, text, told = documents.command(BUILD, "no-such-command")
+        self.assertEqual((status, text), (2, ""))
+        self.assertEqual(len(told.splitlines()), 2)
+
+    def test_each_variable_is_known_with_its_default(self):
+        known = documents.options_of(documents.option_table(BUILD))
+        for name, default in VARIABLES.items():
+            with self.subTest(variable=name):
+                self.assertIn(name, known)
+                if default is not None:
+                    self.assertIn(f"| `{default}` |", known[name])
+
+    def test_each_kind_of_verdict_is_known(self):
+        known = re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict.def"), re.M)
+        self.assertLessEqual(set(KINDS), set(known))
+
+    def test_the_build_has_the_promised_options(self):
+        with open(built("meson-info/intro-buildoptions.json")) as file:
+            known = [option["name"] for option in json.load(file)]
+        self.assertLessEqual(set(BUILD_OPTIONS), set(known))
+
+
+class Rooms(unittest.TestCase):
+    def test_the_objects_of_a_room_call_nothing_that_the_room_must_not_know(self):
+        for name, pattern in FOREIGN_CALLS.items():
+            with self.subTest(room=name):
+                symbols = output_of("nm", "-u", built(name))
+                self.assertRegex(symbols, r"(?m)^ +U (mem|str)\w+")
+                foreign = re.findall(rf"(?m)^ +[Uw] ({pattern})(?:@.*)?$", symbols)
+                self.assertEqual(foreign, [])
+
+    def test_the_dependency_rule_is_part_of_the_build(self):
+        with open(built("meson-info/intro-targets.json")) as file:
+            targets = {target["name"]: target for target in json.load(file)}
+        self.assertTrue(targets["dependency-rule"]["build_by_default"])
+        self.assertTrue(os.path.isfile(built("tests/house/dependency-rule.stamp")))
+
+
+class Documents(unittest.TestCase):
+    def test_the_option_table_of_the_readme_is_the_one_of_the_command(self):
+        text = documents.read("README.md")
+        self.assertEqual(documents.with_option_table(text, documents.option_table(BUILD)), text,
+                         "run tests/house/update-readme")
+
+    def test_each_subcommand_stands_in_the_readme(self):
+        text = documents.read("README.md")
+        for name in documents.subcommands(BUILD):
+            with self.subTest(subcommand=name):
+                self.assertIn(f"`ncclguard {name}", text)
+
+    def test_each_option_of_a_subcommand_stands_in_the_readme(self):
+        text = documents.read("README.md")
+        for name in documents.subcommands(BUILD):
+            for option in re.findall(r"(?m)^ +(--[a-z-]+)", documents.command(BUILD, name, "--help")[1]):
+                with self.subTest(subcommand=name, option=option):
+                    self.assertIn(option, text)
+
+    def test_each_kind_of_verdict_stands_in_the_readme(self):
+        text = documents.read("README.md")
+        for kind in re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict.def"), re.M):
+            with self.subTest(kind=kind):
+                self.assertIn(f"`{kind}`", text)
+
+    def test_no_document_names_a_variable_that_does_not_exist(self):
+        known = set(documents.options_of(documents.option_table(BUILD))) | {"NCCLGUARD_LIB", "NCCLGUARD_RUN_ID"}
+        for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+            for name in re.findall(r"\bNCCLGUARD(?:_[A-Z_]*[A-Z])?\b(?!_)", documents.read(document)):
+                with self.subTest(document=document, variable=name):
+                    self.assertIn(name, known)
+
+    def test_each_path_that_a_document_names_exists(self):
+        for document in ("README.md", "CONTRIBUTING.md"):
+            named = documents.paths_named(documents.read(document))
+            self.assertGreater(len(named), 10)
+            for name in named:
+                with self.subTest(document=document, path=name):
+                    path = built(name[6:]) if name.startswith("build/") else os.path.join(documents.ROOT, name)
+                    self.assertTrue(glob.glob(path))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: test_promises.py BUILD")
+    BUILD = os.path.abspath(sys.argv.pop())
+    unittest.main(verbosity=2)

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The checks of includes and of style: the repository passes them, and each of their rules can fail."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+
+# A tree that keeps to the rule, as {file: text}.
+GOOD = {
+    "core/nccl.h": "/* Table. */\n",
+    "core/call.h": '/* Door. */\n#include "core/nccl.h"\n',
+    "core/view.h": "/* View. */\n#include <stdint.h>\n",
+    "core/gpu.c": '/* Events. */\n#include <cuda.h>\n#include "core/call.h"\n',
+    "store/local.c": '/* Board. */\n#include <sys/socket.h>\n#include "core/view.h"\n',
+    "store/local.h": "/* Board. */\n",
+    "shim/entry.c": '/* Wrappers. */\n#include <dlfcn.h>\n#include <nccl.h>\n#include "core/call.h"\n',
+    "shim/lifecycle.c": '/* Root. */\n#include "core/call.h"\n#include "store/local.h"\n',
+    "tools/main.c": '/* Command. */\n#include "core/view.h"\n#include "store/local.h"\n',
+}
+
+# One include that breaks the rule: file, the line, what the complaint must say.
+BROKEN = [
+    ("core/gpu.c", '#include "store/local.h"', "core must not include store/local.h"),
+    ("core/gpu.c", '#include "shim/entry.h"', "core must not include shim/entry.h"),
+    ("core/gpu.c", '#include "tools/command.h"', "core must not include tools/command.h"),
+    ("core/gpu.c", "#include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/gpu.c", "  #  include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/gpu.c", "#include \\\n<dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/gpu.c", "#/* hidden */include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/gpu.c", "#include <sys/socket.h>", "core must not include <sys/socket.h>"),
+    ("core/gpu.c", "#include <netinet/in.h>", "core must not include <netinet/in.h>"),
+    ("core/gpu.c", "#include <hiredis/hiredis.h>", "core must not include <hiredis/hiredis.h>"),
+    ("core/gpu.c", "#include <nccl.h>", "core must not include <nccl.h>"),
+    ("core/gpu.c", "#include <cuda_runtime_api.h>", "core must not include <cuda_runtime_api.h>"),
+    ("core/gpu.c", '#include "call.h"', "from the root"),
+    ("core/gpu.c", '#include "../store/local.h"', "from the root"),
+    ("core/gpu.c", '#include "core/../store/local.h"', "without .."),
+    ("core/gpu.c", "#include <store/local.h>", "core must not include store/local.h"),
+    ("core/gpu.c", "#include HEADER", "only the preprocessor knows"),
+    ("core/gpu.c", '#include "tests/unit/core/core.h"', "core must not include tests/unit/core/core.h"),
+    ("core/deep/new.h", '#include "store/local.h"', "core must not include store/local.h"),
+    ("core/table.def", '#include "store/local.h"', "core must not include store/local.h"),
+    ("store/local.c", "#include <nccl.h>", "store must not include nccl.h"),
+    ("store/local.c", "#include <dlfcn.h>", "store must not include <dlfcn.h>"),
+    ("store/local.c", '#include "core/call.h"', "store must not include core/call.h"),
+    ("store/local.c", '#include "core/nccl.h"', "store must not include core/nccl.h"),
+    ("store/local.c", '#include "shim/shim.h"', "store must not include shim/shim.h"),
+    ("store/local.c", '#include "tools/usage.h"', "store must not include tools/usage.h"),
+    ("shim/entry.c", '#include "store/local.h"', "shim must not include store/local.h"),
+    ("shim/entry.c", '#include "tools/usage.h"', "shim must not include tools/usage.h"),
+    ("shim/entry.c", "#include <hiredis/hiredis.h>", "shim must not include <hiredis/hiredis.h>"),
+    ("tools/main.c", '#include "shim/shim.h"', "tools must not include shim/shim.h"),
+    ("tools/main.c", '#include "core/call.h"', "tools must not include core/call.h -> core/nccl.h"),
+    ("tools/main.c", "#include <cuda.h>", "tools must not include cuda.h"),
+]
+
+# One flaw of style: file, its text, what the complaint must say.
+UGLY = [
+    ("core/a.c", "int a;\n", "opens with a comment"),
+    ("core/a.def", "A(1)\n", "opens with a comment"),
+    ("tools/a", "#!/bin/bash\nset -e\n", "opens with a comment"),
+    ("tools/a.py", "import os\n", "opens with a comment"),
+    ("meson.build", "project('a')\n", "opens with a comment"),
+    ("core/a.c", "/* A. */\nint a; // no\n", "core/a.c:2: write /* */"),
+    ("core/a.c", "/* A. */\n\tint a;\n", "core/a.c:2: a tab"),
+    ("core/a.c", "/* A. */\nint a; \n", "core/a.c:2: blanks"),
+    ("core/a.c", "/* A. */\n/* " + "x" * 120 + " */\n", "core/a.c:2: 126 columns"),
+]
+
+
+class Tree:
+    """A folder with the given files, gone afterwards."""
+
+    def __init__(self, files):
+        self.files = files
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        for name, text in self.files.items():
+            path = os.path.join(self.folder.name, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
+                file.write(text)
+        return self.folder.name
+
+    def __exit__(self, *unused):
+        self.folder.cleanup()
+
+
+def run(check, root, *arguments):
+    done = subprocess.run([sys.executable, os.path.join(HERE, check), root, *arguments], capture_output=True, text=True,
+                          timeout=60)
+    return done.returncode, done.stderr
+
+
+class Includes(unittest.TestCase):
+    def test_the_repository_keeps_to_the_dependency_rule(self):
+        self.assertEqual(run("includes", ROOT), (0, ""))
+
+    def test_a_tree_that_keeps_to_the_rule_passes(self):
+        with Tree(GOOD) as root:
+            self.assertEqual(run("includes", root), (0, ""))
+
+    def test_what_is_only_written_in_a_comment_or_a_string_counts_for_nothing(self):
+        text = '/*\n#include <dlfcn.h>\n*/\n// #include <dlfcn.h>\nconst char *a = "/*";\n#include <errno.h>\n'
+        with Tree({**GOOD, "core/gpu.c": text}) as root:
+            self.assertEqual(run("includes", root), (0, ""))
+
+    def test_a_string_that_looks_like_a_comment_hides_nothing(self):
+        text = 'const char *a = "/*";\n#include <dlfcn.h>\nconst char *b = "*/";\n'
+        with Tree({**GOOD, "core/gpu.c": text}) as root:
+            self.assertEqual(run("includes", root)[0], 1)
+
+    def test_each_include_that_breaks_the_rule_is_named(self):
+        for name, line, complaint in BROKEN:
+            with self.subTest(file=name, line=line):
+                with Tree({**GOOD, name: GOOD.get(name, "/* New. */\n") + line + "\n"}) as root:
+                    status, text = run("includes", root)
+                    self.assertEqual(status, 1)
+                    self.assertIn(complaint, text)
+                    self.assertIn(f"{name}:", text)
+
+    def test_a_tree_without_code_is_an_error(self):
+        with Tree({"README.md": ""}) as root:
+            self.assertNotEqual(run("includes", root)[0], 0)
+
+    def test_the_stamp_is_written_only_when_the_rule_holds_and_depends_on_every_file_and_folder(self):
+        with Tree(GOOD) as root, tempfile.TemporaryDirectory() as out:
+            stamp, depfile = os.path.join(out, "stamp"), os.path.join(out, "depfile")
+            self.assertEqual(run("includes", root, "--stamp", stamp, "--depfile", depfile)[0], 0)
+            with open(depfile) as file:
+                dependencies = file.read()
+            for name in [*GOOD, "core", "store", "shim", "tools"]:
+                self.assertIn(os.path.join(root, name), dependencies)
+            os.remove(stamp)
+            with open(os.path.join(root, "core/gpu.c"), "a") as file:
+                file.write('#include "store/local.h"\n')
+            self.assertEqual(run("includes", root, "--stamp", stamp, "--depfile", depfile)[0], 1)
+            self.assertFalse(os.path.exists(stamp))
+
+
+class Style(unittest.TestCase):
+    def test_the_repository_keeps_to_the_style(self):
+        status, text = run("style", ROOT)
+        self.assertEqual((status, text), (0, ""))
+
+    def test_each_flaw_is_named(self):
+        for name, text, complaint in UGLY:
+            with self.subTest(file=name, complaint=complaint):
+                with Tree({name: text}) as root:
+                    status, told = run("style", root)
+                    self.assertEqual(status, 1)
+                    self.assertIn(complaint, told)
+
+    def test_slashes_in_strings_and_comments_are_no_comments(self):
+        with Tree({"core/a.c": '/* http://a // b */\nconst char *a = "redis://host", b = \'"\'; /* // */\n'}) as root:
+            self.assertEqual(run("style", root), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
