@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/descriptor.h"
 #include "core/op.h"
 #include "core/view.h"
 
@@ -46,10 +47,10 @@ struct ng_board;
 
 struct ng_board_ops {
     /*
-     * Sleep until something happens, `timeout_ms` at most. `kick_fd` is an eventfd of the caller's, drained here.
+     * Sleep until something happens, `timeout_ms` at most. `kick` is an eventfd of the caller's, drained here.
      * Returns NG_BOARD_* bits; 0 on timeout.
      */
-    unsigned (*wait)(struct ng_board *board, int kick_fd, int timeout_ms);
+    unsigned (*wait)(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms);
 
     /* How many processes of the job ended so far, in whatever way, as far as this board has noticed. */
     uint32_t (*ended)(struct ng_board *board);

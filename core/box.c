@@ -97,7 +97,8 @@ static int reserve(int fd, uint64_t offset, uint64_t bytes)
     return -posix_fallocate(fd, (off_t)offset, (off_t)bytes);
 }
 
-static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map, int *ret_fd)
+static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map,
+                       struct ng_descriptor *ret_file)
 {
     char name[64], path[PATH_MAX], hidden[PATH_MAX];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -109,12 +110,8 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
     int fd = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    /* Out of the low numbers that programs expect to get, and that shells close. */
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
+    struct ng_descriptor file = ng_descriptor_keep(fd);
+    fd = file.fd;
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
     if (!error)
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
@@ -139,7 +136,7 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
         return error;
     }
     *ret_map = map;
-    *ret_fd = fd;
+    *ret_file = file;
     return 0;
 }
 
@@ -148,12 +145,13 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
 {
     struct ng_box_header header = {0};
     void *map;
-    int fd = -1, error = -ENOENT;
+    struct ng_descriptor file = NG_DESCRIPTOR_NONE;
+    int error = -ENOENT;
 
     lay_out(&header, records);
     fill_identity(&header, identity);
     if (folder)
-        error = create_file(folder, &header, &map, &fd);
+        error = create_file(folder, &header, &map, &file);
     if (error) {
         map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -162,7 +160,7 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
         memcpy(map, &header, sizeof(header));
     }
     point(ret_box, map);
-    ret_box->fd = fd;
+    ret_box->file = file;
     return folder ? error : 0;
 }
 
@@ -170,9 +168,12 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
 {
     if (index >= box->group_capacity)
         return -ENOSPC;
-    if (box->fd < 0 || index % GROUPS_AT_ONCE != 0)
+    if (box->file.fd < 0 || index % GROUPS_AT_ONCE != 0)
         return 0;
-    return reserve(box->fd, box->header->groups_offset + (uint64_t)index * NG_BOX_GROUP_BYTES,
+    /* Closed by the program: nothing can be reserved any more, and an unreserved page could mean SIGBUS. */
+    if (!ng_descriptor_ours(&box->file))
+        return -EBADF;
+    return reserve(box->file.fd, box->header->groups_offset + (uint64_t)index * NG_BOX_GROUP_BYTES,
                    GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
 }
 
@@ -225,7 +226,7 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
     ret_box->thread_capacity = header.thread_capacity;
     ret_box->record_capacity = header.record_capacity;
     ret_box->map_bytes = header.total_bytes;
-    ret_box->fd = -1;
+    ret_box->file = NG_DESCRIPTOR_NONE;
     return 0;
 }
 
@@ -235,7 +236,6 @@ void ng_box_close(struct ng_box *box, const char *unlink_path)
         unlink(unlink_path);
     if (box->header)
         munmap(box->header, box->map_bytes);
-    if (box->fd >= 0)
-        close(box->fd);
-    *box = (struct ng_box){.fd = -1};
+    ng_descriptor_close(&box->file);
+    *box = NG_BOX_NONE;
 }

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/descriptor.h"
 #include "core/op.h"
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
@@ -195,8 +196,10 @@ struct ng_box {
     struct ng_box_record *records;
     uint32_t group_capacity, thread_capacity, record_capacity;
     size_t map_bytes;
-    int fd; /* -1: memory of this process only */
+    struct ng_descriptor file; /* none: memory of this process only, or not ours to write */
 };
+
+#define NG_BOX_NONE ((struct ng_box){.file = {.fd = -1}})
 
 /* What a process knows of itself when its box is made. */
 struct ng_box_identity {

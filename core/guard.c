@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/comm.h"
@@ -151,9 +150,8 @@ void ng_guard_after_fork(void)
     start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     failed = false;
     /* The lock belongs to the open file: held by a child, it would outlive the parent. */
-    if (ng_guard.box.fd >= 0)
-        close(ng_guard.box.fd);
-    ng_guard.box = (struct ng_box){.fd = -1};
+    ng_descriptor_close(&ng_guard.box.file);
+    ng_guard.box = NG_BOX_NONE;
     ng_guard.board = NULL;
     ng_comm_after_fork();
     ng_gpu_after_fork();

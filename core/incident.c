@@ -45,7 +45,7 @@ static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_alarm alarms[16];
 static unsigned alarm_count;
 
-static _Atomic int kick_fd = -1;
+static struct ng_descriptor kick_event; /* written before the thread starts */
 static atomic_bool stopping, stopped;
 
 /* The thread's own. */
@@ -60,9 +60,9 @@ static struct {
 static void kick(void)
 {
     uint64_t one = 1;
-    int fd = atomic_load(&kick_fd);
 
-    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+    /* Without it, the thread comes round by itself within a second. */
+    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
         ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
 }
 
@@ -226,7 +226,7 @@ static void follow(struct ng_incident *incident)
                      incident->claimant_pid);
             break;
         }
-        board->ops->wait(board, atomic_load(&kick_fd), BUSY_ROUND_MS);
+        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
         beat();
         board->ops->get(board, incident->epoch, incident);
     }
@@ -247,7 +247,7 @@ static void await_dumps(uint64_t epoch)
             ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT", missing);
             return;
         }
-        board->ops->wait(board, atomic_load(&kick_fd), BUSY_ROUND_MS);
+        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
         beat();
     }
 }
@@ -404,11 +404,11 @@ static int next_round_ms(void)
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
-static void wait_alone(int fd, int timeout_ms)
+static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
 {
     uint64_t count;
-    struct pollfd poll_kick = {.fd = fd, .events = POLLIN};
-    if (poll(&poll_kick, 1, timeout_ms) > 0 && read(fd, &count, sizeof(count)) < 0)
+    struct pollfd poll_kick = {.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
+    if (poll(&poll_kick, 1, timeout_ms) > 0 && read(kick->fd, &count, sizeof(count)) < 0)
         return;
 }
 
@@ -420,9 +420,9 @@ static void *attend(void *unused)
     ng_guard.adopt_thread();
     while (!atomic_load(&stopping)) {
         if (board)
-            board->ops->wait(board, atomic_load(&kick_fd), next_round_ms());
+            board->ops->wait(board, &kick_event, next_round_ms());
         else
-            wait_alone(atomic_load(&kick_fd), ROUND_MS);
+            wait_alone(&kick_event, ROUND_MS);
         beat();
         if (atomic_load(&stopping))
             break;
@@ -445,7 +445,7 @@ int ng_incident_start(void)
 
     if (fd < 0)
         return -errno;
-    atomic_store(&kick_fd, fd);
+    kick_event = ng_descriptor_keep(fd);
     return ng_guard_thread("ncclguard/board", attend);
 }
 
@@ -465,7 +465,7 @@ void ng_incident_after_fork(void)
 {
     alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     alarm_count = 0;
-    atomic_store(&kick_fd, -1);
+    ng_descriptor_close(&kick_event);
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
     memset(&own, 0, sizeof(own));

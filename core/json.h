@@ -51,8 +51,7 @@ size_t ng_output_utf8(const char *text, size_t *ret_skip);
 int ng_output_save(const char *folder, const char *name,
                    int (*write_content)(const void *context, int fd), const void *context);
 
-/* Members on a line of their own, or all on one. Inside a compact container everything is compact.
- */
+/* Members on a line of their own, or all on one. What is inside a compact container is compact. */
 enum ng_json_style { NG_JSON_COMPACT, NG_JSON_LINES };
 
 #define NG_JSON_DEPTH 32

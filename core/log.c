@@ -17,12 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/descriptor.h"
+
 #define LINE_BYTES 1152
 
 /* Plain ints, written once at start; atomics because a thread may log while the rank becomes known. */
 static _Atomic int log_level = NG_LOG_WARN;
 static _Atomic int log_rank = -1;
-static _Atomic int log_fd = STDERR_FILENO;
+static struct ng_descriptor log_file = {.fd = -1}; /* none: stderr */
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -65,13 +67,7 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
                strerror(errno));
         return;
     }
-    /* Out of the low numbers that shells and daemons reuse. */
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    log_fd = fd;
+    log_file = ng_descriptor_keep(fd);
 }
 
 void ng_log_set_rank(int rank)
@@ -124,6 +120,6 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     if (used > sizeof(line) - 2)
         used = sizeof(line) - 2;
     line[used++] = '\n';
-    write_quietly(log_fd, line, used);
+    write_quietly(ng_descriptor_ours(&log_file) ? log_file.fd : STDERR_FILENO, line, used);
     errno = saved_errno;
 }

@@ -22,12 +22,14 @@
  *   job              string
  *   time_unix_ns     when it was reached
  *   kind             name of verdict.def
- *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null where the verdict
- * has none seq              the group's collective, from 1; 0 where it is no collective op
- * "AllReduce"; null where there is none culprits         [{"rank", "group_rank": int, -1 not known;
- * "host": string, "pid": int, 0 not known; "why": string}] waiting          [int]: global ranks
+ *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
+ *   seq              the group's collective, from 1; 0 where it is no collective
+ *   op               "AllReduce"; null where there is none
+ *   culprits         array of {"rank", "group_rank": int, -1 not known; "host": string;
+ *                    "pid": int, 0 not known; "why": string}
+ *   waiting          array of int: global ranks
  *   confidence       "certain", "likely", "unknown"
- *   missing_evidence [string]
+ *   missing_evidence array of string
  *   detected_by      global rank; -1 offline
  *   stalled_ms       int
  *   action           "none", "log", "kill"

@@ -169,23 +169,52 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, uint
     return true;
 }
 
+/*
+ * The collectives of which at least two members may have evidence. False: there are none.
+ *
+ * Each member tells of a row of collectives, so more than all have recorded together means damaged evidence: of that
+ * only the newest part is looked at.
+ */
+static bool comparable(const struct ng_view_member *members, uint32_t count, uint64_t last, uint64_t *ret_first,
+                       uint64_t *ret_last)
+{
+    uint64_t oldest = UINT64_MAX, second_oldest = UINT64_MAX, newest = 0, second_newest = 0, records = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        uint64_t from = member->last.op ? member->entered : 0, to = from;
+        for (uint32_t k = 0; k < member->record_count; k++)
+            if (!member->records[k].peer_ordinal && member->records[k].coll_seq) {
+                uint64_t seq = member->records[k].coll_seq;
+                from = !from || seq < from ? seq : from;
+                to = seq > to ? seq : to;
+            }
+        records += member->record_count + 1;
+        if (!from)
+            continue;
+        second_oldest = from < oldest ? oldest : from < second_oldest ? from : second_oldest;
+        oldest = from < oldest ? from : oldest;
+        second_newest = to > newest ? newest : to > second_newest ? to : second_newest;
+        newest = to > newest ? to : newest;
+    }
+    if (second_newest > last)
+        second_newest = last;
+    if (!second_newest || second_oldest > second_newest)
+        return false;
+    *ret_first = second_newest - second_oldest > records ? second_newest - records : second_oldest;
+    *ret_last = second_newest;
+    return true;
+}
+
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last, struct ng_mismatch *ret_mismatch)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
-    uint64_t first = last;
+    uint64_t first;
 
-    if (count < 2)
+    if (count < 2 || !comparable(members, count, last, &first, &last))
         return false;
-    /* From the oldest that at least one member still has recorded. */
-    for (uint32_t i = 0; i < count; i++)
-        for (uint32_t k = 0; k < members[i].record_count; k++)
-            if (!members[i].records[k].peer_ordinal && members[i].records[k].coll_seq) {
-                if (members[i].records[k].coll_seq < first)
-                    first = members[i].records[k].coll_seq;
-                break;
-            }
-    for (uint64_t seq = first ? first : 1; seq <= last; seq++)
+    for (uint64_t seq = first; seq <= last; seq++)
         if (differ_at(members, count, seq, ret_mismatch))
             return true;
     return false;

@@ -217,14 +217,39 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
     }
 }
 
+/* Processes without a launcher, or with several devices each: ranks are named as in the largest group. */
+static bool names_ranks(const struct judge *judge, uint32_t group)
+{
+    const struct ng_view *view = judge->view;
+    bool needed = false;
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].nranks > view->groups[group].nranks)
+            return false;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        needed |= view->processes[i].rank < 0 || view->processes[i].drives_several;
+    return needed;
+}
+
+/* How the ranks of a group are called globally. */
+enum naming { NAMING_NOT_KNOWN, NAMING_BY_GROUP, NAMING_BY_PROCESS };
+
+static enum naming naming_of(const struct judge *judge, uint32_t group)
+{
+    return names_ranks(judge, group) ? NAMING_BY_GROUP
+           : is_world(judge, group)  ? NAMING_BY_PROCESS
+                                     : NAMING_NOT_KNOWN;
+}
+
 /* Who is to be told of for an absentee that nobody has seen, where a communicator is made. */
-static enum ng_absence name_unseen(struct judge *judge, const struct ng_wait *wait, const struct ng_absentee *absentee,
+static enum ng_absence name_unseen(const struct judge *judge, enum naming naming, const struct ng_absentee *absentee,
                                    struct ng_culprit *culprit)
 {
-    if (!is_world(judge, wait->group))
+    if (naming == NAMING_NOT_KNOWN)
         return NG_ABSENT_UNSEEN;
-    const struct ng_view_process *process = process_of_rank(judge, absentee->group_rank);
     culprit->rank = absentee->group_rank;
+    const struct ng_view_process *process =
+        naming == NAMING_BY_PROCESS ? process_of_rank(judge, absentee->group_rank) : NULL;
     if (!process)
         return NG_ABSENT_UNSEEN;
     culprit->pid = process->pid;
@@ -252,6 +277,15 @@ static enum cause cause_of_absentee(const struct ng_wait *wait, const struct ng_
     return wait->type == NG_WAIT_CREATE ? CAUSE_MISSING : CAUSE_UNSEEN;
 }
 
+/* Is an absentee held by another wait than this one, which has this index? */
+static bool elsewhere(const struct ng_wait *wait, int32_t index)
+{
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index)
+            return true;
+    return false;
+}
+
 static enum cause cause_of(struct judge *judge, const struct ng_wait *wait, struct ng_mismatch *ret_mismatch)
 {
     enum cause worst = wait->absentee_count ? CAUSE_ELSEWHERE : CAUSE_DEVICE;
@@ -264,6 +298,9 @@ static enum cause cause_of(struct judge *judge, const struct ng_wait *wait, stru
     if (wait->type == NG_WAIT_COLLECTIVE && worst < CAUSE_MISMATCH &&
         ng_mismatch_find(judge->view, wait->group, wait->seq, ret_mismatch))
         return CAUSE_MISMATCH;
+    /* Sends and receives that wait for each other end at one whose peers have all come; or else they go in a round. */
+    if (worst == CAUSE_ELSEWHERE && wait->served && !elsewhere(wait, (int32_t)(wait - judge->waits.waits)))
+        worst = CAUSE_DEVICE;
     return worst == CAUSE_DEVICE && wait->blind ? CAUSE_UNSEEN : worst;
 }
 
@@ -289,6 +326,7 @@ static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum
             oldest_ns = process_of(judge, absentee->member)->life_age_ns;
     }
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
+    enum naming naming = naming_of(judge, wait->group);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
         if (cause_of_absentee(wait, absentee) != cause)
@@ -303,7 +341,7 @@ static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (absentee->absence == NG_ABSENT_UNSEEN) {
             struct ng_absentee known = *absentee;
-            known.absence = name_unseen(judge, wait, absentee, culprit);
+            known.absence = name_unseen(judge, naming, absentee, culprit);
             died |= known.absence == NG_ABSENT_DEAD;
             left |= known.absence == NG_ABSENT_EXITED;
             stopped |= known.absence == NG_ABSENT_STOPPED;

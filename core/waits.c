@@ -284,7 +284,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        bool waits = false, open = false;
+        bool waits = false, open = false, served = true;
         if ((i > 0 && member[-1].group_rank == member->group_rank) || !stuck_p2p(finder, member, &age_ns))
             continue;
         for (uint32_t k = 0; k < member->record_count; k++) {
@@ -309,7 +309,10 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                                               &open);
             if (record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
-            if ((made && !open && !gone(life) && life != NG_LIFE_STOPPED) || already_absent(wait, peer))
+            if (made && !open && !gone(life) && life != NG_LIFE_STOPPED)
+                continue;
+            served = false;
+            if (already_absent(wait, peer))
                 continue;
             struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
             if (!absentee)
@@ -329,6 +332,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                 return -ENOMEM;
             wait->blind = true;
         }
+        wait->served |= waits && served;
         join(finder, wait, member);
         wait->waiter_count++;
         if (age_ns > wait->age_ns)

@@ -45,7 +45,8 @@ struct ng_wait {
     enum ng_op op;
     int64_t age_ns; /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
-    bool blind; /* what a waiter waits for is not recorded */
+    bool blind;  /* what a waiter waits for is not recorded */
+    bool served; /* point-to-point: there is a waiter whose own peers have all come */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;

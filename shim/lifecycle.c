@@ -97,7 +97,7 @@ __attribute__((constructor)) static void start(void)
     ng_guard.find_cuda = ng_driver_find;
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
-    ng_guard.box.fd = -1;
+    ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, ng_guard_after_fork);
     if (ng_policy_parse_exit(ng_guard.config.exit_how, &code) != 0) {
         ng_log(NG_LOG_ERROR, "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",

@@ -39,8 +39,8 @@ struct peer {
     struct ng_box box;
     int pid;
     uint64_t start_ticks;
-    int pid_fd;  /* readable once it is gone; -1: another namespace, or too old a kernel */
-    int lock_fd; /* to ask for its lock; -1 not needed */
+    struct ng_descriptor pid_fd;  /* readable once it is gone; none: another namespace, or too old a kernel */
+    struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
     bool gone;        /* dead for sure */
     bool counted;     /* in `ended` */
@@ -56,7 +56,7 @@ struct local {
     struct ng_board board;
     char folder[PATH_MAX - 128]; /* leaves room for a file name */
     const struct ng_box *own_box;
-    int inotify_fd;
+    struct ng_descriptor inotify;
     bool ready; /* first use is over */
     struct peer *peers;
     uint32_t peer_count, peer_room;
@@ -98,7 +98,7 @@ static int open_peer(const char *folder, const char *name, const char *boot_id, 
                      struct peer *ret_peer)
 {
     char path[PATH_MAX];
-    struct peer peer = {.pid_fd = -1, .lock_fd = -1};
+    struct peer peer = {.pid_fd = NG_DESCRIPTOR_NONE, .lock_fd = NG_DESCRIPTOR_NONE};
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     snprintf(peer.name, sizeof(peer.name), "%s", name);
@@ -112,12 +112,13 @@ static int open_peer(const char *folder, const char *name, const char *boot_id, 
         return -ESTALE;
     }
     if (peer.box.header->pid_namespace == pid_namespace) {
-        peer.pid_fd = open_pid(peer.pid, peer.start_ticks);
-        if (peer.pid_fd < 0 && errno == ESRCH)
+        int fd = open_pid(peer.pid, peer.start_ticks);
+        if (fd < 0 && errno == ESRCH)
             mark_gone(&peer);
+        peer.pid_fd = ng_descriptor_keep(fd);
     }
-    if (peer.pid_fd < 0 && !peer.gone)
-        peer.lock_fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (peer.pid_fd.fd < 0 && !peer.gone)
+        peer.lock_fd = ng_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
     *ret_peer = peer;
     return 0;
 }
@@ -125,11 +126,17 @@ static int open_peer(const char *folder, const char *name, const char *boot_id, 
 static void close_peer(struct peer *peer)
 {
     ng_box_close(&peer->box, NULL);
-    if (peer->pid_fd >= 0)
-        close(peer->pid_fd);
-    if (peer->lock_fd >= 0)
-        close(peer->lock_fd);
-    peer->pid_fd = peer->lock_fd = -1;
+    ng_descriptor_close(&peer->pid_fd);
+    ng_descriptor_close(&peer->lock_fd);
+}
+
+/* As the kernel lists it, when its descriptor says that it may have. */
+static bool has_ended(const struct peer *peer)
+{
+    uint64_t ticks;
+    char state;
+
+    return ng_proc_stat(peer->pid, &state, &ticks) != 0 || ticks != peer->start_ticks || state == 'Z' || state == 'X';
 }
 
 static void refresh_peer(struct peer *peer)
@@ -138,11 +145,18 @@ static void refresh_peer(struct peer *peer)
 
     if (peer->gone || peer->self)
         return;
-    if (peer->pid_fd >= 0) {
-        struct pollfd ended = {.fd = peer->pid_fd, .events = POLLIN};
-        if (poll(&ended, 1, 0) > 0 && (ended.revents & POLLIN))
+    if (peer->pid_fd.fd >= 0) {
+        struct pollfd ended = {.fd = peer->pid_fd.fd, .events = POLLIN};
+        if (poll(&ended, 1, 0) <= 0)
+            return;
+        /* Something is there to read: the end of the process, unless the program closed our descriptor and the number
+         * means something else by now. */
+        if (has_ended(peer))
             mark_gone(peer);
-    } else if (peer->lock_fd >= 0 && fcntl(peer->lock_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
+        else
+            peer->pid_fd = ng_descriptor_keep(open_pid(peer->pid, peer->start_ticks));
+    } else if (ng_descriptor_ours(&peer->lock_fd) && fcntl(peer->lock_fd.fd, F_OFD_GETLK, &lock) == 0 &&
+               lock.l_type == F_UNLCK) {
         mark_gone(peer);
     }
 }
@@ -157,7 +171,7 @@ static enum ng_life life_of(struct peer *peer)
     refresh_peer(peer);
     if (peer->gone)
         return NG_LIFE_DEAD; /* unless the box says how it left */
-    if (peer->pid_fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 && ticks == peer->start_ticks &&
+    if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 && ticks == peer->start_ticks &&
         (state == 'T' || state == 't'))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
@@ -296,19 +310,16 @@ static void sweep(const struct local *local)
 static void get_ready(struct local *local)
 {
     local->ready = true;
-    local->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (local->inotify_fd >= 0 &&
-        inotify_add_watch(local->inotify_fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0) {
-        close(local->inotify_fd);
-        local->inotify_fd = -1;
-    }
+    local->inotify = ng_descriptor_keep(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (local->inotify.fd >= 0 && inotify_add_watch(local->inotify.fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0)
+        ng_descriptor_close(&local->inotify);
     scan(local);
     sweep(local);
 }
 
 /* ---- Waiting ---- */
 
-static unsigned local_wait(struct ng_board *board, int kick_fd, int timeout_ms)
+static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
 {
     struct local *local = (struct local *)board;
     char events[4096];
@@ -325,24 +336,24 @@ static unsigned local_wait(struct ng_board *board, int kick_fd, int timeout_ms)
             local->poll_room = local->peer_count + 18;
         }
     }
-    bool blind = local->inotify_fd < 0;
+    bool deaf = !ng_descriptor_ours(&local->inotify), blind = deaf;
     if (local->poll_room > used)
-        local->polls[used++] = (struct pollfd){.fd = kick_fd, .events = POLLIN};
+        local->polls[used++] = (struct pollfd){.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
     if (local->poll_room > used)
-        local->polls[used++] = (struct pollfd){.fd = local->inotify_fd, .events = POLLIN};
+        local->polls[used++] = (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct peer *peer = &local->peers[i];
-        if (!peer->gone && !peer->self && peer->pid_fd >= 0)
-            local->polls[used++] = (struct pollfd){.fd = peer->pid_fd, .events = POLLIN};
-        blind |= !peer->gone && !peer->self && peer->pid_fd < 0;
+        if (!peer->gone && !peer->self && peer->pid_fd.fd >= 0)
+            local->polls[used++] = (struct pollfd){.fd = peer->pid_fd.fd, .events = POLLIN};
+        blind |= !peer->gone && !peer->self && peer->pid_fd.fd < 0;
     }
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
     poll(local->polls, used, timeout_ms);
-    if (used > 0 && (local->polls[0].revents & POLLIN) && read(kick_fd, &count, sizeof(count)) > 0)
+    if (used > 0 && (local->polls[0].revents & POLLIN) && read(kick->fd, &count, sizeof(count)) > 0)
         happened |= NG_BOARD_KICK;
     if (blind || (used > 1 && (local->polls[1].revents & POLLIN))) {
-        while (local->inotify_fd >= 0 && read(local->inotify_fd, events, sizeof(events)) > 0)
+        while (!deaf && read(local->inotify.fd, events, sizeof(events)) > 0)
             ;
         scan(local);
         happened |= NG_BOARD_INCIDENT;
@@ -594,7 +605,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     }
     local->board.ops = &local_ops;
     local->own_box = own_box;
-    local->inotify_fd = -1;
+    local->inotify = NG_DESCRIPTOR_NONE;
     local->joined_unix_ns = ng_clock_unix_ns();
     identify(local);
     *ret_board = &local->board;
@@ -603,7 +614,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
 
 int ng_local_collect(const char *folder, struct ng_view *view)
 {
-    struct local local = {.inotify_fd = -1};
+    struct local local = {.inotify = NG_DESCRIPTOR_NONE};
     struct peer peer;
     int count = 0;
 

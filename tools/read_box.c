@@ -73,7 +73,7 @@ static const char *reason(int error)
 int ng_read_box(struct ng_view *view, const char *path, const char *source,
                 struct ng_box_header *ret_header, char *why, size_t why_bytes)
 {
-    struct ng_box box = {.fd = -1};
+    struct ng_box box = NG_BOX_NONE;
     char host[sizeof(box.header->host) + 1];
 
     int error = ng_box_open(path, &box);

@@ -1,7 +1,7 @@
-/* How ranks meet. The process that makes a unique id listens for its ranks on an abstract socket, from
- * a thread of its own, as the real library's bootstrap root does; when all have come it hands each the
- * same memory file. A rank that never comes leaves the others waiting. Every wait ends when the own
- * communicator is aborted, and for no other reason. */
+/* How ranks meet. The process that makes a unique id listens for its ranks on an abstract socket,
+ * from a thread of its own, as the real library's bootstrap root does; when all have come it hands
+ * each the same memory file. A rank that never comes leaves the others waiting. Every wait ends
+ * when the own communicator is aborted, and for no other reason. */
 #include "tests/fake/nccl/fake.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ID_MAGIC 0x6b61664c43434eULL
+#define ID_MAGIC    0x6b61664c43434eULL
 #define HELLO_MAGIC 0x4e43434c
 
 struct id_layout {
@@ -32,7 +32,8 @@ struct root {
     int listen_fd;
 };
 
-static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address) {
+static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address)
+{
     struct id_layout layout;
     int n;
     memcpy(&layout, id->internal, sizeof(layout));
@@ -43,7 +44,8 @@ static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static bool send_fd(int to, int fd) {
+static bool send_fd(int to, int fd)
+{
     char byte = 1;
     struct iovec iov = {&byte, 1};
     union {
@@ -65,7 +67,8 @@ static bool send_fd(int to, int fd) {
     return sendmsg(to, &msg, MSG_NOSIGNAL) == 1;
 }
 
-static int receive_fd(int from) {
+static int receive_fd(int from)
+{
     char byte;
     struct iovec iov = {&byte, 1};
     union {
@@ -87,7 +90,8 @@ static int receive_fd(int from) {
     return fd;
 }
 
-static void *root_main(void *arg) {
+static void *root_main(void *arg)
+{
     struct root *root = arg;
     int *fds = NULL;
     int nranks = 0, come = 0, shm_fd = -1;
@@ -120,9 +124,10 @@ static void *root_main(void *arg) {
                 fds[r] = -1;
         }
         if (hello.nranks != nranks) {
-            fake_warn("Bootstrap Root : mismatch in info from procs, nranks %d vs %d, nroots 1 vs 1, "
-                      "iroot 0 vs 0",
-                      nranks, hello.nranks);
+            fake_warn(
+                "Bootstrap Root : mismatch in info from procs, nranks %d vs %d, nroots 1 vs 1, "
+                "iroot 0 vs 0",
+                nranks, hello.nranks);
             close(fd);
             break;
         }
@@ -156,7 +161,8 @@ static void *root_main(void *arg) {
     return NULL;
 }
 
-ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id) {
+ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id)
+{
     struct id_layout layout = {.magic = ID_MAGIC};
     struct sockaddr_un address;
     socklen_t address_bytes;
@@ -197,7 +203,8 @@ close_socket:
 }
 
 /* Polls fd (or nothing, -1) and the abort descriptor: 1 fd is ready, 0 time is over, -1 aborted. */
-static int poll_or_abort(struct ncclComm *comm, int fd, short events, int timeout_ms) {
+static int poll_or_abort(struct ncclComm *comm, int fd, short events, int timeout_ms)
+{
     struct pollfd fds[2] = {{comm->abort_fd, POLLIN, 0}, {fd, events, 0}};
     for (;;) {
         int n = poll(fds, fd >= 0 ? 2 : 1, timeout_ms);
@@ -209,7 +216,8 @@ static int poll_or_abort(struct ncclComm *comm, int fd, short events, int timeou
     }
 }
 
-static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, int *ret_fd) {
+static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, int *ret_fd)
+{
     struct sockaddr_un address;
     socklen_t bytes = id_address(id, &address);
     for (int attempt = 1;; attempt++) {
@@ -231,8 +239,9 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
             return ncclSystemError;
         }
         if (attempt > 34) {
-            fake_warn("Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
-                      strerror(err), attempt);
+            fake_warn(
+                "Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
+                strerror(err), attempt);
             return ncclRemoteError;
         }
         if (poll_or_abort(comm, -1, 0, 100 * attempt) < 0)
@@ -240,7 +249,8 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
     }
 }
 
-void fake_boot_release_id(const ncclUniqueId *id) {
+void fake_boot_release_id(const ncclUniqueId *id)
+{
     struct sockaddr_un address;
     socklen_t bytes = id_address(id, &address);
     struct hello hello = {HELLO_MAGIC, 0, -1};
@@ -253,7 +263,9 @@ void fake_boot_release_id(const ncclUniqueId *id) {
     close(fd);
 }
 
-ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *), void *arg) {
+ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *),
+                            void *arg)
+{
     struct fake_shm *shm = atomic_load(&comm->shm);
     for (;;) {
         uint32_t seen = fake_bell_read(shm, comm->rank);
@@ -265,13 +277,15 @@ ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm 
     }
 }
 
-static void ring_all(struct ncclComm *comm) {
+static void ring_all(struct ncclComm *comm)
+{
     struct fake_shm *shm = atomic_load(&comm->shm);
     for (int r = 0; r < comm->nranks; r++)
         fake_bell_ring(shm, r);
 }
 
-static bool all_in_phase(struct ncclComm *comm, void *arg) {
+static bool all_in_phase(struct ncclComm *comm, void *arg)
+{
     uint32_t phase = *(uint32_t *)arg;
     for (int r = 0; r < comm->nranks; r++)
         if (atomic_load(&fake_shm_rank(atomic_load(&comm->shm), r)->phase) < phase)
@@ -279,13 +293,15 @@ static bool all_in_phase(struct ncclComm *comm, void *arg) {
     return true;
 }
 
-static ncclResult_t meet(struct ncclComm *comm, uint32_t phase) {
+static ncclResult_t meet(struct ncclComm *comm, uint32_t phase)
+{
     atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->phase, phase);
     ring_all(comm);
     return fake_boot_wait(comm, all_in_phase, &phase);
 }
 
-ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id) {
+ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
+{
     struct hello hello = {HELLO_MAGIC, comm->nranks, comm->rank};
     struct id_layout layout;
     struct fake_shm *shm;
@@ -345,15 +361,24 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id) {
     return meet(comm, 2);
 }
 
-static bool ring_complete(struct ncclComm *comm, void *arg) {
+bool fake_boot_stopped(const struct ncclComm *comm)
+{
+    return atomic_load(&comm->revoked) || atomic_load(&comm->stops) != comm->stops_before;
+}
+
+static bool ring_complete(struct ncclComm *comm, void *arg)
+{
     (void)arg;
+    if (fake_boot_stopped(comm))
+        return true;
     for (int r = 0; r < comm->nranks; r++)
         if (!atomic_load(&fake_shm_rank(atomic_load(&comm->shm), r)->ring))
             return false;
     return true;
 }
 
-ncclResult_t fake_boot_connect_ring(struct ncclComm *comm) {
+ncclResult_t fake_boot_connect_ring(struct ncclComm *comm)
+{
     atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->ring, 1);
     ring_all(comm);
     return fake_boot_wait(comm, ring_complete, NULL);
@@ -361,19 +386,23 @@ ncclResult_t fake_boot_connect_ring(struct ncclComm *comm) {
 
 /* ---- small messages between two ranks ---- */
 
-static bool boot_has_room(struct ncclComm *comm, void *arg) {
+static bool boot_has_room(struct ncclComm *comm, void *arg)
+{
     struct fake_boot *boot = arg;
     (void)comm;
     return atomic_load(&boot->tail) - atomic_load(&boot->head) < FAKE_BOOT_SLOTS;
 }
 
-static bool boot_has_message(struct ncclComm *comm, void *arg) {
+static bool boot_has_message(struct ncclComm *comm, void *arg)
+{
     struct fake_boot *boot = arg;
     (void)comm;
     return atomic_load(&boot->tail) != atomic_load(&boot->head);
 }
 
-ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data, size_t bytes) {
+ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data,
+                            size_t bytes)
+{
     struct fake_shm *shm = atomic_load(&comm->shm);
     struct fake_boot *boot = fake_shm_boot(shm, kind, comm->rank, peer);
     ncclResult_t result = fake_boot_wait(comm, boot_has_room, boot);
@@ -387,7 +416,8 @@ ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const voi
     return ncclSuccess;
 }
 
-ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes) {
+ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes)
+{
     struct fake_shm *shm = atomic_load(&comm->shm);
     struct fake_boot *boot = fake_shm_boot(shm, kind, peer, comm->rank);
     ncclResult_t result = fake_boot_wait(comm, boot_has_message, boot);
@@ -402,7 +432,8 @@ ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *dat
 }
 
 ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
-                                  const void *mine, void *all, size_t bytes) {
+                                  const void *mine, void *all, size_t bytes)
+{
     ncclResult_t result = ncclSuccess;
     for (int r = 0; r < comm->nranks && result == ncclSuccess; r++)
         if (r != comm->rank && (!member || member[r]))

@@ -18,7 +18,8 @@
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *registry;
 
-struct ncclComm *fake_comm_get(ncclComm_t handle) {
+struct ncclComm *fake_comm_get(ncclComm_t handle)
+{
     struct ncclComm *comm;
     pthread_mutex_lock(&registry_lock);
     for (comm = registry; comm && comm != handle; comm = comm->next)
@@ -29,7 +30,8 @@ struct ncclComm *fake_comm_get(ncclComm_t handle) {
     return comm;
 }
 
-static void registry_add(struct ncclComm *comm) {
+static void registry_add(struct ncclComm *comm)
+{
     fake_comm_ref(comm);
     pthread_mutex_lock(&registry_lock);
     comm->next = registry;
@@ -37,7 +39,8 @@ static void registry_add(struct ncclComm *comm) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-static void registry_remove(struct ncclComm *comm) {
+static void registry_remove(struct ncclComm *comm)
+{
     struct ncclComm **at;
     bool found;
     pthread_mutex_lock(&registry_lock);
@@ -51,9 +54,13 @@ static void registry_remove(struct ncclComm *comm) {
         fake_comm_put(comm);
 }
 
-void fake_comm_ref(struct ncclComm *comm) { atomic_fetch_add(&comm->refs, 1); }
+void fake_comm_ref(struct ncclComm *comm)
+{
+    atomic_fetch_add(&comm->refs, 1);
+}
 
-void fake_comm_put(struct ncclComm *comm) {
+void fake_comm_put(struct ncclComm *comm)
+{
     if (!comm || atomic_fetch_sub(&comm->refs, 1) != 1)
         return;
     fake_shm_unmap(atomic_load(&comm->shm));
@@ -69,7 +76,8 @@ void fake_comm_put(struct ncclComm *comm) {
 
 /* Takes what the caller's structure holds, however old its header, and checks it. */
 static ncclResult_t read_config(const ncclConfig_t *config, const ncclConfig_t *base,
-                                ncclConfig_t *ret_config) {
+                                ncclConfig_t *ret_config)
+{
     static const ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
     ncclConfig_t mine = base ? *base : fresh;
     const char *override;
@@ -124,7 +132,8 @@ static ncclResult_t read_config(const ncclConfig_t *config, const ncclConfig_t *
 }
 
 static ncclResult_t comm_alloc(int nranks, int rank, int device, CUcontext ctx,
-                               const ncclConfig_t *config, struct ncclComm **ret_comm) {
+                               const ncclConfig_t *config, struct ncclComm **ret_comm)
+{
     const struct fake_cuda *cuda = fake_cuda();
     struct ncclComm *comm;
     CUresult result;
@@ -163,9 +172,13 @@ static ncclResult_t comm_alloc(int nranks, int rank, int device, CUcontext ctx,
     return ncclSuccess;
 }
 
-bool fake_comm_aborted(const struct ncclComm *comm) { return atomic_load(&comm->abort); }
+bool fake_comm_aborted(const struct ncclComm *comm)
+{
+    return atomic_load(&comm->abort);
+}
 
-void fake_comm_wake(struct ncclComm *comm) {
+void fake_comm_wake(struct ncclComm *comm)
+{
     struct fake_shm *shm = atomic_load(&comm->shm);
     if (shm)
         fake_bell_ring(shm, comm->rank);
@@ -174,7 +187,8 @@ void fake_comm_wake(struct ncclComm *comm) {
     pthread_mutex_unlock(&comm->lock);
 }
 
-void fake_comm_set_abort(struct ncclComm *comm) {
+void fake_comm_set_abort(struct ncclComm *comm)
+{
     struct ncclComm *child;
     uint64_t one = 1;
     atomic_store(&comm->abort, true);
@@ -192,7 +206,8 @@ void fake_comm_set_abort(struct ncclComm *comm) {
     }
 }
 
-void fake_comm_drain(struct ncclComm *comm) {
+void fake_comm_drain(struct ncclComm *comm)
+{
     pthread_mutex_lock(&comm->lock);
     while (comm->pending || comm->running)
         pthread_cond_wait(&comm->cond, &comm->lock);
@@ -201,14 +216,17 @@ void fake_comm_drain(struct ncclComm *comm) {
 }
 
 /* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
-static void stop_kernels(struct ncclComm *comm) {
+static void stop_kernels(struct ncclComm *comm)
+{
     atomic_store(&comm->stop, true);
+    atomic_fetch_add(&comm->stops, 1);
     fake_comm_wake(comm);
     fake_comm_drain(comm);
     atomic_store(&comm->stop, false);
 }
 
-static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm) {
+static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm)
+{
     ncclResult_t state = ncclSuccess;
     if (fake_comm_aborted(comm)) {
         fake_warn("Comm %p is in abort state", (void *)comm);
@@ -223,8 +241,8 @@ static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm) {
     return state == ncclInProgress ? ncclInvalidArgument : state;
 }
 
-ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
-                             struct ncclComm **ret) {
+ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, struct ncclComm **ret)
+{
     struct ncclComm *comm;
     ncclResult_t result;
     if (!handle) {
@@ -247,7 +265,8 @@ ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
     return ncclSuccess;
 }
 
-static ncclResult_t null_argument(const char *func, const char *name) {
+static ncclResult_t null_argument(const char *func, const char *name)
+{
     fake_warn("%s : %s argument is NULL", func, name);
     return ncclInvalidArgument;
 }
@@ -255,7 +274,8 @@ static ncclResult_t null_argument(const char *func, const char *name) {
 /* ---- creation ---- */
 
 static struct fake_job *job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
-                                struct ncclComm *parent) {
+                                struct ncclComm *parent)
+{
     struct fake_job *job = calloc(1, sizeof(*job));
     if (!job)
         return NULL;
@@ -270,14 +290,16 @@ static struct fake_job *job_new(ncclResult_t (*run)(struct fake_job *), struct n
 }
 
 /* The time that a nonblocking call is told to stay in progress, cut short by an abort. */
-void fake_comm_linger(struct ncclComm *comm) {
+void fake_comm_linger(struct ncclComm *comm)
+{
     struct pollfd fd = {comm->abort_fd, POLLIN, 0};
     long ms = fake_env_long("FAKE_NCCL_INPROGRESS_MS", 0, 0, 3600000);
     if (ms && !comm->config.blocking && poll(&fd, 1, (int)ms) < 0)
         fake_trace("linger: %s", strerror(errno));
 }
 
-static ncclResult_t init_job(struct fake_job *job) {
+static ncclResult_t init_job(struct fake_job *job)
+{
     struct ncclComm *comm = job->comm;
     int version = 0;
     ncclResult_t result;
@@ -288,13 +310,19 @@ static ncclResult_t init_job(struct fake_job *job) {
         fake_comm_linger(comm);
     if (result == ncclSuccess && fake_comm_aborted(comm))
         result = ncclInternalError;
+    if (result == ncclSuccess && comm->rank == 0 && getenv("NCCL_DEBUG")) {
+        printf("NCCL version %d.%d.%d+cuda13.0\n", version / 10000, version / 100 % 100,
+               version % 100);
+        fflush(stdout);
+    }
     fake_trace("init rank %d/%d: %s", comm->rank, comm->nranks, ncclGetErrorString(result));
     return result;
 }
 
 static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
                               const ncclUniqueId *ids, const ncclConfig_t *config, int device,
-                              CUcontext ctx, bool always_blocking) {
+                              CUcontext ctx, bool always_blocking)
+{
     struct ncclComm *comm = NULL;
     struct fake_job *job;
     ncclConfig_t mine;
@@ -336,7 +364,8 @@ static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks,
 }
 
 static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
-                              const ncclUniqueId *ids, const ncclConfig_t *config) {
+                              const ncclUniqueId *ids, const ncclConfig_t *config)
+{
     CUdevice device = 0;
     CUcontext ctx = NULL;
     ncclResult_t result, ended;
@@ -349,23 +378,26 @@ static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks,
     return result != ncclSuccess ? result : ended;
 }
 
-FAKE_API(ncclResult_t, ncclCommInitRank,
-         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank)) {
+FAKE_API(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank))
+{
     return init_here("CommInitRank", comm, nranks, rank, 1, &id, NULL);
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankConfig,
-         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)) {
+         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config))
+{
     return init_here("CommInitRankConfig", comm, nranks, rank, 1, &id, config);
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankScalable,
          (ncclComm_t * newcomm, int nranks, int myrank, int nids, ncclUniqueId *ids,
-          ncclConfig_t *config)) {
+          ncclConfig_t *config))
+{
     return init_here("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config);
 }
 
-FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist)) {
+FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist))
+{
     const struct fake_cuda *cuda = fake_cuda();
     ncclUniqueId id;
     ncclResult_t result = ncclSuccess, ended;
@@ -415,7 +447,8 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
 /* ---- children ---- */
 
 /* Creates the child with its rank and meets the other children. */
-static ncclResult_t child_join(struct fake_job *job, const ncclUniqueId *id, int nranks, int rank) {
+static ncclResult_t child_join(struct fake_job *job, const ncclUniqueId *id, int nranks, int rank)
+{
     struct ncclComm *parent = job->parent, *child;
     ncclResult_t result =
         comm_alloc(nranks, rank, parent->device, parent->ctx, &job->config, &child);
@@ -448,14 +481,16 @@ struct split_entry {
     int32_t color, key, rank;
 };
 
-static int by_key(const void *a, const void *b) {
+static int by_key(const void *a, const void *b)
+{
     const struct split_entry *x = a, *y = b;
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static ncclResult_t split_job(struct fake_job *job) {
+static ncclResult_t split_job(struct fake_job *job)
+{
     struct ncclComm *parent = job->parent;
     struct split_entry mine = {job->color, job->key, parent->rank};
     struct split_entry *all = calloc((size_t)parent->nranks, sizeof(*all));
@@ -464,8 +499,7 @@ static ncclResult_t split_job(struct fake_job *job) {
     ncclResult_t result = ncclSystemError;
     if (!all || !ids)
         goto done;
-    result =
-        fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &mine, all, sizeof(mine));
+    result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &mine, all, sizeof(mine));
     if (result != ncclSuccess)
         goto done;
     for (int r = 0; r < parent->nranks; r++)
@@ -496,7 +530,8 @@ done:
     return result;
 }
 
-static ncclResult_t shrink_job(struct fake_job *job) {
+static ncclResult_t shrink_job(struct fake_job *job)
+{
     struct ncclComm *parent = job->parent;
     int nranks = 0, rank = -1, leader = -1, at = 0;
     ncclUniqueId id;
@@ -533,7 +568,8 @@ static ncclResult_t shrink_job(struct fake_job *job) {
 
 static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fake_job *),
                                 ncclComm_t handle, int color, int key, const int *exclude,
-                                int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config) {
+                                int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config)
+{
     struct ncclComm *parent = NULL;
     struct fake_job *job = NULL;
     ncclResult_t result, ended;
@@ -573,19 +609,22 @@ static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fak
 }
 
 FAKE_API(ncclResult_t, ncclCommSplit,
-         (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)) {
+         (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
+{
     return child_start("CommSplit", split_job, comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                        NULL, 0, 0, newcomm, config);
 }
 
-static int by_value(const void *a, const void *b) {
+static int by_value(const void *a, const void *b)
+{
     int x = *(const int *)a, y = *(const int *)b;
     return x < y ? -1 : x > y;
 }
 
 FAKE_API(ncclResult_t, ncclCommShrink,
          (ncclComm_t handle, int *exclude, int nexclude, ncclComm_t *newcomm, ncclConfig_t *config,
-          int flags)) {
+          int flags))
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result = fake_comm_enter(handle, "CommShrink", false, &comm);
     if (result != ncclSuccess)
@@ -615,27 +654,31 @@ FAKE_API(ncclResult_t, ncclCommShrink,
 
 /* ---- the end ---- */
 
-static ncclResult_t finalize_job(struct fake_job *job) {
+static ncclResult_t finalize_job(struct fake_job *job)
+{
     fake_comm_drain(job->comm);
     fake_comm_linger(job->comm);
     return fake_comm_aborted(job->comm) ? ncclInternalError : ncclSuccess;
 }
 
-static ncclResult_t revoke_job(struct fake_job *job) {
+static ncclResult_t revoke_job(struct fake_job *job)
+{
     stop_kernels(job->comm);
     fake_comm_linger(job->comm);
     return ncclSuccess;
 }
 
 /* Captured graphs hold their communicator: the real library waits for their destruction too. */
-static void wait_graphs(struct ncclComm *comm) {
+static void wait_graphs(struct ncclComm *comm)
+{
     pthread_mutex_lock(&comm->lock);
     while (comm->graph_refs)
         pthread_cond_wait(&comm->cond, &comm->lock);
     pthread_mutex_unlock(&comm->lock);
 }
 
-static ncclResult_t teardown_job(struct fake_job *job) {
+static ncclResult_t teardown_job(struct fake_job *job)
+{
     struct ncclComm *comm = job->comm;
     /* Threads of nonblocking groups are joined first; they see the abort flag. */
     pthread_mutex_lock(&comm->lock);
@@ -651,7 +694,8 @@ static ncclResult_t teardown_job(struct fake_job *job) {
 }
 
 static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
-                                  bool teardown) {
+                                  bool teardown)
+{
     struct fake_job *job = job_new(run, comm, NULL);
     if (!job)
         return ncclSystemError;
@@ -659,7 +703,8 @@ static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct
     return fake_group_add_job(job);
 }
 
-FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle)) {
+FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle))
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result, ended;
     fake_group_start();
@@ -681,7 +726,8 @@ FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle)) {
     return result != ncclSuccess ? result : ended;
 }
 
-FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags)) {
+FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags))
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result, ended;
     fake_group_start();
@@ -702,7 +748,8 @@ FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags)) {
     return result != ncclSuccess ? result : ended;
 }
 
-FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle)) {
+FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle))
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result, ended;
     if (!handle)
@@ -722,7 +769,8 @@ FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle)) {
     return result != ncclSuccess ? result : ended;
 }
 
-FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle)) {
+FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle))
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result, ended;
     if (!handle)
@@ -745,7 +793,8 @@ FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle)) {
 
 /* ---- questions ---- */
 
-FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *ret_error)) {
+FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *ret_error))
+{
     struct ncclComm *comm;
     ncclResult_t result = fake_comm_enter(handle, "ncclGetAsyncError", false, &comm);
     if (result != ncclSuccess)
@@ -756,7 +805,8 @@ FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *
     return ret_error ? ncclSuccess : null_argument("ncclGetAsyncError", "asyncError");
 }
 
-static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what) {
+static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what)
+{
     struct ncclComm *comm;
     ncclResult_t result = fake_comm_enter(handle, func, true, &comm);
     if (result != ncclSuccess)
@@ -767,25 +817,30 @@ static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const cha
     return ret ? ncclSuccess : null_argument(func, name);
 }
 
-FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count)) {
+FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count))
+{
     return ask("CommCount", comm, count, "count", 0);
 }
 
-FAKE_API(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int *device)) {
+FAKE_API(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int *device))
+{
     return ask("CommCuDevice", comm, device, "device", 1);
 }
 
-FAKE_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int *rank)) {
+FAKE_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int *rank))
+{
     return ask("CommUserRank", comm, rank, "rank", 2);
 }
 
-ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func) {
+ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func)
+{
     (void)comm;
     fake_warn("%s : Communicator does not support symmetric memory!", func);
     return ncclInvalidUsage;
 }
 
-bool fake_device_ranks(ncclComm_t handle, int *ret_nranks, int *ret_rank) {
+bool fake_device_ranks(ncclComm_t handle, int *ret_nranks, int *ret_rank)
+{
     struct ncclComm *comm = handle ? fake_comm_get(handle) : NULL;
     if (!comm)
         return false;
@@ -795,20 +850,23 @@ bool fake_device_ranks(ncclComm_t handle, int *ret_nranks, int *ret_rank) {
     return true;
 }
 
-FAKE_API(ncclResult_t, ncclGetVersion, (int *version)) {
+FAKE_API(ncclResult_t, ncclGetVersion, (int *version))
+{
     if (!version)
         return ncclInvalidArgument;
     *version = fake_version();
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id)) {
+FAKE_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
+{
     if (!id)
         return null_argument("GetUniqueId", "out");
     return fake_boot_new_id(id);
 }
 
-FAKE_API(const char *, ncclGetErrorString, (ncclResult_t code)) {
+FAKE_API(const char *, ncclGetErrorString, (ncclResult_t code))
+{
     switch (code) {
     case ncclSuccess:
         return "no error";
@@ -831,7 +889,8 @@ FAKE_API(const char *, ncclGetErrorString, (ncclResult_t code)) {
     }
 }
 
-FAKE_API(const char *, ncclGetLastError, (ncclComm_t comm)) {
+FAKE_API(const char *, ncclGetLastError, (ncclComm_t comm))
+{
     (void)comm;
     return fake_last_error();
 }
@@ -839,7 +898,13 @@ FAKE_API(const char *, ncclGetLastError, (ncclComm_t comm)) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 FAKE_EXPORT void ncclResetDebugInitInternal(void);
-void ncclResetDebugInitInternal(void) { fake_trace("logging is read anew"); }
+void ncclResetDebugInitInternal(void)
+{
+    fake_trace("logging is read anew");
+}
 
-FAKE_API(void, ncclResetDebugInit, (void)) { ncclResetDebugInitInternal(); }
+FAKE_API(void, ncclResetDebugInit, (void))
+{
+    ncclResetDebugInitInternal();
+}
 #pragma GCC diagnostic pop

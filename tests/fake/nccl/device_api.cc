@@ -1,5 +1,6 @@
 /* Host side of NCCL's device API. There is no device code here to serve: a device communicator is
- * refused, as on hardware that cannot have one; teams are plain arithmetic over one node's ranks. */
+ * refused, as on hardware that cannot have one; teams are plain arithmetic over one node's ranks.
+ */
 #include <nccl.h>
 #include <nccl_device.h>
 
@@ -14,36 +15,43 @@ extern "C" {
     extern "C" ret p##name args
 
 DEVICE_API(ncclResult_t, ncclDevCommCreate,
-           (ncclComm_t comm, const ncclDevCommRequirements_t *, ncclDevComm_t *)) {
+           (ncclComm_t comm, const ncclDevCommRequirements_t *, ncclDevComm_t *))
+{
     return fake_device_unsupported(comm, "ncclDevCommCreate");
 }
 
-DEVICE_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *)) {
+DEVICE_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *))
+{
     return fake_device_unsupported(comm, "ncclDevCommDestroy");
 }
 
-DEVICE_API(int, ncclLLA2ACalcSlots, (int max_elements, int max_element_bytes)) {
+DEVICE_API(int, ncclLLA2ACalcSlots, (int max_elements, int max_element_bytes))
+{
     /* A slot carries 8 bytes of data beside its flags. */
     return max_elements * ((max_element_bytes + 7) / 8);
 }
 
 DEVICE_API(ncclResult_t, ncclLLA2ACreateRequirement,
-           (int, int, ncclLLA2AHandle_t *, ncclDevResourceRequirements_t *)) {
+           (int, int, ncclLLA2AHandle_t *, ncclDevResourceRequirements_t *))
+{
     return fake_device_unsupported(nullptr, "ncclLLA2ACreateRequirement");
 }
 
 DEVICE_API(ncclResult_t, ncclLsaBarrierCreateRequirement,
-           (ncclTeam_t, int, ncclLsaBarrierHandle_t *, ncclDevResourceRequirements_t *)) {
+           (ncclTeam_t, int, ncclLsaBarrierHandle_t *, ncclDevResourceRequirements_t *))
+{
     return fake_device_unsupported(nullptr, "ncclLsaBarrierCreateRequirement");
 }
 
 DEVICE_API(ncclResult_t, ncclGinBarrierCreateRequirement,
            (ncclComm_t comm, ncclTeam_t, int, ncclGinBarrierHandle_t *,
-            ncclDevResourceRequirements_t *)) {
+            ncclDevResourceRequirements_t *))
+{
     return fake_device_unsupported(comm, "ncclGinBarrierCreateRequirement");
 }
 
-static ncclTeam_t team(ncclComm_t comm, bool rail) {
+static ncclTeam_t team(ncclComm_t comm, bool rail)
+{
     ncclTeam_t result = {0, 0, 0};
     int nranks = 0, rank = 0;
     if (fake_device_ranks(comm, &nranks, &rank)) {
@@ -55,17 +63,28 @@ static ncclTeam_t team(ncclComm_t comm, bool rail) {
     return result;
 }
 
-DEVICE_API(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm)) { return team(comm, false); }
-DEVICE_API(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm)) { return team(comm, false); }
-DEVICE_API(ncclTeam_t, ncclTeamRail, (ncclComm_t comm)) { return team(comm, true); }
+DEVICE_API(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm))
+{
+    return team(comm, false);
+}
+DEVICE_API(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm))
+{
+    return team(comm, false);
+}
+DEVICE_API(ncclTeam_t, ncclTeamRail, (ncclComm_t comm))
+{
+    return team(comm, true);
+}
 
-DEVICE_API(int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t of, int rank)) {
+DEVICE_API(int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t of, int rank))
+{
     int nranks = 0, mine = 0;
     fake_device_ranks(comm, &nranks, &mine);
     return mine + (rank - of.rank) * of.stride;
 }
 
-DEVICE_API(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t of, int rank)) {
+DEVICE_API(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t of, int rank))
+{
     int nranks = 0, mine = 0;
     fake_device_ranks(comm, &nranks, &mine);
     return mine + (rank - of.rank) * of.stride;

@@ -1,5 +1,5 @@
-/* The collectives and point-to-point calls: argument checks, their place in the group, connecting on
- * first use, and the launch of a host function on the caller's stream. */
+/* The collectives and point-to-point calls: argument checks, their place in the group, connecting
+ * on first use, and the launch of a host function on the caller's stream. */
 #include "tests/fake/nccl/fake.h"
 
 #include <stdio.h>
@@ -20,7 +20,8 @@ struct call {
 
 /* Only on request, as in the real library: NCCL_CHECK_POINTERS=1. */
 static ncclResult_t check_pointer(const struct ncclComm *comm, const struct call *call,
-                                  const char *name, const void *pointer) {
+                                  const char *name, const void *pointer)
+{
     const struct fake_cuda *cuda = fake_cuda();
     int device = -1;
     if (!cuda || !cuda->pointer_get_attribute)
@@ -38,7 +39,8 @@ static ncclResult_t check_pointer(const struct ncclComm *comm, const struct call
     return ncclSuccess;
 }
 
-static ncclResult_t check_pointers(const struct ncclComm *comm, const struct call *call) {
+static ncclResult_t check_pointers(const struct ncclComm *comm, const struct call *call)
+{
     bool root = comm->rank == call->root;
     bool reads = call->func != FAKE_RECV &&
                  ((call->func != FAKE_BROADCAST && call->func != FAKE_SCATTER) || root);
@@ -52,7 +54,8 @@ static ncclResult_t check_pointers(const struct ncclComm *comm, const struct cal
     return result;
 }
 
-static ncclResult_t check(const struct ncclComm *comm, const struct call *call) {
+static ncclResult_t check(const struct ncclComm *comm, const struct call *call)
+{
     if (atomic_load(&comm->revoked)) {
         fake_warn("%s: communicator was revoked", call->name);
         return ncclInvalidUsage;
@@ -62,8 +65,8 @@ static ncclResult_t check(const struct ncclComm *comm, const struct call *call) 
         return ncclInvalidUsage;
     }
     if (call->root < 0 || call->root >= comm->nranks) {
-        fake_warn("%s : invalid root %d (root should be in the 0..%d range)", call->name, call->root,
-                  comm->nranks);
+        fake_warn("%s : invalid root %d (root should be in the 0..%d range)", call->name,
+                  call->root, comm->nranks);
         return ncclInvalidArgument;
     }
     if ((int)call->type < 0 || (int)call->type >= FAKE_NTYPES) {
@@ -79,13 +82,14 @@ static ncclResult_t check(const struct ncclComm *comm, const struct call *call) 
     return ncclSuccess;
 }
 
-static ncclResult_t add_p2p(struct fake_plan *plan, bool send, int peer, void *data, size_t bytes) {
+static ncclResult_t add_p2p(struct fake_plan *plan, bool send, int peer, void *data, size_t bytes)
+{
     struct fake_p2p *ops = realloc(plan->p2ps, (size_t)(plan->np2ps + 1) * sizeof(*ops));
     if (!ops)
         return ncclSystemError;
     plan->p2ps = ops;
-    ops[plan->np2ps] = (struct fake_p2p){.send = send, .peer = peer, .data = data, .bytes = bytes,
-                                         .prev = -1};
+    ops[plan->np2ps] =
+        (struct fake_p2p){.send = send, .peer = peer, .data = data, .bytes = bytes, .prev = -1};
     for (int i = plan->np2ps - 1; i >= 0; i--) {
         if (ops[i].send == send && ops[i].peer == peer) {
             ops[plan->np2ps].prev = i;
@@ -97,7 +101,8 @@ static ncclResult_t add_p2p(struct fake_plan *plan, bool send, int peer, void *d
 }
 
 /* The collectives that the real library makes of sends and receives. */
-static ncclResult_t add_p2p_coll(struct fake_plan *plan, const struct call *call) {
+static ncclResult_t add_p2p_coll(struct fake_plan *plan, const struct call *call)
+{
     int n = plan->comm->nranks, rank = plan->comm->rank;
     size_t bytes = call->count * fake_type_bytes(call->type);
     unsigned char *send = (unsigned char *)call->send, *recv = call->recv;
@@ -127,9 +132,14 @@ static ncclResult_t add_p2p_coll(struct fake_plan *plan, const struct call *call
     return result;
 }
 
-static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream stream) {
-    struct fake_coll coll = {.func = call->func, .send = call->send, .recv = call->recv,
-                             .count = call->count, .type = call->type, .root = call->root};
+static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream stream)
+{
+    struct fake_coll coll = {.func = call->func,
+                             .send = call->send,
+                             .recv = call->recv,
+                             .count = call->count,
+                             .type = call->type,
+                             .root = call->root};
     struct fake_coll *colls;
     struct fake_plan *plan;
     ncclResult_t result;
@@ -162,7 +172,8 @@ static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream
     return ncclSuccess;
 }
 
-static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStream_t stream) {
+static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStream_t stream)
+{
     struct ncclComm *comm = NULL;
     ncclResult_t result, ended;
     fake_group_start();
@@ -180,7 +191,8 @@ static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStre
 
 /* ---- connecting ---- */
 
-bool fake_plan_is_cold(struct fake_plan *plan) {
+bool fake_plan_is_cold(struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     bool cold = false;
     pthread_mutex_lock(&comm->launch_lock);
@@ -194,10 +206,11 @@ bool fake_plan_is_cold(struct fake_plan *plan) {
     return cold;
 }
 
-static bool peers_came(struct ncclComm *comm, void *arg) {
+static bool peers_came(struct ncclComm *comm, void *arg)
+{
     const struct fake_plan *plan = arg;
     struct fake_shm *shm = atomic_load(&comm->shm);
-    if (atomic_load(&comm->revoked))
+    if (fake_boot_stopped(comm))
         return true;
     for (int i = 0; i < plan->np2ps; i++) {
         const struct fake_p2p *op = &plan->p2ps[i];
@@ -210,7 +223,8 @@ static bool peers_came(struct ncclComm *comm, void *arg) {
     return true;
 }
 
-static ncclResult_t connect_p2p(struct fake_plan *plan) {
+static ncclResult_t connect_p2p(struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     struct fake_shm *shm = atomic_load(&comm->shm);
     ncclResult_t result;
@@ -228,6 +242,8 @@ static ncclResult_t connect_p2p(struct fake_plan *plan) {
     if (!cold)
         return ncclSuccess;
     result = fake_boot_wait(comm, peers_came, plan);
+    if (result == ncclSuccess && fake_boot_stopped(comm))
+        result = ncclInternalError;
     for (int i = 0; i < plan->np2ps && result == ncclSuccess; i++)
         comm->p2p_connected[plan->p2ps[i].peer] |= plan->p2ps[i].send ? 1 : 2;
     return result;
@@ -235,27 +251,30 @@ static ncclResult_t connect_p2p(struct fake_plan *plan) {
 
 /* As in the real library, channels are made on first use, and the host call blocks until the ranks
  * concerned have come: all of them for the ring, the peers for sends and receives. */
-ncclResult_t fake_plan_connect(struct fake_plan *plan) {
+ncclResult_t fake_plan_connect(struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     ncclResult_t result = ncclSuccess;
     pthread_mutex_lock(&comm->launch_lock);
+    comm->stops_before = atomic_load(&comm->stops);
     if (fake_comm_aborted(comm))
         result = ncclInternalError;
     if (result == ncclSuccess && plan->ncolls && comm->nranks > 1 && !comm->ring_connected) {
         result = fake_boot_connect_ring(comm);
+        if (result == ncclSuccess && fake_boot_stopped(comm))
+            result = ncclInternalError;
         comm->ring_connected = result == ncclSuccess;
     }
     if (result == ncclSuccess && plan->np2ps)
         result = connect_p2p(plan);
-    if (result == ncclSuccess && atomic_load(&comm->revoked))
-        result = ncclInternalError;
     pthread_mutex_unlock(&comm->launch_lock);
     return result;
 }
 
 /* ---- launching ---- */
 
-void fake_plan_free(struct fake_plan *plan) {
+void fake_plan_free(struct fake_plan *plan)
+{
     fake_comm_put(plan->comm);
     free(plan->streams);
     free(plan->colls);
@@ -263,15 +282,20 @@ void fake_plan_free(struct fake_plan *plan) {
     free(plan);
 }
 
-static void CUDA_CB run_once(void *arg) {
+static void CUDA_CB run_once(void *arg)
+{
     struct fake_plan *plan = arg;
     fake_plan_run(plan);
     fake_plan_free(plan);
 }
 
-static void CUDA_CB run_replay(void *arg) { fake_plan_run(arg); }
+static void CUDA_CB run_replay(void *arg)
+{
+    fake_plan_run(arg);
+}
 
-static void CUDA_CB graph_gone(void *arg) {
+static void CUDA_CB graph_gone(void *arg)
+{
     struct fake_plan *plan = arg;
     struct ncclComm *comm = plan->comm;
     pthread_mutex_lock(&comm->lock);
@@ -283,7 +307,8 @@ static void CUDA_CB graph_gone(void *arg) {
 
 /* A kernel cannot be launched on another device's stream. */
 static CUresult check_stream(const struct fake_cuda *cuda, const struct ncclComm *comm,
-                             CUstream stream) {
+                             CUstream stream)
+{
     CUcontext ctx = NULL;
     CUdevice device = comm->device;
     CUresult result;
@@ -300,7 +325,8 @@ static CUresult check_stream(const struct fake_cuda *cuda, const struct ncclComm
 }
 
 /* Makes stream wait for what is on from now. */
-static CUresult order(const struct fake_cuda *cuda, CUstream from, CUstream stream) {
+static CUresult order(const struct fake_cuda *cuda, CUstream from, CUstream stream)
+{
     CUevent event;
     CUresult result = cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS)
@@ -316,7 +342,8 @@ static CUresult order(const struct fake_cuda *cuda, CUstream from, CUstream stre
 static pthread_mutex_t unseen_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fake_plan *unseen;
 
-static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_plan *plan) {
+static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     CUstreamCaptureStatus status;
     CUuserObject object = NULL;
@@ -371,14 +398,16 @@ struct async_error {
 static struct async_error async_error;
 static pthread_once_t async_error_once = PTHREAD_ONCE_INIT;
 
-static void read_async_error(void) {
+static void read_async_error(void)
+{
     const char *value = getenv("FAKE_NCCL_ASYNC_ERROR");
     if (value && sscanf(value, "rank=%d,after=%u,code=%d", &async_error.rank, &async_error.after,
                         &async_error.code) == 3)
         async_error.set = true;
 }
 
-static void count_collectives(struct ncclComm *comm, int calls) {
+static void count_collectives(struct ncclComm *comm, int calls)
+{
     uint32_t before;
     if (!calls)
         return;
@@ -392,7 +421,8 @@ static void count_collectives(struct ncclComm *comm, int calls) {
     }
 }
 
-ncclResult_t fake_plan_launch(struct fake_plan *plan) {
+ncclResult_t fake_plan_launch(struct fake_plan *plan)
+{
     const struct fake_cuda *cuda = fake_cuda();
     struct ncclComm *comm = plan->comm;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -474,15 +504,17 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan) {
 
 FAKE_API(ncclResult_t, ncclAllReduce,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
-          ncclComm_t comm, cudaStream_t stream)) {
-    return enqueue(comm,
-                   &(struct call){FAKE_ALL_REDUCE, "AllReduce", send, recv, count, type, op, 0, true},
-                   stream);
+          ncclComm_t comm, cudaStream_t stream))
+{
+    return enqueue(
+        comm, &(struct call){FAKE_ALL_REDUCE, "AllReduce", send, recv, count, type, op, 0, true},
+        stream);
 }
 
 FAKE_API(ncclResult_t, ncclReduce,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-          ncclComm_t comm, cudaStream_t stream)) {
+          ncclComm_t comm, cudaStream_t stream))
+{
     return enqueue(comm,
                    &(struct call){FAKE_REDUCE, "Reduce", send, recv, count, type, op, root, true},
                    stream);
@@ -490,22 +522,25 @@ FAKE_API(ncclResult_t, ncclReduce,
 
 FAKE_API(ncclResult_t, ncclBroadcast,
          (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-          ncclComm_t comm, cudaStream_t stream)) {
-    return enqueue(comm,
-                   &(struct call){FAKE_BROADCAST, "Broadcast", send, recv, count, type, ncclSum,
-                                  root, false},
-                   stream);
+          ncclComm_t comm, cudaStream_t stream))
+{
+    return enqueue(
+        comm,
+        &(struct call){FAKE_BROADCAST, "Broadcast", send, recv, count, type, ncclSum, root, false},
+        stream);
 }
 
 FAKE_API(ncclResult_t, ncclBcast,
          (void *buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
+          cudaStream_t stream))
+{
     return ncclBroadcast(buff, buff, count, type, root, comm, stream);
 }
 
 FAKE_API(ncclResult_t, ncclReduceScatter,
          (const void *send, void *recv, size_t recvcount, ncclDataType_t type, ncclRedOp_t op,
-          ncclComm_t comm, cudaStream_t stream)) {
+          ncclComm_t comm, cudaStream_t stream))
+{
     return enqueue(comm,
                    &(struct call){FAKE_REDUCE_SCATTER, "ReduceScatter", send, recv, recvcount, type,
                                   op, 0, true},
@@ -514,52 +549,57 @@ FAKE_API(ncclResult_t, ncclReduceScatter,
 
 FAKE_API(ncclResult_t, ncclAllGather,
          (const void *send, void *recv, size_t sendcount, ncclDataType_t type, ncclComm_t comm,
-          cudaStream_t stream)) {
+          cudaStream_t stream))
+{
     return enqueue(comm,
-                   &(struct call){FAKE_ALL_GATHER, "AllGather", send, recv, sendcount, type, ncclSum,
-                                  0, false},
+                   &(struct call){FAKE_ALL_GATHER, "AllGather", send, recv, sendcount, type,
+                                  ncclSum, 0, false},
                    stream);
 }
 
 FAKE_API(ncclResult_t, ncclAlltoAll,
          (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return enqueue(comm,
-                   &(struct call){FAKE_ALL_TO_ALL, "AlltoAll", send, recv, count, type, ncclSum, 0,
-                                  false},
-                   stream);
+          cudaStream_t stream))
+{
+    return enqueue(
+        comm,
+        &(struct call){FAKE_ALL_TO_ALL, "AlltoAll", send, recv, count, type, ncclSum, 0, false},
+        stream);
 }
 
 FAKE_API(ncclResult_t, ncclGather,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return enqueue(comm,
-                   &(struct call){FAKE_GATHER, "Gather", send, recv, count, type, ncclSum, root,
-                                  false},
-                   stream);
+         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+          ncclComm_t comm, cudaStream_t stream))
+{
+    return enqueue(
+        comm, &(struct call){FAKE_GATHER, "Gather", send, recv, count, type, ncclSum, root, false},
+        stream);
 }
 
 FAKE_API(ncclResult_t, ncclScatter,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return enqueue(comm,
-                   &(struct call){FAKE_SCATTER, "Scatter", send, recv, count, type, ncclSum, root,
-                                  false},
-                   stream);
+         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+          ncclComm_t comm, cudaStream_t stream))
+{
+    return enqueue(
+        comm,
+        &(struct call){FAKE_SCATTER, "Scatter", send, recv, count, type, ncclSum, root, false},
+        stream);
 }
 
 FAKE_API(ncclResult_t, ncclSend,
          (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return enqueue(
-        comm, &(struct call){FAKE_SEND, "Send", send, NULL, count, type, ncclSum, peer, false},
-        stream);
+          cudaStream_t stream))
+{
+    return enqueue(comm,
+                   &(struct call){FAKE_SEND, "Send", send, NULL, count, type, ncclSum, peer, false},
+                   stream);
 }
 
 FAKE_API(ncclResult_t, ncclRecv,
          (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-          cudaStream_t stream)) {
-    return enqueue(
-        comm, &(struct call){FAKE_RECV, "Recv", NULL, recv, count, type, ncclSum, peer, false},
-        stream);
+          cudaStream_t stream))
+{
+    return enqueue(comm,
+                   &(struct call){FAKE_RECV, "Recv", NULL, recv, count, type, ncclSum, peer, false},
+                   stream);
 }

@@ -1,6 +1,16 @@
-/* What the parts of the stand-in for libnccl.so.2 know of each other. A communicator's ranks, in one
- * or several processes, share one memory file with bounded channels; "kernels" are host functions on
- * the caller's stream. Nothing here may learn more about a peer than a real channel would tell. */
+/* What the parts of the stand-in for libnccl.so.2 know of each other. A communicator's ranks, in
+ * one or several processes, share one memory file with bounded channels; "kernels" are host
+ * functions on the caller's stream. Nothing here may learn more about a peer than a real channel
+ * would tell.
+ *
+ * Switches, all read from the environment:
+ *   FAKE_NCCL_VERSION        what ncclGetVersion reports and ranks compare: 22809 or 2.28.9
+ *   FAKE_NCCL_BUFFER         bytes of each channel between two ranks (512 KiB)
+ *   FAKE_NCCL_ASYNC_ERROR    rank=R,after=N,code=C: after N collectives rank R's async error is C
+ *   FAKE_NCCL_INPROGRESS_MS  how long calls on nonblocking communicators stay in progress
+ *   FAKE_NCCL_DEBUG          1: what happens, on stderr
+ * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
+ * NCCL_CHECK_POINTERS. */
 #ifndef FAKE_NCCL_FAKE_H
 #define FAKE_NCCL_FAKE_H
 
@@ -12,18 +22,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Each API is strong under its pnccl name and weak under its nccl name, as in the real library. Calls
- * inside this library that use the nccl name go through the PLT and can be interposed. */
+/* Each API is strong under its pnccl name and weak under its nccl name, as in the real library.
+ * Calls inside this library that use the nccl name go through the PLT and can be interposed. */
 #define FAKE_EXPORT __attribute__((visibility("default")))
 #define FAKE_API(ret, name, args)                                                                  \
     FAKE_EXPORT ret p##name args;                                                                  \
     FAKE_EXPORT __attribute__((weak, alias("p" #name))) ret name args;                             \
     ret p##name args
 
-#define FAKE_SLOTS 8
+#define FAKE_SLOTS      8
 #define FAKE_BOOT_SLOTS 4
 #define FAKE_BOOT_BYTES 192
-#define FAKE_NTYPES ((int)ncclNumTypes)
+#define FAKE_NTYPES     ((int)ncclNumTypes)
 
 /* ---- shared memory of a communicator (shm.c) ---- */
 
@@ -43,7 +53,8 @@ struct fake_boot {
 };
 
 struct fake_rank {
-    _Alignas(64) _Atomic uint32_t bell; /* rises whenever something that this rank waits for changed */
+    _Alignas(
+        64) _Atomic uint32_t bell; /* rises whenever something that this rank waits for changed */
     _Atomic uint32_t waiters;
     _Atomic uint32_t phase; /* of init */
     _Atomic uint32_t ring;  /* came to connect the ring */
@@ -96,17 +107,19 @@ struct ncclComm {
     char bus_id[32];
     ncclConfig_t config;
     char name[64];
-    _Atomic int state; /* ncclResult_t that ncclCommGetAsyncError tells */
-    _Atomic bool abort;      /* for ever */
-    _Atomic bool stop;       /* kernels in flight end; taken back after revoke and shrink */
+    _Atomic int state;      /* ncclResult_t that ncclCommGetAsyncError tells */
+    _Atomic bool abort;     /* for ever */
+    _Atomic bool stop;      /* kernels in flight end; taken back after revoke and shrink */
+    _Atomic uint32_t stops; /* how often that was done */
     _Atomic bool revoked;
     _Atomic bool finalized;
     _Atomic bool gone; /* destroy or abort has begun */
     int abort_fd;      /* readable once abort is set */
     _Atomic(struct fake_shm *) shm;
-    bool ring_connected;              /* under launch_lock */
-    unsigned char *p2p_connected;     /* per peer: bit 0 send, bit 1 receive; under launch_lock */
-    _Atomic uint32_t ncolls;          /* collectives enqueued, for FAKE_NCCL_ASYNC_ERROR */
+    bool ring_connected;          /* under launch_lock */
+    uint32_t stops_before;        /* stops when connecting began; under launch_lock */
+    unsigned char *p2p_connected; /* per peer: bit 0 send, bit 1 receive; under launch_lock */
+    _Atomic uint32_t ncolls;      /* collectives enqueued, for FAKE_NCCL_ASYNC_ERROR */
 
     /* Serialises connecting and launching on this communicator; may be held while CUDA blocks or a
      * peer is waited for. Taken before lock. */
@@ -122,8 +135,8 @@ struct ncclComm {
     int pending;                       /* eager kernels not over */
     int running;                       /* kernels inside their host function, replays included */
     int graph_refs;                    /* captured plans that are alive */
-    int jobs;                          /* threads of nonblocking groups at work on this communicator */
-    struct ncclComm *child;            /* being split off, to be aborted with us */
+    int jobs;               /* threads of nonblocking groups at work on this communicator */
+    struct ncclComm *child; /* being split off, to be aborted with us */
     struct fake_redop *redops;
     int nredops;
 };
@@ -133,7 +146,8 @@ struct ncclComm *fake_comm_get(ncclComm_t handle);
 void fake_comm_put(struct ncclComm *comm);
 void fake_comm_ref(struct ncclComm *comm);
 /* Checks that every entry point makes; on success the caller owns a reference. */
-ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, struct ncclComm **ret);
+ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
+                             struct ncclComm **ret);
 void fake_comm_set_abort(struct ncclComm *comm);
 bool fake_comm_aborted(const struct ncclComm *comm);
 void fake_comm_wake(struct ncclComm *comm);
@@ -148,13 +162,17 @@ ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id);
 ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id);
 void fake_boot_release_id(const ncclUniqueId *id);
 /* Waits until cond(comm, arg) holds; ncclInternalError when the communicator is aborted first. */
-ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *), void *arg);
-ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data, size_t bytes);
+ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm *, void *),
+                            void *arg);
+ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data,
+                            size_t bytes);
 ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes);
 /* all-gather among the ranks with member[r] true (NULL: all): data of rank r in all + r * bytes. */
 ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
                                   const void *mine, void *all, size_t bytes);
 ncclResult_t fake_boot_connect_ring(struct ncclComm *comm);
+/* Connecting is pointless: the communicator was revoked or shrunk meanwhile. */
+bool fake_boot_stopped(const struct ncclComm *comm);
 
 /* ---- groups and jobs (group.c) ---- */
 

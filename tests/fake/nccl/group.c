@@ -1,7 +1,7 @@
 /* Group calls and the jobs in them. What a thread says between the outermost start and end is held
- * back; at the end the jobs (init, split, destroy, ...) run on threads of their own, then channels are
- * connected, then kernels are launched. With nonblocking communicators all that happens on one more
- * thread, and the caller gets ncclInProgress. */
+ * back; at the end the jobs (init, split, destroy, ...) run on threads of their own, then channels
+ * are connected, then kernels are launched. With nonblocking communicators all that happens on one
+ * more thread, and the caller gets ncclInProgress. */
 #include "tests/fake/nccl/fake.h"
 
 #include <signal.h>
@@ -21,7 +21,8 @@ static _Thread_local struct fake_group *group;
 static pthread_mutex_t jobs_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t jobs_cond = PTHREAD_COND_INITIALIZER;
 
-int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *), void *arg) {
+int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *), void *arg)
+{
     sigset_t all, old;
     pthread_attr_t attr;
     pthread_t thread;
@@ -30,7 +31,8 @@ int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
+    pthread_attr_setdetachstate(&attr,
+                                detached ? PTHREAD_CREATE_DETACHED : PTHREAD_CREATE_JOINABLE);
     err = pthread_create(&thread, &attr, run, arg);
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -40,9 +42,13 @@ int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *)
     return 0;
 }
 
-bool fake_group_open(void) { return group && group->depth > 0; }
+bool fake_group_open(void)
+{
+    return group && group->depth > 0;
+}
 
-void fake_group_start(void) {
+void fake_group_start(void)
+{
     if (!group) {
         group = calloc(1, sizeof(*group));
         if (!group)
@@ -52,20 +58,23 @@ void fake_group_start(void) {
     group->depth++;
 }
 
-ncclResult_t fake_group_error(ncclResult_t result) {
+ncclResult_t fake_group_error(ncclResult_t result)
+{
     if (group && result != ncclSuccess && result != ncclInProgress && group->error == ncclSuccess)
         group->error = result;
     return result;
 }
 
-static void job_free(struct fake_job *job) {
+static void job_free(struct fake_job *job)
+{
     fake_comm_put(job->comm);
     fake_comm_put(job->parent);
     free(job->exclude);
     free(job);
 }
 
-static void group_free(struct fake_group *g) {
+static void group_free(struct fake_group *g)
+{
     while (g->jobs) {
         struct fake_job *job = g->jobs;
         g->jobs = job->next;
@@ -79,7 +88,8 @@ static void group_free(struct fake_group *g) {
     free(g);
 }
 
-static ncclResult_t group_mode(const struct ncclComm *comm) {
+static ncclResult_t group_mode(const struct ncclComm *comm)
+{
     if (group->blocking == -1)
         group->blocking = comm->config.blocking;
     if (group->blocking != comm->config.blocking) {
@@ -89,7 +99,8 @@ static ncclResult_t group_mode(const struct ncclComm *comm) {
     return ncclSuccess;
 }
 
-ncclResult_t fake_group_add_job(struct fake_job *job) {
+ncclResult_t fake_group_add_job(struct fake_job *job)
+{
     struct fake_job **at = &group->jobs;
     ncclResult_t result = ncclSuccess;
     if (!job->teardown)
@@ -104,7 +115,8 @@ ncclResult_t fake_group_add_job(struct fake_job *job) {
     return ncclSuccess;
 }
 
-ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan) {
+ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan)
+{
     struct fake_plan **at = &group->plans, *plan;
     ncclResult_t result = group_mode(comm);
     CUstream *streams;
@@ -135,7 +147,8 @@ ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake
 
 /* ---- running ---- */
 
-static void *job_main(void *arg) {
+static void *job_main(void *arg)
+{
     struct fake_job *job = arg;
     ncclResult_t result = job->run(job);
     pthread_mutex_lock(&jobs_lock);
@@ -146,9 +159,10 @@ static void *job_main(void *arg) {
     return NULL;
 }
 
-/* Runs all jobs side by side. When one fails the others' communicators are aborted, so that they end
- * too; the first failure is the result. */
-static ncclResult_t run_jobs(struct fake_job *jobs) {
+/* Runs all jobs side by side. When one fails the others' communicators are aborted, so that they
+ * end too; the first failure is the result. */
+static ncclResult_t run_jobs(struct fake_job *jobs)
+{
     ncclResult_t result = ncclSuccess;
     for (struct fake_job *job = jobs; job; job = job->next) {
         if (fake_thread_start(&job->thread, false, job_main, job) != 0) {
@@ -193,11 +207,13 @@ struct connect_job {
     struct fake_plan *plan;
 };
 
-static ncclResult_t connect_run(struct fake_job *job) {
+static ncclResult_t connect_run(struct fake_job *job)
+{
     return fake_plan_connect(((struct connect_job *)job)->plan);
 }
 
-static ncclResult_t connect_plans(struct fake_plan *plans) {
+static ncclResult_t connect_plans(struct fake_plan *plans)
+{
     struct fake_job *list = NULL;
     ncclResult_t result;
     if (!plans)
@@ -226,13 +242,15 @@ static ncclResult_t connect_plans(struct fake_plan *plans) {
     return result;
 }
 
-static void settle(struct ncclComm *comm, ncclResult_t result) {
+static void settle(struct ncclComm *comm, ncclResult_t result)
+{
     int expected = ncclInProgress;
     /* An error that was set meanwhile stays. */
     atomic_compare_exchange_strong(&comm->state, &expected, (int)result);
 }
 
-static ncclResult_t group_run(struct fake_group *g) {
+static ncclResult_t group_run(struct fake_group *g)
+{
     ncclResult_t result = ncclSuccess;
     if (g->jobs)
         result = run_jobs(g->jobs);
@@ -259,7 +277,8 @@ struct background {
     int ncomms;
 };
 
-static void *background_main(void *arg) {
+static void *background_main(void *arg)
+{
     struct background *b = arg;
     bool jobless = !b->group->jobs;
     ncclResult_t result = group_run(b->group);
@@ -280,7 +299,8 @@ static void *background_main(void *arg) {
     return NULL;
 }
 
-static void background_add(struct background *b, struct ncclComm *comm) {
+static void background_add(struct background *b, struct ncclComm *comm)
+{
     struct ncclComm **comms;
     int expected = ncclSuccess;
     if (!comm)
@@ -300,7 +320,8 @@ static void background_add(struct background *b, struct ncclComm *comm) {
     pthread_mutex_unlock(&comm->lock);
 }
 
-static ncclResult_t group_run_in_background(struct fake_group *g) {
+static ncclResult_t group_run_in_background(struct fake_group *g)
+{
     struct background *b = calloc(1, sizeof(*b));
     pthread_t thread;
     if (!b)
@@ -322,7 +343,8 @@ static ncclResult_t group_run_in_background(struct fake_group *g) {
     return ncclInProgress;
 }
 
-ncclResult_t fake_group_end(void) {
+ncclResult_t fake_group_end(void)
+{
     struct fake_group *g = group;
     ncclResult_t result;
     if (!g || g->depth == 0) {
@@ -346,14 +368,19 @@ ncclResult_t fake_group_end(void) {
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclGroupStart, (void)) {
+FAKE_API(ncclResult_t, ncclGroupStart, (void))
+{
     fake_group_start();
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclGroupEnd, (void)) { return fake_group_end(); }
+FAKE_API(ncclResult_t, ncclGroupEnd, (void))
+{
+    return fake_group_end();
+}
 
-FAKE_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info)) {
+FAKE_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
+{
     struct fake_group *g = group;
     float bytes = 0;
     ncclResult_t result;

@@ -1,8 +1,8 @@
 /* What a "kernel" does: it runs as a host function on the caller's stream, once for each launch or
  * replay, and moves data through this communicator's channels. Collectives go around the ring in
  * slots, sends and receives make progress side by side. As on a GPU, a kernel knows only its own
- * arguments: a peer with other ones gives it other bytes, fewer steps or none, and it waits. Only an
- * abort of the own communicator ends it early, leaving the buffers as they are. */
+ * arguments: a peer with other ones gives it other bytes, fewer steps or none, and it waits. Only
+ * an abort of the own communicator ends it early, leaving the buffers as they are. */
 #include "tests/fake/nccl/fake.h"
 
 #include <stdlib.h>
@@ -20,39 +20,46 @@ struct exec {
     unsigned char *scaled; /* scratch, one slot, for scaled input */
 };
 
-static bool halted(const struct ncclComm *comm) {
+static bool halted(const struct ncclComm *comm)
+{
     return atomic_load(&comm->abort) || atomic_load(&comm->stop);
 }
 
-static unsigned char *slot_of(const struct fake_shm *shm, struct fake_fifo *fifo, uint64_t index) {
+static unsigned char *slot_of(const struct fake_shm *shm, struct fake_fifo *fifo, uint64_t index)
+{
     return fifo->data + (index % FAKE_SLOTS) * shm->slot_bytes;
 }
 
-static bool fifo_has_room(struct fake_fifo *fifo) {
+static bool fifo_has_room(struct fake_fifo *fifo)
+{
     return atomic_load(&fifo->tail) - atomic_load(&fifo->head) < FAKE_SLOTS;
 }
 
 /* A small message is complete only when the slot holds what the receiver expects. */
-static bool fifo_has_data(struct fake_fifo *fifo, size_t want, bool exact) {
+static bool fifo_has_data(struct fake_fifo *fifo, size_t want, bool exact)
+{
     uint64_t head = atomic_load(&fifo->head);
     if (atomic_load(&fifo->tail) == head)
         return false;
     return !exact || atomic_load(&fifo->bytes[head % FAKE_SLOTS]) >= want;
 }
 
-static void fifo_post(struct fake_shm *shm, struct fake_fifo *fifo, size_t bytes, int peer) {
+static void fifo_post(struct fake_shm *shm, struct fake_fifo *fifo, size_t bytes, int peer)
+{
     uint64_t tail = atomic_load(&fifo->tail);
     atomic_store(&fifo->bytes[tail % FAKE_SLOTS], (uint32_t)bytes);
     atomic_store(&fifo->tail, tail + 1);
     fake_bell_ring(shm, peer);
 }
 
-static void fifo_release(struct fake_shm *shm, struct fake_fifo *fifo, int peer) {
+static void fifo_release(struct fake_shm *shm, struct fake_fifo *fifo, int peer)
+{
     atomic_store(&fifo->head, atomic_load(&fifo->head) + 1);
     fake_bell_ring(shm, peer);
 }
 
-static unsigned char *wait_room(struct exec *e) {
+static unsigned char *wait_room(struct exec *e)
+{
     for (;;) {
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
@@ -63,7 +70,8 @@ static unsigned char *wait_room(struct exec *e) {
     }
 }
 
-static unsigned char *wait_data(struct exec *e, size_t want) {
+static unsigned char *wait_data(struct exec *e, size_t want)
+{
     for (;;) {
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
@@ -74,15 +82,16 @@ static unsigned char *wait_data(struct exec *e, size_t want) {
     }
 }
 
-/* One step of the ring: any of receive, reduce with own input, copy to own output, send. All data of
- * the step is count elements; input and output lie at in and out. */
-#define STEP_RECV 1
+/* One step of the ring: any of receive, reduce with own input, copy to own output, send. All data
+ * of the step is count elements; input and output lie at in and out. */
+#define STEP_RECV  1
 #define STEP_INPUT 2
-#define STEP_COPY 4
-#define STEP_SEND 8
-#define STEP_POST 16 /* the reduction is complete here: divide */
+#define STEP_COPY  4
+#define STEP_SEND  8
+#define STEP_POST  16 /* the reduction is complete here: divide */
 
-static bool step(struct exec *e, int what, const void *in, void *out, size_t count) {
+static bool step(struct exec *e, int what, const void *in, void *out, size_t count)
+{
     const struct fake_coll *coll = e->coll;
     size_t bytes = count * e->type_bytes;
     const unsigned char *received = NULL, *value;
@@ -121,29 +130,33 @@ static bool step(struct exec *e, int what, const void *in, void *out, size_t cou
     return true;
 }
 
-static size_t part(size_t total, size_t offset, size_t chunk) {
+static size_t part(size_t total, size_t offset, size_t chunk)
+{
     if (offset >= total)
         return 0;
     return total - offset < chunk ? total - offset : chunk;
 }
 
-static const void *at(const struct exec *e, const void *base, size_t element) {
+static const void *at(const struct exec *e, const void *base, size_t element)
+{
     return (const char *)base + element * e->type_bytes;
 }
 
-static void *at_out(const struct exec *e, void *base, size_t element) {
+static void *at_out(const struct exec *e, void *base, size_t element)
+{
     return (char *)base + element * e->type_bytes;
 }
 
-static bool run_all_reduce(struct exec *e) {
+static bool run_all_reduce(struct exec *e)
+{
     const struct fake_coll *c = e->coll;
     size_t n = (size_t)e->comm->nranks, rank = (size_t)e->comm->rank;
     size_t most = e->shm->slot_bytes / e->type_bytes;
     for (size_t done = 0; done < c->count;) {
         size_t left = c->count - done;
         size_t chunk = (left + n - 1) / n < most ? (left + n - 1) / n : most;
-#define CHUNK(i) done + ((i) % n) * chunk, part(left, ((i) % n) * chunk, chunk)
-#define STEP(what, offset_and_count) ring_step(e, what, c->send, c->recv, offset_and_count)
+#define CHUNK(i)                         done + ((i) % n) * chunk, part(left, ((i) % n) * chunk, chunk)
+#define STEP(what, offset_and_count)     ring_step(e, what, c->send, c->recv, offset_and_count)
 #define ring_step(e, what, in, out, ...) ring_step_(e, what, in, out, __VA_ARGS__)
 #define ring_step_(e, what, in, out, offset, count)                                                \
     step(e, what, at(e, in, offset), at_out(e, out, offset), count)
@@ -164,7 +177,8 @@ static bool run_all_reduce(struct exec *e) {
     return true;
 }
 
-static bool run_reduce_scatter(struct exec *e) {
+static bool run_reduce_scatter(struct exec *e)
+{
     const struct fake_coll *c = e->coll;
     size_t n = (size_t)e->comm->nranks, rank = (size_t)e->comm->rank;
     size_t most = e->shm->slot_bytes / e->type_bytes;
@@ -184,7 +198,8 @@ static bool run_reduce_scatter(struct exec *e) {
     return true;
 }
 
-static bool run_all_gather(struct exec *e) {
+static bool run_all_gather(struct exec *e)
+{
     const struct fake_coll *c = e->coll;
     size_t n = (size_t)e->comm->nranks, rank = (size_t)e->comm->rank;
     size_t most = e->shm->slot_bytes / e->type_bytes;
@@ -203,7 +218,8 @@ static bool run_all_gather(struct exec *e) {
     return true;
 }
 
-static bool run_broadcast(struct exec *e) {
+static bool run_broadcast(struct exec *e)
+{
     const struct fake_coll *c = e->coll;
     size_t most = e->shm->slot_bytes / e->type_bytes;
     int what = STEP_RECV | STEP_COPY | STEP_SEND;
@@ -221,7 +237,8 @@ static bool run_broadcast(struct exec *e) {
     return true;
 }
 
-static bool run_reduce(struct exec *e) {
+static bool run_reduce(struct exec *e)
+{
     const struct fake_coll *c = e->coll;
     size_t most = e->shm->slot_bytes / e->type_bytes;
     int what = STEP_RECV | STEP_INPUT | STEP_SEND;
@@ -239,7 +256,8 @@ static bool run_reduce(struct exec *e) {
     return true;
 }
 
-static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll) {
+static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll)
+{
     struct exec e = {.comm = comm, .coll = coll};
     bool fine;
     e.type_bytes = fake_type_bytes(coll->type);
@@ -286,7 +304,8 @@ static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll) {
 /* ---- sends and receives ---- */
 
 /* Moves at most one slot; true when something moved. */
-static bool p2p_advance(struct ncclComm *comm, struct fake_shm *shm, struct fake_p2p *op) {
+static bool p2p_advance(struct ncclComm *comm, struct fake_shm *shm, struct fake_p2p *op)
+{
     struct fake_fifo *fifo = op->send ? fake_shm_p2p(shm, comm->rank, op->peer)
                                       : fake_shm_p2p(shm, op->peer, comm->rank);
     size_t chunk = part(op->bytes, op->moved, shm->slot_bytes);
@@ -311,7 +330,8 @@ static bool p2p_advance(struct ncclComm *comm, struct fake_shm *shm, struct fake
     return true;
 }
 
-static void run_self(struct fake_p2p *ops, int count) {
+static void run_self(struct fake_p2p *ops, int count)
+{
     int recv = 0;
     for (int send = 0; send < count; send++) {
         if (!ops[send].send)
@@ -328,7 +348,8 @@ static void run_self(struct fake_p2p *ops, int count) {
     }
 }
 
-static bool run_p2ps(struct fake_plan *plan) {
+static bool run_p2ps(struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     struct fake_shm *shm = atomic_load(&comm->shm);
     int left = plan->np2ps, selves = 0;
@@ -366,7 +387,8 @@ static bool run_p2ps(struct fake_plan *plan) {
     return true;
 }
 
-void fake_plan_run(struct fake_plan *plan) {
+void fake_plan_run(struct fake_plan *plan)
+{
     struct ncclComm *comm = plan->comm;
     bool fine;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE 4096u
+#define PAGE        4096u
 #define REDOP_LIMIT 4096
 
 /* ---- allocation ---- */
@@ -22,10 +22,14 @@ struct allocation {
 static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations;
 
-static size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
+static size_t round_up(size_t value, size_t to)
+{
+    return (value + to - 1) / to * to;
+}
 
 static CUresult allocate_vmm(const struct fake_cuda *cuda, CUdevice device, size_t size,
-                             struct allocation *a) {
+                             struct allocation *a)
+{
     CUmemAllocationProp prop;
     CUmemAccessDesc access;
     size_t granularity = 0;
@@ -61,7 +65,8 @@ release:
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclMemAlloc, (void **ptr, size_t size)) {
+FAKE_API(ncclResult_t, ncclMemAlloc, (void **ptr, size_t size))
+{
     const struct fake_cuda *cuda = fake_cuda();
     struct allocation *a;
     CUdevice device = 0;
@@ -100,7 +105,8 @@ FAKE_API(ncclResult_t, ncclMemAlloc, (void **ptr, size_t size)) {
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclMemFree, (void *ptr)) {
+FAKE_API(ncclResult_t, ncclMemFree, (void *ptr))
+{
     const struct fake_cuda *cuda = fake_cuda();
     struct allocation **at, *a;
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
@@ -139,8 +145,8 @@ struct entry {
     enum entry_kind kind;
     struct ncclComm *owner; /* compared, never followed */
     uintptr_t begin, end;
-    int refs; /* 0: deregistered */
-    bool orphan; /* its communicator is gone */
+    int refs;           /* 0: deregistered */
+    bool orphan;        /* its communicator is gone */
     void *registration; /* of a window */
 };
 
@@ -148,11 +154,13 @@ struct entry {
 static pthread_mutex_t entries_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries;
 
-static const char *entry_noun(enum entry_kind kind) {
+static const char *entry_noun(enum entry_kind kind)
+{
     return kind == ENTRY_WINDOW ? "window" : "registration";
 }
 
-static struct entry *entry_find_locked(const void *handle, enum entry_kind kind) {
+static struct entry *entry_find_locked(const void *handle, enum entry_kind kind)
+{
     struct entry *e;
     for (e = entries; e; e = e->next)
         if (e == handle && e->kind == kind)
@@ -161,7 +169,8 @@ static struct entry *entry_find_locked(const void *handle, enum entry_kind kind)
 }
 
 static struct entry *entry_add_locked(struct ncclComm *comm, enum entry_kind kind, uintptr_t begin,
-                                      uintptr_t end) {
+                                      uintptr_t end)
+{
     struct entry *e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
@@ -177,7 +186,8 @@ static struct entry *entry_add_locked(struct ncclComm *comm, enum entry_kind kin
 
 /* Gives one reference back; misuse ends the program. comm is only compared. */
 static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enum entry_kind kind,
-                                  bool alive, void **ret_registration) {
+                                  bool alive, void **ret_registration)
+{
     struct entry *e;
     const char *noun = entry_noun(kind);
     pthread_mutex_lock(&entries_lock);
@@ -199,7 +209,8 @@ static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enu
 }
 
 FAKE_API(ncclResult_t, ncclCommRegister,
-         (const ncclComm_t handle, void *buff, size_t size, void **ret_handle)) {
+         (const ncclComm_t handle, void *buff, size_t size, void **ret_handle))
+{
     struct ncclComm *comm;
     struct entry *e;
     uintptr_t begin = (uintptr_t)buff / PAGE * PAGE, end = round_up((uintptr_t)buff + size, PAGE);
@@ -230,7 +241,8 @@ FAKE_API(ncclResult_t, ncclCommRegister,
 }
 
 static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
-                               enum entry_kind kind, void **ret_registration) {
+                               enum entry_kind kind, void **ret_registration)
+{
     struct ncclComm *comm = handle ? fake_comm_get(handle) : NULL;
     bool alive = comm && !fake_comm_aborted(comm);
     ncclResult_t result;
@@ -243,12 +255,14 @@ static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle)) {
+FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle))
+{
     return deregister("CommDeregister", comm, handle, ENTRY_REGISTRATION, NULL);
 }
 
 FAKE_API(ncclResult_t, ncclCommWindowRegister,
-         (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags)) {
+         (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags))
+{
     const struct fake_cuda *cuda = fake_cuda();
     struct ncclComm *comm;
     CUmemGenericAllocationHandle memory;
@@ -278,8 +292,8 @@ FAKE_API(ncclResult_t, ncclCommWindowRegister,
     cuda->mem_release(memory);
     /* Collective: every rank brings its buffer. */
     all = malloc((size_t)comm->nranks);
-    result = all ? fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, NULL, &one, all, 1)
-                 : ncclSystemError;
+    result =
+        all ? fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, NULL, &one, all, 1) : ncclSystemError;
     free(all);
     if (result == ncclSuccess)
         result = ncclCommRegister(handle, buff, size, &registration);
@@ -297,16 +311,18 @@ out:
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
+FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win))
+{
     void *registration = NULL;
-    ncclResult_t result = deregister("ncclCommWindowDeregister", comm, win, ENTRY_WINDOW,
-                                     &registration);
+    ncclResult_t result =
+        deregister("ncclCommWindowDeregister", comm, win, ENTRY_WINDOW, &registration);
     if (result == ncclSuccess && registration)
         result = ncclCommDeregister(comm, registration);
     return result;
 }
 
-void fake_memory_release(struct ncclComm *comm) {
+void fake_memory_release(struct ncclComm *comm)
+{
     bool aborted = fake_comm_aborted(comm);
     for (;;) {
         struct entry *e;
@@ -333,16 +349,19 @@ void fake_memory_release(struct ncclComm *comm) {
 /* ---- own reduction operators ---- */
 
 /* A handle says which communicator made it, so that another one does not know it. */
-static unsigned int mangle_key(const struct ncclComm *comm) {
+static unsigned int mangle_key(const struct ncclComm *comm)
+{
     return (unsigned int)(((uintptr_t)comm >> 4) * 2654435761u) & 0x3fff0000u;
 }
 
-static int redop_index(const struct ncclComm *comm, ncclRedOp_t op) {
+static int redop_index(const struct ncclComm *comm, ncclRedOp_t op)
+{
     unsigned int index = ((unsigned int)op ^ mangle_key(comm)) - (unsigned int)ncclNumOps;
     return index < REDOP_LIMIT ? (int)index : -1;
 }
 
-static const struct fake_redop *redop_find_locked(const struct ncclComm *comm, ncclRedOp_t op) {
+static const struct fake_redop *redop_find_locked(const struct ncclComm *comm, ncclRedOp_t op)
+{
     int index = redop_index(comm, op);
     if (index < 0 || index >= comm->nredops || !comm->redops[index].used)
         return NULL;
@@ -351,7 +370,8 @@ static const struct fake_redop *redop_find_locked(const struct ncclComm *comm, n
 
 FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
          (ncclRedOp_t * ret_op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
-          ncclComm_t handle)) {
+          ncclComm_t handle))
+{
     struct ncclComm *comm;
     int index;
     ncclResult_t result = fake_comm_enter(handle, "ncclRedOpCreatePreMulSum", true, &comm);
@@ -398,7 +418,8 @@ out:
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle)) {
+FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle))
+{
     struct ncclComm *comm;
     struct fake_redop *found;
     if ((int)op >= 0 && (int)op < (int)ncclNumOps) {
@@ -428,7 +449,8 @@ FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle)) {
 }
 
 ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRedOp_t op,
-                                ncclDataType_t type, struct fake_coll *coll) {
+                                ncclDataType_t type, struct fake_coll *coll)
+{
     static const enum fake_reduce builtin[] = {FAKE_SUM, FAKE_PROD, FAKE_MAX, FAKE_MIN, FAKE_SUM};
     const struct fake_redop *own;
     ncclResult_t result = ncclSuccess;

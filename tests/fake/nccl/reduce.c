@@ -1,6 +1,6 @@
 /* Arithmetic of the collectives: every type of nccl.h, every operator, element by element. Integers
- * wrap, small floats are computed in float and rounded to nearest even after each step, 8-bit floats
- * saturate to the largest finite value. */
+ * wrap, small floats are computed in float and rounded to nearest even after each step, 8-bit
+ * floats saturate to the largest finite value. */
 #include "tests/fake/nccl/fake.h"
 
 #include <math.h>
@@ -18,19 +18,22 @@ typedef uint16_t ua_u16 UNALIGNED;
 typedef float ua_f32 UNALIGNED;
 typedef double ua_f64 UNALIGNED;
 
-static uint32_t float_bits(float f) {
+static uint32_t float_bits(float f)
+{
     uint32_t x;
     memcpy(&x, &f, sizeof(x));
     return x;
 }
 
-static float bits_float(uint32_t x) {
+static float bits_float(uint32_t x)
+{
     float f;
     memcpy(&f, &x, sizeof(f));
     return f;
 }
 
-static float half_decode(uint16_t h) {
+static float half_decode(uint16_t h)
+{
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 0x3ff;
     float f;
     if (exponent == 31)
@@ -41,7 +44,8 @@ static float half_decode(uint16_t h) {
     return sign ? -f : f;
 }
 
-static uint16_t half_encode(float f) {
+static uint16_t half_encode(float f)
+{
     uint32_t x = float_bits(f), a = x & 0x7fffffff, q, rest, half;
     uint16_t sign = (uint16_t)((x >> 16) & 0x8000);
     if (a > 0x7f800000)
@@ -67,9 +71,13 @@ static uint16_t half_encode(float f) {
     return (uint16_t)(sign | q);
 }
 
-static float bfloat_decode(uint16_t h) { return bits_float((uint32_t)h << 16); }
+static float bfloat_decode(uint16_t h)
+{
+    return bits_float((uint32_t)h << 16);
+}
 
-static uint16_t bfloat_encode(float f) {
+static uint16_t bfloat_encode(float f)
+{
     uint32_t x = float_bits(f);
     if ((x & 0x7fffffff) > 0x7f800000)
         return 0x7fff;
@@ -77,7 +85,8 @@ static uint16_t bfloat_encode(float f) {
     return (uint16_t)(x >> 16);
 }
 
-static uint8_t small_encode(float f, int mantissa_bits, int bias, uint8_t max_code, float max_value) {
+static uint8_t small_encode(float f, int mantissa_bits, int bias, uint8_t max_code, float max_value)
+{
     uint8_t sign = (uint8_t)(float_bits(f) >> 31 << 7);
     float a = fabsf(f), q;
     int exponent;
@@ -101,7 +110,8 @@ static uint8_t small_encode(float f, int mantissa_bits, int bias, uint8_t max_co
                      ((uint32_t)q - (1u << mantissa_bits)));
 }
 
-static float small_decode(uint8_t code, int mantissa_bits, int bias) {
+static float small_decode(uint8_t code, int mantissa_bits, int bias)
+{
     int exponent = (code & 0x7f) >> mantissa_bits;
     int mantissa = code & ((1 << mantissa_bits) - 1);
     float f;
@@ -112,18 +122,26 @@ static float small_decode(uint8_t code, int mantissa_bits, int bias) {
     return code & 0x80 ? -f : f;
 }
 
-static float e4m3_decode(uint8_t code) {
+static float e4m3_decode(uint8_t code)
+{
     return (code & 0x7f) == 0x7f ? NAN : small_decode(code, 3, 7);
 }
-static uint8_t e4m3_encode(float f) { return small_encode(f, 3, 7, 0x7e, 448.0f); }
-static float e5m2_decode(uint8_t code) {
+static uint8_t e4m3_encode(float f)
+{
+    return small_encode(f, 3, 7, 0x7e, 448.0f);
+}
+static float e5m2_decode(uint8_t code)
+{
     if ((code & 0x7f) > 0x7c)
         return NAN;
     if ((code & 0x7f) == 0x7c)
         return code & 0x80 ? -INFINITY : INFINITY;
     return small_decode(code, 2, 15);
 }
-static uint8_t e5m2_encode(float f) { return small_encode(f, 2, 15, 0x7b, 57344.0f); }
+static uint8_t e5m2_encode(float f)
+{
+    return small_encode(f, 2, 15, 0x7b, 57344.0f);
+}
 
 #define SAME(x) (x)
 
@@ -143,7 +161,8 @@ static uint8_t e5m2_encode(float f) { return small_encode(f, 2, 15, 0x7b, 57344.
     X(e5m2, ua_u8, float, float, e5m2_decode, e5m2_encode)
 
 #define LOOP(name, suffix, stored, expression)                                                     \
-    static void name##_##suffix(void *out, const void *a, const void *b, size_t count) {           \
+    static void name##_##suffix(void *out, const void *a, const void *b, size_t count)             \
+    {                                                                                              \
         stored *o = out;                                                                           \
         const stored *x = a, *y = b;                                                               \
         for (size_t i = 0; i < count; i++)                                                         \
@@ -153,24 +172,25 @@ static uint8_t e5m2_encode(float f) { return small_encode(f, 2, 15, 0x7b, 57344.
 #define DEFINE(name, stored, sum_type, cmp_type, decode, encode)                                   \
     LOOP(name, sum, stored, encode((sum_type)decode(x[i]) + (sum_type)decode(y[i])))               \
     LOOP(name, prod, stored, encode((sum_type)decode(x[i]) * (sum_type)decode(y[i])))              \
-    LOOP(name, max, stored,                                                                        \
-         (cmp_type)decode(x[i]) > (cmp_type)decode(y[i]) ? x[i] : y[i])                            \
-    LOOP(name, min, stored,                                                                        \
-         (cmp_type)decode(x[i]) < (cmp_type)decode(y[i]) ? x[i] : y[i])                            \
-    static void name##_scale(void *out, const void *in, const void *scalar, size_t count) {        \
+    LOOP(name, max, stored, (cmp_type)decode(x[i]) > (cmp_type)decode(y[i]) ? x[i] : y[i])         \
+    LOOP(name, min, stored, (cmp_type)decode(x[i]) < (cmp_type)decode(y[i]) ? x[i] : y[i])         \
+    static void name##_scale(void *out, const void *in, const void *scalar, size_t count)          \
+    {                                                                                              \
         stored *o = out, s;                                                                        \
         const stored *x = in;                                                                      \
         memcpy(&s, scalar, sizeof(s));                                                             \
         for (size_t i = 0; i < count; i++)                                                         \
             o[i] = (stored)(encode((sum_type)decode(x[i]) * (sum_type)decode(s)));                 \
     }                                                                                              \
-    static void name##_divide(void *out, const void *in, int divisor, size_t count) {              \
+    static void name##_divide(void *out, const void *in, int divisor, size_t count)                \
+    {                                                                                              \
         stored *o = out;                                                                           \
         const stored *x = in;                                                                      \
         for (size_t i = 0; i < count; i++)                                                         \
             o[i] = (stored)(encode((cmp_type)decode(x[i]) / (cmp_type)divisor));                   \
     }                                                                                              \
-    static void name##_inverse(int divisor, void *ret_scalar) {                                    \
+    static void name##_inverse(int divisor, void *ret_scalar)                                      \
+    {                                                                                              \
         stored s = (stored)(encode((cmp_type)1 / (cmp_type)divisor));                              \
         memcpy(ret_scalar, &s, sizeof(s));                                                         \
     }
@@ -178,8 +198,11 @@ static uint8_t e5m2_encode(float f) { return small_encode(f, 2, 15, 0x7b, 57344.
 TYPES(DEFINE)
 
 #define ROW(name, stored, sum_type, cmp_type, decode, encode)                                      \
-    {sizeof(stored), {name##_sum, name##_prod, name##_max, name##_min}, name##_scale,              \
-     name##_divide, name##_inverse},
+    {sizeof(stored),                                                                               \
+     {name##_sum, name##_prod, name##_max, name##_min},                                            \
+     name##_scale,                                                                                 \
+     name##_divide,                                                                                \
+     name##_inverse},
 
 static const struct {
     size_t bytes;
@@ -191,23 +214,33 @@ static const struct {
 
 _Static_assert(sizeof(types) / sizeof(types[0]) == ncclNumTypes, "a row for every type of nccl.h");
 
-size_t fake_type_bytes(ncclDataType_t type) { return types[type].bytes; }
+size_t fake_type_bytes(ncclDataType_t type)
+{
+    return types[type].bytes;
+}
 
-bool fake_type_is_float(ncclDataType_t type) { return type >= ncclFloat16; }
+bool fake_type_is_float(ncclDataType_t type)
+{
+    return type >= ncclFloat16;
+}
 
 void fake_reduce(ncclDataType_t type, enum fake_reduce op, void *out, const void *a, const void *b,
-                 size_t count) {
+                 size_t count)
+{
     types[type].reduce[op](out, a, b, count);
 }
 
-void fake_scale(ncclDataType_t type, void *out, const void *in, const void *scalar, size_t count) {
+void fake_scale(ncclDataType_t type, void *out, const void *in, const void *scalar, size_t count)
+{
     types[type].scale(out, in, scalar, count);
 }
 
-void fake_divide(ncclDataType_t type, void *out, const void *in, int divisor, size_t count) {
+void fake_divide(ncclDataType_t type, void *out, const void *in, int divisor, size_t count)
+{
     types[type].divide(out, in, divisor, count);
 }
 
-void fake_scalar_inverse(ncclDataType_t type, int divisor, void *ret_scalar) {
+void fake_scalar_inverse(ncclDataType_t type, int divisor, void *ret_scalar)
+{
     types[type].inverse(divisor, ret_scalar);
 }

@@ -1,6 +1,6 @@
 /* Self test of the stand-in for libnccl.so.2: every collective, type and operator against a plain
- * reference; groups, splits, point-to-point matching; and that it hangs, aborts and refuses where the
- * real library does. Ranks are threads of this process, or new processes of this program. */
+ * reference; groups, splits, point-to-point matching; and that it hangs, aborts and refuses where
+ * the real library does. Ranks are threads of this process, or new processes of this program. */
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -38,29 +38,34 @@ static thread_local bool own_call;
 
 INTERPOSER ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count,
                                       ncclDataType_t type, int root, ncclComm_t comm,
-                                      cudaStream_t stream) {
+                                      cudaStream_t stream)
+{
     seen_broadcast++;
     return pncclBroadcast(send, recv, count, type, root, comm, stream);
 }
 
-INTERPOSER ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+INTERPOSER ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
     seen_async_error++;
     return pncclCommGetAsyncError(comm, error);
 }
 
-INTERPOSER ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+INTERPOSER ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
     seen_unique_id++;
     return pncclGetUniqueId(id);
 }
 
-INTERPOSER ncclResult_t ncclGetVersion(int *version) {
+INTERPOSER ncclResult_t ncclGetVersion(int *version)
+{
     seen_version++;
     if (!own_call)
         version_from_other_thread = true;
     return pncclGetVersion(version);
 }
 
-namespace {
+namespace
+{
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -77,9 +82,13 @@ constexpr auto kLong = seconds(60); /* a bound on hangs, never reached */
         ASSERT_EQ(CUDA_SUCCESS, (call));                                                           \
     } while (0)
 
-cudaStream_t rt(CUstream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+cudaStream_t rt(CUstream stream)
+{
+    return reinterpret_cast<cudaStream_t>(stream);
+}
 
-void use_device(int index) {
+void use_device(int index)
+{
     CUdevice device;
     CUcontext ctx;
     CU_OK(cuInit(0));
@@ -89,29 +98,43 @@ void use_device(int index) {
 }
 
 /* A buffer on the current device. */
-class Buffer {
+class Buffer
+{
   public:
-    explicit Buffer(size_t bytes) : bytes_(bytes ? bytes : 1) {
+    explicit Buffer(size_t bytes) : bytes_(bytes ? bytes : 1)
+    {
         EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc(&address_, bytes_));
     }
-    explicit Buffer(const std::vector<unsigned char> &data) : Buffer(data.size()) { write(data); }
-    ~Buffer() { EXPECT_EQ(CUDA_SUCCESS, cuMemFree(address_)); }
+    explicit Buffer(const std::vector<unsigned char> &data) : Buffer(data.size())
+    {
+        write(data);
+    }
+    ~Buffer()
+    {
+        EXPECT_EQ(CUDA_SUCCESS, cuMemFree(address_));
+    }
     Buffer(const Buffer &) = delete;
     Buffer &operator=(const Buffer &) = delete;
-    char *get() const { return reinterpret_cast<char *>(address_); }
-    void write(const std::vector<unsigned char> &data) {
+    char *get() const
+    {
+        return reinterpret_cast<char *>(address_);
+    }
+    void write(const std::vector<unsigned char> &data)
+    {
         if (!data.empty()) {
             EXPECT_EQ(CUDA_SUCCESS, cuMemcpyHtoD(address_, data.data(), data.size()));
         }
     }
-    std::vector<unsigned char> read(size_t bytes) const {
+    std::vector<unsigned char> read(size_t bytes) const
+    {
         std::vector<unsigned char> data(bytes);
         if (bytes) {
             EXPECT_EQ(CUDA_SUCCESS, cuMemcpyDtoH(data.data(), address_, bytes));
         }
         return data;
     }
-    std::vector<float> floats(size_t count) const {
+    std::vector<float> floats(size_t count) const
+    {
         std::vector<float> data(count);
         EXPECT_EQ(CUDA_SUCCESS, cuMemcpyDtoH(data.data(), address_, count * sizeof(float)));
         return data;
@@ -122,7 +145,8 @@ class Buffer {
     size_t bytes_;
 };
 
-std::vector<unsigned char> bytes_of(const std::vector<float> &values) {
+std::vector<unsigned char> bytes_of(const std::vector<float> &values)
+{
     std::vector<unsigned char> data(values.size() * sizeof(float));
     memcpy(data.data(), values.data(), data.size());
     return data;
@@ -135,10 +159,14 @@ struct Rank {
 };
 
 /* A point that all ranks of a test pass together. */
-class Meeting {
+class Meeting
+{
   public:
-    explicit Meeting(int n) : n_(n) {}
-    void wait() {
+    explicit Meeting(int n) : n_(n)
+    {
+    }
+    void wait()
+    {
         std::unique_lock<std::mutex> lock(mutex_);
         int round = round_;
         if (++come_ == n_) {
@@ -156,14 +184,17 @@ class Meeting {
     int n_, come_ = 0, round_ = 0;
 };
 
-class Flag {
+class Flag
+{
   public:
-    void set() {
+    void set()
+    {
         std::lock_guard<std::mutex> lock(mutex_);
         set_ = true;
         cond_.notify_all();
     }
-    bool wait_for(milliseconds time) {
+    bool wait_for(milliseconds time)
+    {
         std::unique_lock<std::mutex> lock(mutex_);
         return cond_.wait_for(lock, time, [&] { return set_; });
     }
@@ -174,7 +205,8 @@ class Flag {
     bool set_ = false;
 };
 
-void in_threads(int n, const std::function<void(int)> &body) {
+void in_threads(int n, const std::function<void(int)> &body)
+{
     std::vector<std::thread> threads;
     for (int r = 0; r < n; r++)
         threads.emplace_back([&body, r] { body(r); });
@@ -184,7 +216,8 @@ void in_threads(int n, const std::function<void(int)> &body) {
 
 /* One thread, device, stream and rank of one communicator each. */
 void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = true,
-                ncclConfig_t *config = nullptr) {
+                ncclConfig_t *config = nullptr)
+{
     ncclUniqueId id;
     NCCL_OK(ncclGetUniqueId(&id));
     in_threads(n, [&](int r) {
@@ -206,10 +239,14 @@ void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = t
     });
 }
 
-void sync(CUstream stream) { CU_OK(cuStreamSynchronize(stream)); }
+void sync(CUstream stream)
+{
+    CU_OK(cuStreamSynchronize(stream));
+}
 
 /* Stays true for a while: what a hang looks like from outside. */
-bool holds(const std::function<bool()> &what, milliseconds time = milliseconds(150)) {
+bool holds(const std::function<bool()> &what, milliseconds time = milliseconds(150))
+{
     auto end = steady_clock::now() + time;
     while (steady_clock::now() < end) {
         if (!what())
@@ -219,7 +256,8 @@ bool holds(const std::function<bool()> &what, milliseconds time = milliseconds(1
     return true;
 }
 
-bool becomes(const std::function<bool()> &what) {
+bool becomes(const std::function<bool()> &what)
+{
     auto end = steady_clock::now() + kLong;
     while (steady_clock::now() < end) {
         if (what())
@@ -231,13 +269,17 @@ bool becomes(const std::function<bool()> &what) {
 
 /* ---- the reference ---- */
 
-const char *const kTypeNames[] = {"int8",  "uint8", "int32",  "uint32", "int64", "uint64",
-                                  "half",  "float", "double", "bfloat", "e4m3",  "e5m2"};
+const char *const kTypeNames[] = {"int8", "uint8", "int32",  "uint32", "int64", "uint64",
+                                  "half", "float", "double", "bfloat", "e4m3",  "e5m2"};
 const size_t kTypeBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-bool is_integer(int type) { return type <= ncclUint64; }
+bool is_integer(int type)
+{
+    return type <= ncclUint64;
+}
 
-double decode(int type, const unsigned char *at) {
+double decode(int type, const unsigned char *at)
+{
     switch (type) {
     case ncclFloat16: {
         __half_raw raw;
@@ -272,7 +314,8 @@ double decode(int type, const unsigned char *at) {
     }
 }
 
-void encode(int type, double value, unsigned char *at) {
+void encode(int type, double value, unsigned char *at)
+{
     switch (type) {
     case ncclFloat16: {
         __half_raw raw = __float2half(static_cast<float>(value));
@@ -311,7 +354,8 @@ void encode(int type, double value, unsigned char *at) {
 }
 
 /* Integers as 64 bits, sign extended where the type has one. */
-uint64_t integer(int type, const unsigned char *at) {
+uint64_t integer(int type, const unsigned char *at)
+{
     uint64_t raw = 0;
     memcpy(&raw, at, kTypeBytes[type]);
     if (type == ncclInt8)
@@ -321,9 +365,13 @@ uint64_t integer(int type, const unsigned char *at) {
     return raw;
 }
 
-bool is_signed(int type) { return type == ncclInt8 || type == ncclInt32 || type == ncclInt64; }
+bool is_signed(int type)
+{
+    return type == ncclInt8 || type == ncclInt32 || type == ncclInt64;
+}
 
-uint64_t narrow(int type, uint64_t value) {
+uint64_t narrow(int type, uint64_t value)
+{
     unsigned char raw[8];
     memcpy(raw, &value, 8);
     return integer(type, raw);
@@ -333,10 +381,14 @@ enum Op { kSum, kProd, kMax, kMin, kAvg, kPreMulHost, kPreMulDevice, kOps };
 const char *const kOpNames[] = {"sum", "prod", "max", "min", "avg", "premul-host", "premul-device"};
 
 /* The rank's own factor of a premulsum. */
-int factor(int rank) { return 1 + rank % 2; }
+int factor(int rank)
+{
+    return 1 + rank % 2;
+}
 
 /* Inputs that every type holds exactly, results too; or, rich, any bits of an integer. */
-std::vector<unsigned char> input(int type, int op, int rank, size_t count, bool rich) {
+std::vector<unsigned char> input(int type, int op, int rank, size_t count, bool rich)
+{
     size_t bytes = kTypeBytes[type];
     std::vector<unsigned char> data(count * bytes);
     uint64_t state = static_cast<uint64_t>(rank * 1000 + type + 1);
@@ -364,8 +416,9 @@ std::vector<unsigned char> input(int type, int op, int rank, size_t count, bool 
 }
 
 /* Element i of all ranks' inputs, reduced by hand. */
-void reduce_element(int type, int op, const std::vector<std::vector<unsigned char>> &inputs, size_t i,
-                    unsigned char *out) {
+void reduce_element(int type, int op, const std::vector<std::vector<unsigned char>> &inputs,
+                    size_t i, unsigned char *out)
+{
     size_t bytes = kTypeBytes[type], n = inputs.size();
     if (is_integer(type)) {
         uint64_t result = 0;
@@ -388,9 +441,10 @@ void reduce_element(int type, int op, const std::vector<std::vector<unsigned cha
             result = narrow(type, result);
         }
         if (op == kAvg)
-            result = is_signed(type) ? static_cast<uint64_t>(static_cast<int64_t>(result) /
-                                                             static_cast<int64_t>(n))
-                                     : result / n;
+            result =
+                is_signed(type)
+                    ? static_cast<uint64_t>(static_cast<int64_t>(result) / static_cast<int64_t>(n))
+                    : result / n;
         memcpy(out, &result, bytes);
         return;
     }
@@ -416,15 +470,25 @@ void reduce_element(int type, int op, const std::vector<std::vector<unsigned cha
 }
 
 std::vector<unsigned char> reduced(int type, int op,
-                                   const std::vector<std::vector<unsigned char>> &inputs) {
+                                   const std::vector<std::vector<unsigned char>> &inputs)
+{
     std::vector<unsigned char> out(inputs[0].size());
     for (size_t i = 0; i < out.size() / kTypeBytes[type]; i++)
         reduce_element(type, op, inputs, i, &out[i * kTypeBytes[type]]);
     return out;
 }
 
-enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kBcast, kAllGather, kAlltoAll, kGather,
-            kScatter };
+enum Coll {
+    kAllReduce,
+    kReduce,
+    kReduceScatter,
+    kBroadcast,
+    kBcast,
+    kAllGather,
+    kAlltoAll,
+    kGather,
+    kScatter
+};
 
 struct Case {
     Coll coll;
@@ -433,17 +497,19 @@ struct Case {
     bool in_place, rich;
 };
 
-std::string describe(const Case &c) {
-    static const char *const names[] = {"AllReduce", "Reduce",   "ReduceScatter",
-                                        "Broadcast", "Bcast",    "AllGather",
-                                        "AlltoAll",  "Gather",   "Scatter"};
+std::string describe(const Case &c)
+{
+    static const char *const names[] = {"AllReduce", "Reduce", "ReduceScatter",
+                                        "Broadcast", "Bcast",  "AllGather",
+                                        "AlltoAll",  "Gather", "Scatter"};
     return std::string(names[c.coll]) + " " + kTypeNames[c.type] + " " + kOpNames[c.op] + " root " +
            std::to_string(c.root) + " count " + std::to_string(c.count) +
            (c.in_place ? " in place" : "") + (c.rich ? " rich" : "");
 }
 
 /* Runs one collective and compares every byte with the reference. */
-void run_case(Rank &me, const Case &c) {
+void run_case(Rank &me, const Case &c)
+{
     SCOPED_TRACE(describe(c) + " rank " + std::to_string(me.rank) + "/" + std::to_string(me.n));
     auto type = static_cast<ncclDataType_t>(c.type);
     size_t n = static_cast<size_t>(me.n), rank = static_cast<size_t>(me.rank);
@@ -526,7 +592,8 @@ void run_case(Rank &me, const Case &c) {
     if (c.op == kPreMulHost)
         NCCL_OK(ncclRedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, me.comm));
     if (c.op == kPreMulDevice)
-        NCCL_OK(ncclRedOpCreatePreMulSum(&op, device_scalar.get(), type, ncclScalarDevice, me.comm));
+        NCCL_OK(
+            ncclRedOpCreatePreMulSum(&op, device_scalar.get(), type, ncclScalarDevice, me.comm));
 
     auto stream = rt(me.stream);
     switch (c.coll) {
@@ -573,9 +640,12 @@ void run_case(Rank &me, const Case &c) {
     }
 }
 
-class Collectives : public testing::TestWithParam<int> {};
+class Collectives : public testing::TestWithParam<int>
+{
+};
 
-TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference) {
+TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference)
+{
     with_ranks(GetParam(), [](Rank &me) {
         for (Coll coll : {kAllReduce, kReduce, kReduceScatter})
             for (int type = 0; type < ncclNumTypes; type++)
@@ -584,8 +654,8 @@ TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference) {
                         for (bool rich : {false, true}) {
                             if (rich && !is_integer(type))
                                 continue;
-                            Case c = {coll, type, op, (type + op) % me.n, rich ? 37u : 5u, in_place,
-                                      rich};
+                            Case c = {coll,     type, op, (type + op) % me.n, rich ? 37u : 5u,
+                                      in_place, rich};
                             run_case(me, c);
                             if (testing::Test::HasFatalFailure())
                                 return;
@@ -593,7 +663,8 @@ TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference) {
     });
 }
 
-TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference) {
+TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference)
+{
     with_ranks(GetParam(), [](Rank &me) {
         for (Coll coll : {kBroadcast, kBcast, kAllGather, kAlltoAll, kGather, kScatter})
             for (int type = 0; type < ncclNumTypes; type++)
@@ -601,8 +672,10 @@ TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference) {
                     for (size_t count : {size_t(1), size_t(33)}) {
                         if (in_place && coll == kAlltoAll)
                             continue;
-                        Case c = {coll, type, kSum, (type + int(count)) % me.n, count,
-                                  in_place || coll == kBcast, false};
+                        Case c = {coll,  type,
+                                  kSum,  (type + int(count)) % me.n,
+                                  count, in_place || coll == kBcast,
+                                  false};
                         run_case(me, c);
                         if (testing::Test::HasFatalFailure())
                             return;
@@ -610,9 +683,10 @@ TEST_P(Collectives, EveryMovementOfEveryTypeAgreesWithTheReference) {
     });
 }
 
-void run_many_slots(Rank &me, size_t count) {
-    for (Coll coll : {kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAlltoAll, kGather,
-                      kScatter})
+void run_many_slots(Rank &me, size_t count)
+{
+    for (Coll coll : {kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAlltoAll,
+                      kGather, kScatter})
         for (bool in_place : {false, true}) {
             if (in_place && coll == kAlltoAll)
                 continue;
@@ -622,21 +696,24 @@ void run_many_slots(Rank &me, size_t count) {
         }
 }
 
-TEST_P(Collectives, MessagesOfManySlotsAgreeWithTheReference) {
+TEST_P(Collectives, MessagesOfManySlotsAgreeWithTheReference)
+{
     ASSERT_EQ(0, setenv("FAKE_NCCL_BUFFER", "4096", 1));
     with_ranks(GetParam(), [](Rank &me) { run_many_slots(me, 5003); });
     ASSERT_EQ(0, unsetenv("FAKE_NCCL_BUFFER"));
 }
 
-TEST(Large, MessagesBeyondTheDefaultBufferAgreeWithTheReference) {
+TEST(Large, MessagesBeyondTheDefaultBufferAgreeWithTheReference)
+{
     with_ranks(2, [](Rank &me) { run_many_slots(me, 150001); });
 }
 
-TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference) {
+TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference)
+{
     with_ranks(GetParam(), [](Rank &me) {
         size_t n = static_cast<size_t>(me.n);
-        for (size_t count : {size_t(1), n - 1, n, n + 1, size_t(16383), size_t(16384), size_t(16385),
-                             n * 16384, n * 16384 + 1}) {
+        for (size_t count : {size_t(1), n - 1, n, n + 1, size_t(16383), size_t(16384),
+                             size_t(16385), n * 16384, n * 16384 + 1}) {
             run_case(me, {kAllReduce, ncclFloat32, kSum, 0, count, false, false});
             if (testing::Test::HasFatalFailure())
                 return;
@@ -646,11 +723,13 @@ TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 8));
 
-TEST(Small, EmptyCollectivesEnqueueNothing) {
+TEST(Small, EmptyCollectivesEnqueueNothing)
+{
     with_ranks(2, [](Rank &me) {
         /* Were anything enqueued, the missing peer would show. */
         if (me.rank == 0) {
-            NCCL_OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+            NCCL_OK(
+                ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
             NCCL_OK(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, me.comm, rt(me.stream)));
             NCCL_OK(ncclAlltoAll(nullptr, nullptr, 0, ncclFloat32, me.comm, rt(me.stream)));
             sync(me.stream);
@@ -658,7 +737,8 @@ TEST(Small, EmptyCollectivesEnqueueNothing) {
     });
 }
 
-TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes) {
+TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes)
+{
     /* One rank, scaled: a pass through decode and encode of each code. */
     with_ranks(1, [](Rank &me) {
         for (int type : {ncclFloat16, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2})
@@ -694,7 +774,8 @@ TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes) {
 
 /* ---- sends and receives, groups, streams ---- */
 
-TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages) {
+TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages)
+{
     with_ranks(4, [](Rank &me) {
         for (size_t count : {size_t(1), size_t(1000), size_t(500000)}) {
             int next = (me.rank + 1) % me.n, prev = (me.rank + me.n - 1) % me.n;
@@ -710,7 +791,8 @@ TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages) {
     });
 }
 
-TEST(PointToPoint, MessagesOfOnePairMatchInOrder) {
+TEST(PointToPoint, MessagesOfOnePairMatchInOrder)
+{
     with_ranks(2, [](Rank &me) {
         /* The first is larger than the channel: the second must not overtake it. */
         constexpr size_t many = 400000;
@@ -732,7 +814,8 @@ TEST(PointToPoint, MessagesOfOnePairMatchInOrder) {
     });
 }
 
-TEST(PointToPoint, AGroupMatchesPeersInAnyOrder) {
+TEST(PointToPoint, AGroupMatchesPeersInAnyOrder)
+{
     with_ranks(3, [](Rank &me) {
         Buffer mine(bytes_of({static_cast<float>(me.rank)})), got(12);
         NCCL_OK(ncclGroupStart());
@@ -742,14 +825,16 @@ TEST(PointToPoint, AGroupMatchesPeersInAnyOrder) {
             NCCL_OK(ncclRecv(got.get() + 4 * peer, 1, ncclFloat32, peer, me.comm, rt(me.stream)));
         }
         for (int i = 2; i >= 0; i--)
-            NCCL_OK(ncclSend(mine.get(), 1, ncclFloat32, (me.rank + i) % 3, me.comm, rt(me.stream)));
+            NCCL_OK(
+                ncclSend(mine.get(), 1, ncclFloat32, (me.rank + i) % 3, me.comm, rt(me.stream)));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
         EXPECT_EQ(std::vector<float>({0, 1, 2}), got.floats(3));
     });
 }
 
-TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes) {
+TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes)
+{
     Meeting meeting(2);
     with_ranks(2, [&](Rank &me) {
         Buffer buffer(4);
@@ -769,7 +854,8 @@ TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes) {
     });
 }
 
-TEST(PointToPoint, ALargeSendWaitsForItsReceiver) {
+TEST(PointToPoint, ALargeSendWaitsForItsReceiver)
+{
     Meeting meeting(2);
     with_ranks(2, [&](Rank &me) {
         size_t count = 1 << 20;
@@ -790,7 +876,8 @@ TEST(PointToPoint, ALargeSendWaitsForItsReceiver) {
     });
 }
 
-TEST(PointToPoint, ASendToSelfNeedsItsReceive) {
+TEST(PointToPoint, ASendToSelfNeedsItsReceive)
+{
     with_ranks(1, [](Rank &me) {
         Buffer from(bytes_of({7})), to(4);
         EXPECT_EQ(ncclInvalidUsage,
@@ -805,7 +892,8 @@ TEST(PointToPoint, ASendToSelfNeedsItsReceive) {
     });
 }
 
-TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun) {
+TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun)
+{
     with_ranks(4, [](Rank &me) {
         std::vector<std::unique_ptr<Buffer>> buffers;
         for (int i = 0; i < 8; i++)
@@ -828,7 +916,8 @@ TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun) {
     });
 }
 
-TEST(Groups, OneThreadDrivesAllDevices) {
+TEST(Groups, OneThreadDrivesAllDevices)
+{
     constexpr int n = 4;
     ncclComm_t comms[n];
     CUstream streams[n];
@@ -867,12 +956,14 @@ TEST(Groups, OneThreadDrivesAllDevices) {
     NCCL_OK(ncclGroupEnd());
 }
 
-TEST(Groups, AnEndWithoutStartIsRefused) {
+TEST(Groups, AnEndWithoutStartIsRefused)
+{
     EXPECT_EQ(ncclInvalidUsage, ncclGroupEnd());
     EXPECT_STREQ("ncclGroupEnd: not in a group call.", ncclGetLastError(nullptr));
 }
 
-TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched) {
+TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched)
+{
     with_ranks(2, [](Rank &me) {
         Buffer b(4);
         NCCL_OK(ncclGroupStart());
@@ -884,7 +975,8 @@ TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched) {
     });
 }
 
-TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime) {
+TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime)
+{
     with_ranks(2, [](Rank &me) {
         Buffer b(400);
         ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
@@ -897,14 +989,15 @@ TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime) {
     });
 }
 
-TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator) {
+TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator)
+{
     with_ranks(2, [](Rank &me) {
         CUstream other;
         CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
         std::vector<std::unique_ptr<Buffer>> buffers;
         for (int i = 0; i < 40; i++) {
-            buffers.push_back(std::make_unique<Buffer>(
-                bytes_of(std::vector<float>(50, static_cast<float>(i)))));
+            buffers.push_back(
+                std::make_unique<Buffer>(bytes_of(std::vector<float>(50, static_cast<float>(i)))));
             NCCL_OK(ncclAllReduce(buffers[i]->get(), buffers[i]->get(), 50, ncclFloat32, ncclSum,
                                   me.comm, rt((i + me.rank) % 2 ? other : me.stream)));
         }
@@ -916,7 +1009,8 @@ TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator) {
     });
 }
 
-TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth) {
+TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth)
+{
     with_ranks(2, [](Rank &me) {
         CUstream other;
         CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -933,7 +1027,8 @@ TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth) {
     });
 }
 
-TEST(Streams, SeveralCommunicatorsWorkAtOnce) {
+TEST(Streams, SeveralCommunicatorsWorkAtOnce)
+{
     ncclUniqueId second;
     NCCL_OK(ncclGetUniqueId(&second));
     with_ranks(4, [&](Rank &me) {
@@ -960,7 +1055,8 @@ TEST(Streams, SeveralCommunicatorsWorkAtOnce) {
 /* ---- captured graphs ---- */
 
 /* Captures what body enqueues on the rank's stream and makes it launchable. */
-CUgraphExec captured(CUstream stream, const std::function<void()> &body) {
+CUgraphExec captured(CUstream stream, const std::function<void()> &body)
+{
     CUgraph graph = nullptr;
     CUgraphExec exec = nullptr;
     EXPECT_EQ(CUDA_SUCCESS, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -971,7 +1067,8 @@ CUgraphExec captured(CUstream stream, const std::function<void()> &body) {
     return exec;
 }
 
-TEST(Graphs, EachReplayMovesDataAgain) {
+TEST(Graphs, EachReplayMovesDataAgain)
+{
     with_ranks(2, [](Rank &me) {
         Buffer b(bytes_of({1, 2}));
         CUgraphExec exec = captured(me.stream, [&] {
@@ -990,7 +1087,8 @@ TEST(Graphs, EachReplayMovesDataAgain) {
     });
 }
 
-TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder) {
+TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder)
+{
     with_ranks(2, [](Rank &me) {
         CUstream other;
         CUevent fork, join;
@@ -1022,7 +1120,8 @@ TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder) {
     });
 }
 
-TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt) {
+TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt)
+{
     Meeting meeting(2);
     with_ranks(
         2,
@@ -1034,7 +1133,8 @@ TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt) {
             });
             if (me.rank == 0) {
                 CU_OK(cuGraphLaunch(exec, me.stream));
-                EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+                EXPECT_TRUE(
+                    holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
                 /* The abort ends the kernel, then waits for the end of the graph. */
                 auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
                 sync(me.stream);
@@ -1055,7 +1155,8 @@ TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt) {
 
 /* ---- split, shrink, finalize, revoke ---- */
 
-TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder) {
+TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder)
+{
     with_ranks(8, [](Rank &me) {
         ncclComm_t child = nullptr;
         int count = 0, rank = -1;
@@ -1074,7 +1175,8 @@ TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder) {
     });
 }
 
-TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull) {
+TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull)
+{
     with_ranks(4, [](Rank &me) {
         ncclComm_t child = me.comm;
         NCCL_OK(ncclCommSplit(me.comm, me.rank == 2 ? NCCL_SPLIT_NOCOLOR : 5, 0, &child, nullptr));
@@ -1089,7 +1191,8 @@ TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull) {
     });
 }
 
-TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted) {
+TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted)
+{
     with_ranks(4, [](Rank &me) {
         if (me.rank == 1 || me.rank == 3)
             return;
@@ -1111,13 +1214,14 @@ TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted) {
     });
 }
 
-TEST(Shrink, WithAbortItEndsTheParentsKernels) {
+TEST(Shrink, WithAbortItEndsTheParentsKernels)
+{
     with_ranks(
         3,
         [](Rank &me) {
             Buffer b(bytes_of({1}));
-            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(
+                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
             sync(me.stream);
             if (me.rank != 0) {
                 int exclude[] = {0};
@@ -1127,8 +1231,8 @@ TEST(Shrink, WithAbortItEndsTheParentsKernels) {
                 NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
                 sync(me.stream);
                 Buffer c(bytes_of({1}));
-                NCCL_OK(ncclAllReduce(c.get(), c.get(), 1, ncclFloat32, ncclSum, child,
-                                      rt(me.stream)));
+                NCCL_OK(
+                    ncclAllReduce(c.get(), c.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
                 sync(me.stream);
                 EXPECT_EQ(2, c.floats(1)[0]);
                 NCCL_OK(ncclCommDestroy(child));
@@ -1138,7 +1242,8 @@ TEST(Shrink, WithAbortItEndsTheParentsKernels) {
         false);
 }
 
-TEST(Revoke, EndsWhatIsInFlightAndRefusesMore) {
+TEST(Revoke, EndsWhatIsInFlightAndRefusesMore)
+{
     Meeting meeting(2);
     with_ranks(2, [&](Rank &me) {
         Buffer b(bytes_of({1}));
@@ -1160,11 +1265,12 @@ TEST(Revoke, EndsWhatIsInFlightAndRefusesMore) {
     });
 }
 
-TEST(Finalize, DrainsAndCanBeCalledOnce) {
+TEST(Finalize, DrainsAndCanBeCalledOnce)
+{
     with_ranks(2, [](Rank &me) {
         Buffer b(bytes_of(std::vector<float>(100000, 1)));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 100000, ncclFloat32, ncclSum, me.comm,
-                              rt(me.stream)));
+        NCCL_OK(
+            ncclAllReduce(b.get(), b.get(), 100000, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
         NCCL_OK(ncclCommFinalize(me.comm));
         EXPECT_EQ(2, b.floats(1)[0]);
         EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(me.comm));
@@ -1173,14 +1279,15 @@ TEST(Finalize, DrainsAndCanBeCalledOnce) {
 
 /* ---- where the real library hangs ---- */
 
-TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort) {
+TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort)
+{
     Meeting meeting(2);
     with_ranks(
         2,
         [&](Rank &me) {
             Buffer b(bytes_of({5}));
-            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(
+                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream)));
             sync(me.stream);
             if (me.rank == 0) {
                 /* Returns at once; then nothing is ever said. */
@@ -1207,7 +1314,8 @@ TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort) {
         false);
 }
 
-TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt) {
+TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt)
+{
     Flag began, ended;
     Meeting meeting(2);
     with_ranks(
@@ -1237,7 +1345,8 @@ TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt) {
 }
 
 /* A host call that blocks, and returns ncclInternalError when another thread aborts. */
-void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_t()> &call) {
+void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_t()> &call)
+{
     auto blocked = std::async(std::launch::async, call);
     EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
     EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
@@ -1245,7 +1354,8 @@ void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_
     EXPECT_EQ(ncclInternalError, blocked.get());
 }
 
-TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome) {
+TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome)
+{
     Meeting meeting(3);
     with_ranks(
         3,
@@ -1266,14 +1376,15 @@ TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome) {
         false);
 }
 
-TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives) {
+TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives)
+{
     Meeting meeting(2);
     with_ranks(
         2,
         [&](Rank &me) {
             Buffer b(4);
-            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(
+                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
             sync(me.stream);
             if (me.rank == 0)
                 expect_blocked_until_abort(me.comm, [&] {
@@ -1287,7 +1398,8 @@ TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives) {
         false);
 }
 
-TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten) {
+TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
+{
     ncclUniqueId id;
     std::atomic<ncclComm_t> comm{nullptr};
     NCCL_OK(ncclGetUniqueId(&id));
@@ -1304,7 +1416,8 @@ TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten) {
     EXPECT_EQ(ncclInternalError, blocked.get());
 }
 
-TEST(Hangs, ASplitWithoutAPeerBlocks) {
+TEST(Hangs, ASplitWithoutAPeerBlocks)
+{
     Meeting meeting(2);
     with_ranks(
         2,
@@ -1324,7 +1437,8 @@ TEST(Hangs, ASplitWithoutAPeerBlocks) {
         false);
 }
 
-TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup) {
+TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
+{
     /* Devices 0 and 1 of a world of 3, driven by one thread; rank 2 never calls. */
     ncclUniqueId id;
     ncclComm_t comms[3];
@@ -1359,6 +1473,61 @@ TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup) {
         CU_OK(cuStreamDestroy(stream));
 }
 
+TEST(Hangs, AGroupOfAbortsEndsTwoCommunicatorsOnOneStream)
+{
+    ncclUniqueId second;
+    Meeting meeting(2);
+    NCCL_OK(ncclGetUniqueId(&second));
+    with_ranks(
+        2,
+        [&](Rank &me) {
+            ncclComm_t other;
+            Buffer b(bytes_of({1}));
+            NCCL_OK(ncclCommInitRank(&other, 2, second, me.rank));
+            for (ncclComm_t comm : {me.comm, other})
+                NCCL_OK(
+                    ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, comm, rt(me.stream)));
+            sync(me.stream);
+            if (me.rank == 0) {
+                for (ncclComm_t comm : {me.comm, other})
+                    NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, comm,
+                                          rt(me.stream)));
+                /* The second waits on the stream behind the first: alone it could not be ended. */
+                NCCL_OK(ncclGroupStart());
+                NCCL_OK(ncclCommAbort(other));
+                NCCL_OK(ncclCommAbort(me.comm));
+                NCCL_OK(ncclGroupEnd());
+                sync(me.stream);
+            }
+            meeting.wait();
+            if (me.rank == 1) {
+                NCCL_OK(ncclCommDestroy(other));
+                NCCL_OK(ncclCommDestroy(me.comm));
+            }
+        },
+        false);
+}
+
+TEST(Hangs, ARevokeEndsAHostCallThatConnects)
+{
+    Meeting meeting(2);
+    with_ranks(2, [&](Rank &me) {
+        if (me.rank == 0) {
+            Buffer b(4);
+            auto blocked = std::async(std::launch::async, [&] {
+                use_device(0);
+                return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
+                                     rt(me.stream));
+            });
+            EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
+            NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
+            ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
+            EXPECT_EQ(ncclInternalError, blocked.get());
+        }
+        meeting.wait();
+    });
+}
+
 /* What a mismatch gives: no error, only waiting or other data. */
 struct Mismatch {
     const char *name;
@@ -1366,7 +1535,8 @@ struct Mismatch {
     bool hangs;
 };
 
-TEST(Mismatches, AreNeverNoticed) {
+TEST(Mismatches, AreNeverNoticed)
+{
     const Mismatch all[] = {
         {"another count",
          [](Rank &me, void *b) {
@@ -1431,18 +1601,19 @@ TEST(Mismatches, AreNeverNoticed) {
     }
 }
 
-TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext) {
+TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext)
+{
     Meeting meeting(2);
     with_ranks(
         2,
         [&](Rank &me) {
             Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
-            NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(
+                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream)));
             sync(me.stream);
             /* Each believes itself the root: nobody receives, nobody waits. */
-            NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(
+                ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
             sync(me.stream);
             meeting.wait();
             NCCL_OK(ncclCommAbort(me.comm));
@@ -1452,7 +1623,8 @@ TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext) {
 
 /* ---- refusals ---- */
 
-TEST(Refusals, BadArgumentsAreNamed) {
+TEST(Refusals, BadArgumentsAreNamed)
+{
     with_ranks(2, [](Rank &me) {
         Buffer b(4);
         auto stream = rt(me.stream);
@@ -1481,7 +1653,8 @@ TEST(Refusals, BadArgumentsAreNamed) {
     });
 }
 
-TEST(Refusals, BadInitsAreNamed) {
+TEST(Refusals, BadInitsAreNamed)
+{
     ncclUniqueId id;
     ncclComm_t comm = nullptr;
     use_device(0);
@@ -1511,7 +1684,8 @@ TEST(Refusals, BadInitsAreNamed) {
     NCCL_OK(ncclCommDestroy(comm));
 }
 
-TEST(Refusals, OneDeviceTwiceIsADuplicate) {
+TEST(Refusals, OneDeviceTwiceIsADuplicate)
+{
     ncclUniqueId id;
     NCCL_OK(ncclGetUniqueId(&id));
     in_threads(2, [&](int r) {
@@ -1523,7 +1697,8 @@ TEST(Refusals, OneDeviceTwiceIsADuplicate) {
     });
 }
 
-TEST(Refusals, ADestroyedHandleIsInvalid) {
+TEST(Refusals, ADestroyedHandleIsInvalid)
+{
     with_ranks(1, [](Rank &me) {
         Buffer b(4);
         NCCL_OK(ncclCommDestroy(me.comm));
@@ -1535,7 +1710,8 @@ TEST(Refusals, ADestroyedHandleIsInvalid) {
     });
 }
 
-TEST(Refusals, AnotherDevicesStreamIsACudaError) {
+TEST(Refusals, AnotherDevicesStreamIsACudaError)
+{
     with_ranks(1, [](Rank &me) {
         CUstream other;
         Buffer b(4);
@@ -1556,7 +1732,8 @@ TEST(Refusals, AnotherDevicesStreamIsACudaError) {
     });
 }
 
-TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType) {
+TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType)
+{
     with_ranks(1, [](Rank &me) {
         ncclUniqueId id;
         ncclComm_t other;
@@ -1565,7 +1742,8 @@ TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType) {
         Buffer b(bytes_of({3}));
         NCCL_OK(ncclGetUniqueId(&id));
         NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
-        NCCL_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
+        NCCL_OK(
+            ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
         EXPECT_EQ(ncclInvalidArgument,
                   ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, op, other, rt(me.stream)));
         EXPECT_EQ(ncclInvalidArgument,
@@ -1581,7 +1759,8 @@ TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType) {
     });
 }
 
-TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed) {
+TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed)
+{
     with_ranks(4, [](Rank &me) {
         ncclTeam_t world = ncclTeamWorld(me.comm), rail = ncclTeamRail(me.comm);
         EXPECT_EQ(4, world.nRanks);
@@ -1598,7 +1777,8 @@ TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed) {
 
 /* ---- nonblocking communicators ---- */
 
-ncclResult_t settle(ncclComm_t comm) {
+ncclResult_t settle(ncclComm_t comm)
+{
     ncclResult_t state = ncclInProgress;
     auto end = steady_clock::now() + kLong;
     while (ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress &&
@@ -1607,7 +1787,8 @@ ncclResult_t settle(ncclComm_t comm) {
     return state;
 }
 
-TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone) {
+TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
+{
     ncclUniqueId id;
     NCCL_OK(ncclGetUniqueId(&id));
     in_threads(2, [&](int r) {
@@ -1638,7 +1819,8 @@ TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone) {
     });
 }
 
-TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed) {
+TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed)
+{
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = nullptr, child = nullptr;
@@ -1648,8 +1830,9 @@ TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed) {
     use_device(0);
     NCCL_OK(ncclGetUniqueId(&id));
     ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, 0, &config));
-    EXPECT_TRUE(holds(
-        [&] { return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress; }));
+    EXPECT_TRUE(holds([&] {
+        return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+    }));
     EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
     EXPECT_EQ(ncclInvalidArgument, ncclCommSplit(comm, 0, 0, &child, nullptr));
     EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(comm));
@@ -1659,7 +1842,8 @@ TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed) {
     EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
 }
 
-TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt) {
+TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
+{
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     Meeting meeting(2);
     ncclUniqueId id;
@@ -1677,7 +1861,8 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt) {
                       ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comm, nullptr));
             EXPECT_TRUE(holds([&] {
                 ncclResult_t state;
-                return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+                return ncclCommGetAsyncError(comm, &state) == ncclSuccess &&
+                       state == ncclInProgress;
             }));
         }
         EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
@@ -1685,7 +1870,8 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt) {
     });
 }
 
-TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup) {
+TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup)
+{
     ncclUniqueId a, b;
     ncclComm_t blocking = nullptr, nonblocking = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -1699,14 +1885,15 @@ TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup) {
     Buffer buffer(4);
     NCCL_OK(ncclGroupStart());
     NCCL_OK(ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32, ncclSum, blocking, nullptr));
-    EXPECT_EQ(ncclInvalidArgument, ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32, ncclSum,
-                                                 nonblocking, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32,
+                                                 ncclSum, nonblocking, nullptr));
     EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
     NCCL_OK(ncclCommDestroy(blocking));
     NCCL_OK(ncclCommDestroy(nonblocking));
 }
 
-TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks) {
+TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks)
+{
     ncclUniqueId ids[2];
     ncclComm_t comms[3];
     NCCL_OK(ncclGetUniqueId(&ids[0]));
@@ -1721,7 +1908,8 @@ TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks) {
         NCCL_OK(ncclCommDestroy(comm));
 }
 
-TEST(Init, TheLibrarysOwnCallsReachAnInterposer) {
+TEST(Init, TheLibrarysOwnCallsReachAnInterposer)
+{
     ncclComm_t comm;
     own_call = true;
     use_device(0);
@@ -1743,7 +1931,8 @@ TEST(Init, TheLibrarysOwnCallsReachAnInterposer) {
 
 /* ---- memory ---- */
 
-TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted) {
+TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted)
+{
     with_ranks(2, [](Rank &me) {
         void *memory = nullptr, *first = nullptr, *second = nullptr;
         ncclWindow_t window = nullptr;
@@ -1766,7 +1955,8 @@ TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted) {
     });
 }
 
-TEST(Memory, AWindowNeedsVmmMemory) {
+TEST(Memory, AWindowNeedsVmmMemory)
+{
     with_ranks(1, [](Rank &me) {
         Buffer plain(8192);
         ncclWindow_t window = reinterpret_cast<ncclWindow_t>(&plain);
@@ -1777,7 +1967,8 @@ TEST(Memory, AWindowNeedsVmmMemory) {
 
 /* ---- several processes: this program again, as a rank ---- */
 
-std::string hex(const ncclUniqueId &id) {
+std::string hex(const ncclUniqueId &id)
+{
     std::string text;
     char two[3];
     for (char c : id.internal) {
@@ -1787,7 +1978,8 @@ std::string hex(const ncclUniqueId &id) {
     return text;
 }
 
-ncclUniqueId unhex(const char *text) {
+ncclUniqueId unhex(const char *text)
+{
     ncclUniqueId id;
     for (size_t i = 0; i < sizeof(id.internal); i++) {
         char two[3] = {text[2 * i], text[2 * i + 1], 0};
@@ -1797,17 +1989,19 @@ ncclUniqueId unhex(const char *text) {
 }
 
 /* A rank in its own process, which tells of its progress on a pipe, one byte a step. */
-class Child {
+class Child
+{
   public:
     Child(const std::string &mode, const ncclUniqueId &id, int n, int rank,
-          const std::vector<std::string> &extra_environment = {}) {
+          const std::vector<std::string> &extra_environment = {})
+    {
         int fds[2];
         EXPECT_EQ(0, pipe2(fds, O_CLOEXEC));
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
         posix_spawn_file_actions_adddup2(&actions, fds[1], 3);
-        std::vector<std::string> arguments = {"/proc/self/exe", "--rank", mode, hex(id),
-                                              std::to_string(n), std::to_string(rank)};
+        std::vector<std::string> arguments = {
+            "/proc/self/exe", "--rank", mode, hex(id), std::to_string(n), std::to_string(rank)};
         std::vector<char *> argv, envp;
         for (auto &a : arguments)
             argv.push_back(const_cast<char *>(a.c_str()));
@@ -1817,13 +2011,14 @@ class Child {
         for (auto &e : extra_environment)
             envp.push_back(const_cast<char *>(e.c_str()));
         envp.push_back(nullptr);
-        EXPECT_EQ(0, posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(),
-                                 envp.data()));
+        EXPECT_EQ(
+            0, posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), envp.data()));
         posix_spawn_file_actions_destroy(&actions);
         close(fds[1]);
         steps_ = fds[0];
     }
-    ~Child() {
+    ~Child()
+    {
         if (pid_ > 0) {
             kill(pid_, SIGKILL);
             waitpid(pid_, nullptr, 0);
@@ -1834,20 +2029,26 @@ class Child {
     Child &operator=(const Child &) = delete;
 
     /* The next step's letter, 0 at the end. */
-    char step() {
+    char step()
+    {
         struct pollfd fd = {steps_, POLLIN, 0};
         char letter = 0;
         if (poll(&fd, 1, 60000) != 1 || read(steps_, &letter, 1) != 1)
             return 0;
         return letter;
     }
-    bool silent(milliseconds time) {
+    bool silent(milliseconds time)
+    {
         struct pollfd fd = {steps_, POLLIN, 0};
         return poll(&fd, 1, static_cast<int>(time.count())) == 0;
     }
-    void signal(int number) { kill(pid_, number); }
+    void signal(int number)
+    {
+        kill(pid_, number);
+    }
     /* Exit status, or 128 and the signal. */
-    int wait() {
+    int wait()
+    {
         int status = -1;
         waitpid(pid_, &status, 0);
         pid_ = -1;
@@ -1860,7 +2061,8 @@ class Child {
 };
 
 std::vector<std::unique_ptr<Child>> spawn(const std::string &mode, int n,
-                                          const std::vector<std::string> &environment = {}) {
+                                          const std::vector<std::string> &environment = {})
+{
     ncclUniqueId id;
     std::vector<std::unique_ptr<Child>> children;
     EXPECT_EQ(ncclSuccess, ncclGetUniqueId(&id));
@@ -1869,7 +2071,8 @@ std::vector<std::unique_ptr<Child>> spawn(const std::string &mode, int n,
     return children;
 }
 
-TEST(Processes, CollectivesAgreeWithTheReference) {
+TEST(Processes, CollectivesAgreeWithTheReference)
+{
     for (int n : {2, 4}) {
         auto ranks = spawn("collectives", n);
         for (auto &rank : ranks)
@@ -1877,7 +2080,8 @@ TEST(Processes, CollectivesAgreeWithTheReference) {
     }
 }
 
-TEST(Processes, SurvivorsOfAKilledRankNeverNotice) {
+TEST(Processes, SurvivorsOfAKilledRankNeverNotice)
+{
     auto ranks = spawn("loop", 3);
     for (auto &rank : ranks)
         EXPECT_EQ('w', rank->step()); /* warm */
@@ -1891,7 +2095,8 @@ TEST(Processes, SurvivorsOfAKilledRankNeverNotice) {
     EXPECT_EQ(0, ranks[2]->wait());
 }
 
-TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn) {
+TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn)
+{
     auto ranks = spawn("count", 2);
     EXPECT_EQ('w', ranks[0]->step());
     ranks[1]->signal(SIGSTOP);
@@ -1903,13 +2108,15 @@ TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn) {
     ranks[0]->signal(SIGKILL);
 }
 
-TEST(Processes, AnInjectedAsyncErrorIsToldAndEndsFurtherCalls) {
+TEST(Processes, AnInjectedAsyncErrorIsToldAndEndsFurtherCalls)
+{
     auto ranks = spawn("async", 2, {"FAKE_NCCL_ASYNC_ERROR=rank=1,after=3,code=6"});
     EXPECT_EQ(0, ranks[0]->wait());
     EXPECT_EQ(0, ranks[1]->wait());
 }
 
-TEST(Processes, DifferentVersionsAreRefused) {
+TEST(Processes, DifferentVersionsAreRefused)
+{
     ncclUniqueId id;
     NCCL_OK(ncclGetUniqueId(&id));
     Child a("version", id, 2, 0), b("version", id, 2, 1, {"FAKE_NCCL_VERSION=22707"});
@@ -1917,13 +2124,15 @@ TEST(Processes, DifferentVersionsAreRefused) {
     EXPECT_EQ(0, b.wait());
 }
 
-TEST(Processes, TheBlockingSwitchOverridesTheConfig) {
+TEST(Processes, TheBlockingSwitchOverridesTheConfig)
+{
     auto ranks = spawn("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=100"});
     EXPECT_EQ(0, ranks[0]->wait());
     EXPECT_EQ(0, ranks[1]->wait());
 }
 
-TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram) {
+TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram)
+{
     for (const char *mode : {"misuse-twice", "misuse-abort", "misuse-other"}) {
         SCOPED_TRACE(mode);
         ncclUniqueId id;
@@ -1934,7 +2143,8 @@ TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram) {
     }
 }
 
-TEST(Processes, ATinyBufferStillMovesEverything) {
+TEST(Processes, ATinyBufferStillMovesEverything)
+{
     auto ranks = spawn("collectives", 2, {"FAKE_NCCL_BUFFER=512"});
     for (auto &rank : ranks)
         EXPECT_EQ(0, rank->wait());
@@ -1942,7 +2152,10 @@ TEST(Processes, ATinyBufferStillMovesEverything) {
 
 /* ---- the ranks' side ---- */
 
-bool say(char letter) { return write(3, &letter, 1) == 1; }
+bool say(char letter)
+{
+    return write(3, &letter, 1) == 1;
+}
 
 #define REQUIRE(what)                                                                              \
     do {                                                                                           \
@@ -1953,11 +2166,13 @@ bool say(char letter) { return write(3, &letter, 1) == 1; }
         }                                                                                          \
     } while (0)
 
-ncclResult_t reduce_one(Rank &me, Buffer &b) {
+ncclResult_t reduce_one(Rank &me, Buffer &b)
+{
     return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream));
 }
 
-int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me) {
+int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
+{
     use_device(me.rank);
     REQUIRE(cuStreamCreate(&me.stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     if (mode == "version") {
@@ -2060,7 +2275,8 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (argc == 6 && strcmp(argv[1], "--rank") == 0) {
         Rank me;
         alarm(120);

@@ -13,7 +13,8 @@
 static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_error[1024];
 
-static bool debug_at_least(const char *want) {
+static bool debug_at_least(const char *want)
+{
     static const char *const levels[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
     const char *have = getenv("NCCL_DEBUG");
     int have_level = -1, want_level = 0;
@@ -28,7 +29,8 @@ static bool debug_at_least(const char *want) {
     return have_level >= want_level;
 }
 
-void fake_warn(const char *format, ...) {
+void fake_warn(const char *format, ...)
+{
     char text[1024];
     va_list args;
     va_start(args, format);
@@ -47,7 +49,8 @@ void fake_warn(const char *format, ...) {
     }
 }
 
-const char *fake_last_error(void) {
+const char *fake_last_error(void)
+{
     /* The real library hands out its one buffer too; a copy for each thread keeps it unshared. */
     static _Thread_local char copy[sizeof(last_error)];
     pthread_mutex_lock(&error_lock);
@@ -59,19 +62,22 @@ const char *fake_last_error(void) {
 static pthread_once_t debug_once = PTHREAD_ONCE_INIT;
 static bool debug_on;
 
-static void read_debug(void) {
+static void read_debug(void)
+{
     const char *value = getenv("FAKE_NCCL_DEBUG");
     debug_on = value && *value && strcmp(value, "0") != 0;
 }
 
-void fake_trace(const char *format, ...) {
+void fake_trace(const char *format, ...)
+{
     char line[1200];
     int n;
     va_list args;
     pthread_once(&debug_once, read_debug);
     if (!debug_on)
         return;
-    n = snprintf(line, sizeof(line), "fake nccl %d/%ld: ", (int)getpid(), (long)syscall(SYS_gettid));
+    n = snprintf(line, sizeof(line), "fake nccl %d/%ld: ", (int)getpid(),
+                 (long)syscall(SYS_gettid));
     va_start(args, format);
     n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
     va_end(args);
@@ -82,7 +88,8 @@ void fake_trace(const char *format, ...) {
         return;
 }
 
-_Noreturn void fake_misuse(const char *format, ...) {
+_Noreturn void fake_misuse(const char *format, ...)
+{
     char line[1200];
     int n;
     va_list args;
@@ -98,7 +105,8 @@ _Noreturn void fake_misuse(const char *format, ...) {
     abort();
 }
 
-long fake_env_long(const char *name, long def, long min, long max) {
+long fake_env_long(const char *name, long def, long min, long max)
+{
     const char *value = getenv(name);
     char *end;
     long number;
@@ -110,7 +118,8 @@ long fake_env_long(const char *name, long def, long min, long max) {
     return number;
 }
 
-int fake_version(void) {
+int fake_version(void)
+{
     const char *value = getenv("FAKE_NCCL_VERSION");
     int major, minor, patch = 0;
     if (value && sscanf(value, "%d.%d.%d", &major, &minor, &patch) >= 2)
@@ -128,7 +137,8 @@ static char cuda_reason[256];
 typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t,
                                         CUdriverProcAddressQueryResult *);
 
-static void *cuda_find(void *handle, get_proc_address_fn get, const char *name, int version) {
+static void *cuda_find(void *handle, get_proc_address_fn get, const char *name, int version)
+{
     void *found = NULL;
     CUdriverProcAddressQueryResult status;
     if (get && get(name, &found, version, CU_GET_PROC_ADDRESS_DEFAULT, &status) == CUDA_SUCCESS &&
@@ -137,7 +147,8 @@ static void *cuda_find(void *handle, get_proc_address_fn get, const char *name, 
     return dlsym(handle, name);
 }
 
-static void load_cuda(void) {
+static void load_cuda(void)
+{
     struct fake_cuda *t = &cuda_table;
     void *handle = dlopen("libcuda.so.1", RTLD_NOW);
     get_proc_address_fn get;
@@ -202,7 +213,8 @@ static void load_cuda(void) {
     cuda_usable = true;
 }
 
-const struct fake_cuda *fake_cuda(void) {
+const struct fake_cuda *fake_cuda(void)
+{
     pthread_once(&cuda_once, load_cuda);
     if (!cuda_usable) {
         fake_warn("Cuda failure: %s", cuda_reason);
@@ -211,7 +223,8 @@ const struct fake_cuda *fake_cuda(void) {
     return &cuda_table;
 }
 
-ncclResult_t fake_cuda_failed(CUresult result, const char *what) {
+ncclResult_t fake_cuda_failed(CUresult result, const char *what)
+{
     const char *name = NULL;
     if (cuda_table.get_error_name)
         cuda_table.get_error_name(result, &name);
@@ -219,7 +232,8 @@ ncclResult_t fake_cuda_failed(CUresult result, const char *what) {
     return ncclUnhandledCudaError;
 }
 
-ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx) {
+ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx)
+{
     const struct fake_cuda *cuda = fake_cuda();
     CUcontext ctx = NULL;
     CUdevice device = 0;

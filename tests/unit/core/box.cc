@@ -101,8 +101,8 @@ TEST(Box, AppearsWholeForTheOwnerAloneAndLocked)
     EXPECT_LT((uint64_t)status.st_blocks * 512, 256u << 10)
         << "the group table is not filled in advance";
     EXPECT_TRUE(locked_by_another(folder / name));
-    EXPECT_GE(box.fd, 100) << "out of the numbers that programs use";
-    EXPECT_EQ(fcntl(box.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    EXPECT_GE(box.file.fd, 100) << "out of the numbers that programs use";
+    EXPECT_EQ(fcntl(box.file.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 
     EXPECT_EQ(box.header->rank, 3);
     EXPECT_EQ(box.header->world_size, 8);
@@ -147,7 +147,7 @@ TEST(Box, WithoutAFolderItLivesInPrivateMemory)
     struct ng_box_identity who = identity();
 
     EXPECT_EQ(ng_box_create(nullptr, &who, 10, &box), 0);
-    EXPECT_EQ(box.fd, -1);
+    EXPECT_EQ(box.file.fd, -1);
     EXPECT_EQ(ng_box_reserve_group(&box, 0), 0);
     Writer writer(&box);
     writer.group(4095, 1, 2, 0, "last slot");
@@ -161,7 +161,7 @@ TEST(Box, AFolderThatCannotTakeItIsToldAndTheBoxWorksAllTheSame)
     struct ng_box_identity who = identity();
 
     EXPECT_EQ(ng_box_create("/nonexistent/folder", &who, 10, &box), -ENOENT);
-    EXPECT_EQ(box.fd, -1);
+    EXPECT_EQ(box.file.fd, -1);
     Writer(&box).group(0, 1, 2, 0, "");
     EXPECT_EQ(box.groups[0].nranks, 2);
     ng_box_close(&box, nullptr);
@@ -181,7 +181,7 @@ TEST(Box, NoRoomInSharedMemoryIsAnErrorNotASignalAndLeavesNothing)
                   if (ng_box_create(folder.path().c_str(), &who, 2000, &box) != -EFBIG)
                       return 1;
                   memset(box.records, 0xff, 2000 * sizeof(*box.records));
-                  return box.fd == -1 ? 0 : 2;
+                  return box.file.fd == -1 ? 0 : 2;
               }),
               0);
     EXPECT_TRUE(folder.names().empty());

@@ -502,6 +502,7 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
     }
 }
 
+/* Without a launcher's word, ranks are named as in the largest group, be it only in the making. */
 TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
     Job job(4, false);
@@ -514,8 +515,26 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
     EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_TRUE(mentions(judgement.line, "group rank 2 ")) << judgement.line;
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
     EXPECT_FALSE(judgement.missing.empty());
+}
+
+TEST(Verdict, ARankOfASmallerNewGroupThatIsNotOnTheBoardHasNoGlobalRank)
+{
+    constexpr uint64_t SMALL = 0x5;
+    Job job(4, false);
+    job.group(WORLD, "dp");
+    job.group(SMALL, "tp", {3, 2, 1});
+    for (int group_rank : {0, 1}) {
+        job.at(SMALL, group_rank).state = NG_GROUP_CREATING;
+        job.inside(3 - group_rank, NG_OP_CommInitRankConfig, SMALL);
+    }
+    job.forget(SMALL, 2);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{-1}) << "nobody can tell which process it is";
+    EXPECT_TRUE(mentions(judgement.line, "group rank 2 ")) << judgement.line;
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{2, 3}));
 }
 
 TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
