@@ -14,6 +14,9 @@
 #include "core/op.h"
 #include "core/view.h"
 
+/* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
+#define NG_INCIDENT_PREFIX "incident-"
+
 enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */

@@ -18,7 +18,10 @@ void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes);
  */
 int ng_paths_make(const char *path);
 
-/* Remove a folder with the plain files in it (not its subfolders' contents beyond one level). Errors are ignored. */
-void ng_paths_remove(const char *path);
+/*
+ * Remove what boards put into a folder (black boxes, incidents), and the folder if that leaves it empty. Whatever else
+ * lies there is not ours and stays. Errors are ignored.
+ */
+void ng_paths_remove_board(const char *path);
 
 #endif

@@ -214,7 +214,7 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
 
     if (count < 2 || !comparable(members, count, last, &first, &last))
         return false;
-    for (uint64_t seq = first; seq <= last; seq++)
+    for (uint64_t left = last - first + 1, seq = first; left > 0; left--, seq++)
         if (differ_at(members, count, seq, ret_mismatch))
             return true;
     return false;

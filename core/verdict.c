@@ -422,6 +422,7 @@ static int blame_device(struct judge *judge, const struct ng_wait *wait)
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         if (judge->waits.wait_of_member[member - judge->view->members] != index || member->pending_started ||
+            judge->waits.queued[member - judge->view->members] ||
             (wait->seq && member->pending_seq != wait->seq))
             continue;
         struct ng_culprit *culprit = add_culprit(judge, member, member->group_rank);
@@ -472,10 +473,12 @@ static int blame_order(struct judge *judge, uint32_t start)
                 if (!culprit)
                     return -ENOMEM;
                 snprintf(culprit->why, sizeof(culprit->why),
-                         "is in %s #%" PRIu64 " of group %016" PRIx64 " (%s), and has not come to %s #%" PRIu64
+                         "is in %s #%" PRIu64 " of group %016" PRIx64 " (%s), and %s %s #%" PRIu64
                          " of group %016" PRIx64 " (%s)",
                          ng_op_name(holds->op), holds->seq, judge->view->groups[holds->group].id,
-                         judge->view->groups[holds->group].name, ng_op_name(wait->op), wait->seq,
+                         judge->view->groups[holds->group].name,
+                         absentee->queued ? "behind it on the device waits" : "has not come to", ng_op_name(wait->op),
+                         wait->seq,
                          judge->view->groups[wait->group].id, judge->view->groups[wait->group].name);
             }
         }

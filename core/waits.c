@@ -365,7 +365,7 @@ static int find_create(struct finder *finder, uint32_t group, const struct ng_vi
             wait->op = call->op;
         wait->waiter_count++;
         if (call->age_ns > wait->age_ns)
-            wait->age_ns = call->age_ns;
+            wait->age_ns = wait->entered_age_ns = call->age_ns;
         join(finder, wait, &members[i]);
     }
     if (!wait)
@@ -408,7 +408,7 @@ static int find_derive(struct finder *finder, uint32_t group, const struct ng_vi
         wait->op = call->op;
         wait->waiter_count++;
         if (call->age_ns > wait->age_ns)
-            wait->age_ns = call->age_ns;
+            wait->age_ns = wait->entered_age_ns = call->age_ns;
         if (member->derived < ordinal)
             ordinal = member->derived;
         join(finder, wait, member);
@@ -449,7 +449,7 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
         }
         wait->waiter_count++;
         if (call->age_ns > wait->age_ns)
-            wait->age_ns = call->age_ns;
+            wait->age_ns = wait->entered_age_ns = call->age_ns;
         join(finder, wait, &members[i]);
     }
     if (!wait)
@@ -470,12 +470,72 @@ static bool same_actor(const struct finder *finder, const struct ng_view_member 
     return a->process == b->process && (!process_of(finder, a)->drives_several || a->device == b->device);
 }
 
+/* The stuck members, those of process p at stuck[first[p]] to stuck[first[p + 1] - 1]. */
+struct by_process {
+    uint32_t *first, *stuck;
+};
+
+/* Which other wait is the device of a member in, that has not reached this wait's work; -1 none. */
+static int32_t device_in(const struct finder *finder, const struct by_process *by_process,
+                         const struct ng_view_member *member, int32_t wait)
+{
+    const struct ng_view *view = finder->view;
+
+    for (uint32_t k = by_process->first[member->process]; k < by_process->first[member->process + 1]; k++) {
+        const struct ng_view_member *other = &view->members[by_process->stuck[k]];
+        int32_t in = finder->waits->wait_of_member[by_process->stuck[k]];
+        if (in != wait && other->pending_record && other->pending_started && same_actor(finder, other, member))
+            return in;
+    }
+    return -1;
+}
+
+/*
+ * Where everybody came, but devices have not reached the work because they are in other work that does not finish,
+ * that other work is what this wait waits for.
+ */
+static int link_devices(struct finder *finder, const struct by_process *by_process)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+
+    for (int32_t w = 0; w < (int32_t)waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count, queued = 0;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        if (wait->absentee_count || !wait->not_started)
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t index = (uint32_t)(&members[i] - view->members);
+            if (waits->wait_of_member[index] != w || !members[i].pending_record || members[i].pending_started ||
+                (wait->seq && members[i].pending_seq != wait->seq))
+                continue;
+            waits->queued[index] = device_in(finder, by_process, &members[i], w) >= 0;
+            queued += waits->queued[index];
+        }
+        /* Others are held up by something that is no work of NCCL: the wait has a cause of its own. */
+        if (queued < wait->not_started)
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            if (!waits->queued[&members[i] - view->members])
+                continue;
+            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->queued = true;
+            absentee->stuck_in = device_in(finder, by_process, &members[i], w);
+        }
+    }
+    return 0;
+}
+
 static int link_waits(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
     struct ng_waits *waits = finder->waits;
     uint32_t *first = ng_arena_alloc(finder->arena, (view->process_count + 2) * sizeof(*first));
     uint32_t *stuck = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(*stuck));
+    struct by_process by_process = {.first = first, .stuck = stuck};
 
     if (!first || !stuck)
         return -ENOMEM;
@@ -509,7 +569,7 @@ static int link_waits(struct finder *finder)
             }
         }
     }
-    return 0;
+    return link_devices(finder, &by_process);
 }
 
 int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena, struct ng_waits *ret_waits)
@@ -521,7 +581,8 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
     ret_waits->wait_of_member = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(int32_t));
     finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
     ret_waits->held = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
-    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held)
+    ret_waits->queued = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
+    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held || !ret_waits->queued)
         return -ENOMEM;
     memset(ret_waits->wait_of_member, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = view->call_count; i > 0; i--)

@@ -32,6 +32,7 @@ struct ng_absentee {
     enum ng_absence absence;
     int32_t stuck_in; /* index of another wait that holds it; -1 none */
     bool came;        /* it made the call, but is gone or frozen before it finished */
+    bool queued;      /* it made the call, but its device is still in the work of `stuck_in` */
     bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
     bool left_group;  /* it destroyed or aborted its communicator */
     bool send;        /* point-to-point: what is missing is its send (else its receive) */
@@ -57,6 +58,7 @@ struct ng_waits {
     struct ng_wait *waits;
     uint32_t count, room;
     int32_t *wait_of_member; /* index of the (oldest) wait that a member is stuck in; -1 none */
+    bool *queued; /* a member's device has not reached its work, and is in the work of another wait */
     bool *held; /* a member came to a wait, even if not long enough ago to count as stuck by itself */
 };
 

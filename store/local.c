@@ -26,7 +26,6 @@
 #include "core/paths.h"
 #include "core/proc.h"
 
-#define INCIDENT_PREFIX "incident-"
 #define INCIDENT_MAGIC  UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
 #define POLL_MS         100          /* where there is no inotify */
 #define FROZEN_NS       (5 * NG_S)   /* a guard without a heartbeat for this long does not run */
@@ -274,9 +273,10 @@ static void sweep(const struct local *local)
     struct stat status;
     const char *own = strrchr(local->folder, '/');
 
-    snprintf(parent, sizeof(parent), "%.*s", (int)(own - local->folder), local->folder);
-    /* Only where we chose the place ourselves. */
-    if (!strstr(parent, "/ncclguard-"))
+    /* Only where the guard chose the place itself: nobody else's files lie there. */
+    snprintf(parent, sizeof(parent), "%.*s", (int)(own + 1 - local->folder), local->folder);
+    ng_paths_default_dir("", path, sizeof(path));
+    if (strcmp(parent, path) != 0)
         return;
     DIR *jobs = opendir(parent);
     if (!jobs)
@@ -285,15 +285,20 @@ static void sweep(const struct local *local)
         bool lives = false;
         if (entry->d_name[0] == '.' || strcmp(entry->d_name, own + 1) == 0)
             continue;
-        snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
+        snprintf(path, sizeof(path), "%s%s", parent, entry->d_name);
         if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || time(NULL) - status.st_mtime < ABANDONED_S)
             continue;
         DIR *job = opendir(path);
         for (struct dirent *box; job && (box = readdir(job)) && !lives;) {
             struct peer peer;
-            if (!is_box_name(box->d_name) ||
-                open_peer(path, box->d_name, local->boot_id, local->pid_namespace, &peer) != 0)
+            if (!is_box_name(box->d_name))
                 continue;
+            int error = open_peer(path, box->d_name, local->boot_id, local->pid_namespace, &peer);
+            if (error) {
+                /* What cannot be read for another reason than being damaged or old may well live. */
+                lives = error != -ESTALE && error != -EBADMSG && error != -EIO && error != -ENOENT;
+                continue;
+            }
             refresh_peer(&peer);
             lives = !peer.gone;
             close_peer(&peer);
@@ -301,7 +306,7 @@ static void sweep(const struct local *local)
         if (job)
             closedir(job);
         if (!lives)
-            ng_paths_remove(path);
+            ng_paths_remove_board(path);
     }
     closedir(jobs);
 }
@@ -395,10 +400,10 @@ static int local_view(struct ng_board *board, struct ng_view *view)
 static void incident_path(const struct local *local, uint64_t epoch, bool hidden, char *ret_path)
 {
     if (hidden)
-        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, INCIDENT_PREFIX, (unsigned long long)epoch,
+        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, NG_INCIDENT_PREFIX, (unsigned long long)epoch,
                  (int)getpid());
     else
-        snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, INCIDENT_PREFIX, (unsigned long long)epoch);
+        snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, NG_INCIDENT_PREFIX, (unsigned long long)epoch);
 }
 
 static int read_incident(const struct local *local, uint64_t epoch, struct ng_incident *ret_incident)
@@ -455,9 +460,9 @@ static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret
     if (!folder)
         return;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        if (strncmp(entry->d_name, INCIDENT_PREFIX, strlen(INCIDENT_PREFIX)) != 0)
+        if (strncmp(entry->d_name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) != 0)
             continue;
-        uint64_t epoch = strtoull(entry->d_name + strlen(INCIDENT_PREFIX), NULL, 10);
+        uint64_t epoch = strtoull(entry->d_name + strlen(NG_INCIDENT_PREFIX), NULL, 10);
         if (epoch > *ret_largest)
             *ret_largest = epoch;
         if (epoch > above && (!*ret_next || epoch < *ret_next))
@@ -571,7 +576,7 @@ static void local_leave(struct ng_board *board)
     find_epochs(local, 0, &next, &largest);
     /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
     if (!largest)
-        ng_paths_remove(local->folder);
+        ng_paths_remove_board(local->folder);
 }
 
 static const struct ng_board_ops local_ops = {

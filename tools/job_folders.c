@@ -169,7 +169,7 @@ void ng_job_folders_remove(struct ng_job_folders *folders)
 {
     for (size_t i = 0; i < folders->count; i++)
         if (folders->list[i].ours && !is_lived_in(folders->list[i].path))
-            ng_paths_remove(folders->list[i].path);
+            ng_paths_remove_board(folders->list[i].path);
     free(folders->list);
     if (folders->fd >= 0)
         close(folders->fd);

@@ -686,7 +686,8 @@ TEST(Spawn, ForwardsSigtermAndReportsIt)
 
 TEST(Spawn, ItsDeathIsTheDeathOfItsProcesses)
 {
-    Job job(spawn(1, {"/bin/sh", "-c", "echo \"(pid $$)\" >&2; exec sleep 1000"}));
+    Job job(spawn(
+        1, {"/bin/sh", "-c", "printf %s $SPAWN_DIR; echo \"(pid $$)\" >&2; exec sleep 1000"}));
     ASSERT_TRUE(job.saw("(pid "));
     ASSERT_TRUE(job.saw(")\n"));
     pid_t pid = job.misbehaving_pid();
@@ -694,6 +695,7 @@ TEST(Spawn, ItsDeathIsTheDeathOfItsProcesses)
     job.send(SIGKILL);
     EXPECT_EQ(128 + SIGKILL, job.end());
     EXPECT_TRUE(becomes_true([&] { return state_of(pid) == '-' || state_of(pid) == 'Z'; }));
+    EXPECT_EQ(0, rmdir(job.out.c_str())) << "the one folder that nobody is left to remove";
 }
 
 } // namespace

@@ -99,15 +99,29 @@ TEST(Paths, ATrailingSlashIsNoMatter)
     EXPECT_EQ(ng_paths_make((folder / "a/b/").c_str()), 0);
 }
 
-TEST(Paths, RemoveTakesTheFolderAndItsFiles)
+TEST(Paths, RemoveTakesTheFolderAndTheBoardsFiles)
 {
     Folder folder;
     ASSERT_EQ(mkdir((folder / "job").c_str(), 0700), 0);
     write_whole_file(folder / "job/box-1-2", "x");
-    write_whole_file(folder / "job/.hidden", "x");
-    ng_paths_remove((folder / "job").c_str());
+    write_whole_file(folder / "job/.box-1-3", "x");
+    write_whole_file(folder / "job/incident-1", "x");
+    ng_paths_remove_board((folder / "job").c_str());
     EXPECT_TRUE(folder.names().empty());
-    ng_paths_remove((folder / "job").c_str()); /* gone already: no matter */
+    ng_paths_remove_board((folder / "job").c_str()); /* gone already: no matter */
+}
+
+TEST(Paths, RemoveLeavesWhatIsNotTheBoards)
+{
+    Folder folder;
+    ASSERT_EQ(mkdir((folder / "job").c_str(), 0700), 0);
+    write_whole_file(folder / "job/box-1-2", "x");
+    write_whole_file(folder / "job/thesis.tex", "precious");
+    write_whole_file(folder / "job/.hidden", "precious");
+    ng_paths_remove_board((folder / "job").c_str());
+    EXPECT_NE(access((folder / "job/box-1-2").c_str(), F_OK), 0);
+    EXPECT_EQ(read_whole_file(folder / "job/thesis.tex"), "precious");
+    EXPECT_EQ(read_whole_file(folder / "job/.hidden"), "precious");
 }
 
 TEST(Paths, RemoveDoesNotFollowLinks)
@@ -116,12 +130,12 @@ TEST(Paths, RemoveDoesNotFollowLinks)
     ASSERT_EQ(mkdir((folder / "precious").c_str(), 0700), 0);
     write_whole_file(folder / "precious/file", "x");
     ASSERT_EQ(symlink((folder / "precious").c_str(), (folder / "link").c_str()), 0);
-    ng_paths_remove((folder / "link").c_str());
+    ng_paths_remove_board((folder / "link").c_str());
     EXPECT_EQ(read_whole_file(folder / "precious/file"), "x");
 
     ASSERT_EQ(mkdir((folder / "job").c_str(), 0700), 0);
-    ASSERT_EQ(symlink((folder / "precious/file").c_str(), (folder / "job/link").c_str()), 0);
-    ng_paths_remove((folder / "job").c_str());
+    ASSERT_EQ(symlink((folder / "precious/file").c_str(), (folder / "job/box-link").c_str()), 0);
+    ng_paths_remove_board((folder / "job").c_str());
     EXPECT_EQ(read_whole_file(folder / "precious/file"), "x");
     EXPECT_NE(access((folder / "job").c_str(), F_OK), 0);
 }
