@@ -35,7 +35,8 @@ void *ng_arena_alloc(struct ng_arena *arena, size_t bytes)
         chunk = map;
         chunk->bytes = wanted;
         chunk->used = header;
-        /* A chunk made for one large object goes behind the current one, which may have room left. */
+        /* A chunk made for one large object goes behind the current one, which may have room left.
+         */
         if (wanted > CHUNK_BYTES && arena->chunks) {
             chunk->next = arena->chunks->next;
             arena->chunks->next = chunk;

@@ -1,8 +1,8 @@
 /*
  * Memory for the guard's own threads, straight from mmap.
  *
- * Why not malloc: a verdict must be reached in a process whose program is stuck inside malloc with its lock
- * held. One owner at a time; not thread safe. Freed as a whole.
+ * Why not malloc: a verdict must be reached in a process whose program is stuck inside malloc with
+ * its lock held. One owner at a time; not thread safe. Freed as a whole.
  */
 #ifndef NCCLGUARD_CORE_ARENA_H
 #define NCCLGUARD_CORE_ARENA_H
@@ -19,7 +19,8 @@ void *ng_arena_alloc(struct ng_arena *arena, size_t bytes);
 /* A copy of `text` (NULL gives ""). */
 char *ng_arena_strdup(struct ng_arena *arena, const char *text);
 
-__attribute__((format(printf, 2, 3))) char *ng_arena_printf(struct ng_arena *arena, const char *format, ...);
+__attribute__((format(printf, 2, 3))) char *ng_arena_printf(struct ng_arena *arena,
+                                                            const char *format, ...);
 
 /* All of it goes back; the arena is empty and usable again. */
 void ng_arena_reset(struct ng_arena *arena);

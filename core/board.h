@@ -1,8 +1,9 @@
 /*
  * The board, as core sees it: what ranks share. Backends live in store/.
  *
- * Only the guard's incident thread calls these, so backends need no locks. No call blocks longer than it says; none
- * is ever made from a program's thread. Loss of a backend is an error return, never a wait.
+ * Only the guard's incident thread calls these, so backends need no locks. No call blocks longer
+ * than it says; none is ever made from a program's thread. Loss of a backend is an error return,
+ * never a wait.
  */
 #ifndef NCCLGUARD_CORE_BOARD_H
 #define NCCLGUARD_CORE_BOARD_H
@@ -24,7 +25,8 @@ enum ng_incident_level {
 
 enum ng_incident_state {
     NG_INCIDENT_CLAIMED = 1, /* somebody works out the verdict; at level TIMEOUT everybody dumps */
-    NG_INCIDENT_JUDGED = 2,  /* `line` holds the verdict; at level TIMEOUT everybody acts by policy */
+    NG_INCIDENT_JUDGED =
+        2, /* `line` holds the verdict; at level TIMEOUT everybody acts by policy */
 };
 
 /* One incident of the job. Written by its claimant only. */
@@ -38,7 +40,9 @@ struct ng_incident {
     int32_t claimant_pid;
     uint64_t claimant_ticks; /* tells a reused pid */
     int64_t claimed_unix_ns;
-    char line[512];          /* the verdict in one line */
+    int64_t stalled_ns;  /* work pending for this long counts as stuck in its verdict */
+    uint64_t supersedes; /* incidents up to this epoch are given up: their claimants did not come through */
+    char line[512]; /* the verdict in one line */
 };
 
 /* What ended ng_board_ops.wait. */
@@ -50,30 +54,34 @@ struct ng_board;
 
 struct ng_board_ops {
     /*
-     * Sleep until something happens, `timeout_ms` at most. `kick` is an eventfd of the caller's, drained here.
-     * Returns NG_BOARD_* bits; 0 on timeout.
+     * Sleep until something happens, `timeout_ms` at most. `kick` is an eventfd of the caller's,
+     * drained here. Returns NG_BOARD_* bits; 0 on timeout.
      */
     unsigned (*wait)(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms);
 
-    /* How many processes of the job ended so far, in whatever way, as far as this board has noticed. */
+    /* How many processes of the job ended so far, in whatever way, as far as this board has
+     * noticed. */
     uint32_t (*ended)(struct ng_board *board);
 
-    /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno. */
+    /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno.
+     */
     int (*view)(struct ng_board *board, struct ng_view *view);
 
     /*
-     * Claim an incident; epoch, state and claimant are filled in. 0: *ret_incident is ours. -EEXIST: *ret_incident is
-     * a living claimant's that covers it: the same operation at this level or above, or any timeout that is not judged
-     * yet. Another -errno: nothing is known.
+     * Claim an incident; epoch, state and claimant are filled in. 0: *ret_incident is ours.
+     * -EEXIST: *ret_incident is a living claimant's that covers it: the same operation at this
+     * level or above, or any timeout that is not judged yet. Another -errno: nothing is known.
      */
-    int (*claim)(struct ng_board *board, const struct ng_incident *wanted, struct ng_incident *ret_incident);
+    int (*claim)(struct ng_board *board, const struct ng_incident *wanted,
+                 struct ng_incident *ret_incident);
 
     /* Publish a new state of an incident that we claimed. 0 or -errno. */
     int (*publish)(struct ng_board *board, const struct ng_incident *incident);
 
     /*
-     * The incident with the smallest epoch above `epoch`, of those claimed since this process joined: a later
-     * incarnation of a job of the same name is never ended by an incident of an earlier one. 0, or -ENOENT.
+     * The incident with the smallest epoch above `epoch`, of those claimed since this process
+     * joined: a later incarnation of a job of the same name is never ended by an incident of an
+     * earlier one. 0, or -ENOENT.
      */
     int (*next)(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident);
 

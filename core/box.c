@@ -1,8 +1,8 @@
 /*
  * Making, mapping and locking black boxes.
  *
- * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the program
- * meet SIGBUS: every page that it will write is reserved first.
+ * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the
+ * program meet SIGBUS: every page that it will write is reserved first.
  */
 #include "core/box.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,7 +41,8 @@ static void lay_out(struct ng_box_header *header, uint32_t records)
     header->record_bytes = NG_BOX_RECORD_BYTES;
     header->record_capacity = records;
     header->threads_offset = NG_BOX_HEADER_BYTES;
-    header->records_offset = header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
+    header->records_offset =
+        header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
     header->groups_offset = header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
     header->total_bytes = header->groups_offset + (size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES;
 }
@@ -94,7 +96,20 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
 /* Reserve blocks of a shared file; file systems without reservation get zeros written. */
 static int reserve(int fd, uint64_t offset, uint64_t bytes)
 {
-    return -posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    int error;
+
+    do
+        error = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    while (error == EINTR);
+    return -error;
+}
+
+/* Beyond the limit on file sizes, ftruncate would raise SIGXFSZ in the program. */
+static bool fits_limit(uint64_t bytes)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
 }
 
 static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map,
@@ -107,6 +122,8 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
     if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
         snprintf(hidden, sizeof(hidden), "%s/.%s", folder, name) >= (int)sizeof(hidden))
         return -ENAMETOOLONG;
+    if (!fits_limit(header->total_bytes))
+        return -EFBIG;
     int fd = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
@@ -123,7 +140,8 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
     }
     if (!error) {
         memcpy(map, header, sizeof(*header));
-        /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing else is lost. */
+        /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing
+         * else is lost. */
         fcntl(fd, F_OFD_SETLK, &lock);
         if (rename(hidden, path) != 0)
             error = -errno;
@@ -153,34 +171,42 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
     if (folder)
         error = create_file(folder, &header, &map, &file);
     if (error) {
-        map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+        map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED)
             return -ENOMEM;
         memcpy(map, &header, sizeof(header));
     }
     point(ret_box, map);
     ret_box->file = file;
+    ret_box->groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
     return folder ? error : 0;
 }
 
 int ng_box_reserve_group(struct ng_box *box, uint32_t index)
 {
+    uint32_t first = index - index % GROUPS_AT_ONCE;
+
     if (index >= box->group_capacity)
         return -ENOSPC;
-    if (box->file.fd < 0 || index % GROUPS_AT_ONCE != 0)
+    if (index < box->groups_reserved)
         return 0;
-    /* Closed by the program: nothing can be reserved any more, and an unreserved page could mean SIGBUS. */
+    /* Closed by the program: nothing can be reserved any more, and an unreserved page could mean
+     * SIGBUS. */
     if (!ng_descriptor_ours(&box->file))
         return -EBADF;
-    return reserve(box->file.fd, box->header->groups_offset + (uint64_t)index * NG_BOX_GROUP_BYTES,
-                   GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    int error = reserve(box->file.fd,
+                        box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
+                        GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    if (!error)
+        box->groups_reserved = first + GROUPS_AT_ONCE;
+    return error;
 }
 
 static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t total)
 {
-    return offset >= NG_BOX_HEADER_BYTES && offset % 8 == 0 && offset <= total && count <= (1u << 24) &&
-           count * each <= total - offset;
+    return offset >= NG_BOX_HEADER_BYTES && offset % 8 == 0 && offset <= total &&
+           count <= (1u << 24) && count * each <= total - offset;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)
@@ -198,11 +224,14 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
         error = -EBADMSG;
     if (!error && header.magic != NG_BOX_MAGIC)
         error = -EBADMSG;
-    if (!error && (header.version != NG_BOX_VERSION || header.group_bytes != NG_BOX_GROUP_BYTES ||
-                   header.thread_bytes != NG_BOX_THREAD_BYTES || header.record_bytes != NG_BOX_RECORD_BYTES))
+    if (!error &&
+        (header.version != NG_BOX_VERSION || header.group_bytes != NG_BOX_GROUP_BYTES ||
+         header.thread_bytes != NG_BOX_THREAD_BYTES || header.record_bytes != NG_BOX_RECORD_BYTES))
         error = -EPROTO;
-    if (!error && ((uint64_t)status.st_size < header.total_bytes || header.total_bytes < NG_BOX_HEADER_BYTES ||
-                   !in_file(header.groups_offset, header.group_capacity, NG_BOX_GROUP_BYTES, header.total_bytes) ||
+    if (!error && ((uint64_t)status.st_size < header.total_bytes ||
+                   header.total_bytes < NG_BOX_HEADER_BYTES ||
+                   !in_file(header.groups_offset, header.group_capacity, NG_BOX_GROUP_BYTES,
+                            header.total_bytes) ||
                    !in_file(header.threads_offset, header.thread_capacity, NG_BOX_THREAD_BYTES,
                             header.total_bytes) ||
                    !in_file(header.records_offset, header.record_capacity, NG_BOX_RECORD_BYTES,

@@ -1,19 +1,21 @@
 /*
  * The black box: what one process tells about itself, in a file that outlives it.
  *
- * Step 3. Layout, version 1. The file is mapped shared by its process and read by anybody with the rights
- * (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All numbers are the host's
- * byte order; offsets in the header, so that a reader needs no constant of the writer's but this file.
+ * Step 3. Layout, version 1. The file is mapped shared by its process and read by anybody with the
+ * rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All numbers
+ * are the host's byte order; offsets in the header, so that a reader needs no constant of the
+ * writer's but this file.
  *
  *   header   one page: who, since when, how it lives
  *   groups   group_capacity slots: one per communicator handle
  *   threads  thread_capacity slots: the NCCL call that a thread is inside
  *   records  record_capacity slots: the newest calls, slot = id % capacity
  *
- * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the watchdog (states,
- * `started`, `completed`, ages). Every shared field is atomic and is read and written relaxed; a slot is
- * valid when its own guard word says so (record.id_state, group.state, thread.tid), which is written last
- * with release. Readers copy a slot and check the guard word before and after.
+ * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
+ * watchdog (states, `started`, `completed`, ages). Every shared field is atomic and is read and
+ * written relaxed; a slot is valid when its own guard word says so (record.id_state, group.state,
+ * thread.tid), which is written last with release. Readers copy a slot and check the guard word
+ * before and after.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
 #define NCCLGUARD_CORE_BOX_H
@@ -31,7 +33,8 @@
 /* Files of black boxes are named NG_BOX_PREFIX + pid + "-" + start ticks. */
 #define NG_BOX_PREFIX "box-"
 
-/* How the process lives, as it says itself; what it cannot say (killed, stopped) its neighbours see. */
+/* How the process lives, as it says itself; what it cannot say (killed, stopped) its neighbours
+ * see. */
 enum ng_box_life {
     NG_BOX_RUNNING = 1,
     NG_BOX_EXITED = 2,         /* left through exit() or return from main; exit_status is known */
@@ -51,14 +54,14 @@ struct ng_box_header {
     /* Who. Written once, before the file gets its name. */
     int32_t rank, world_size, local_rank; /* from the launcher; -1 not known */
     int32_t pid;
-    uint64_t start_ticks;      /* field 22 of /proc/PID/stat: tells a reused pid */
-    uint64_t pid_namespace;    /* inode of /proc/self/ns/pid */
-    char boot_id[40];          /* /proc/sys/kernel/random/boot_id */
+    uint64_t start_ticks;   /* field 22 of /proc/PID/stat: tells a reused pid */
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
+    char boot_id[40];       /* /proc/sys/kernel/random/boot_id */
     char host[64];
     char job[128];
     char program[64];
     char guard_version[16];
-    char run_id[64]; /* of the `ncclguard run` above the process; "" none */
+    char run_id[64];                        /* of the `ncclguard run` above the process; "" none */
     int64_t origin_mono_ns, origin_unix_ns; /* one instant in both clocks */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
 
@@ -71,9 +74,9 @@ struct ng_box_header {
     _Atomic uint64_t record_next;      /* id that the next record gets; ids start at 1 */
     _Atomic uint32_t group_used;       /* slots that were ever used: readers stop there */
     _Atomic uint32_t thread_used;
-    _Atomic uint64_t records_lost;     /* no event could be had: completion not observed */
+    _Atomic uint64_t records_lost;              /* no event could be had: completion not observed */
     _Atomic uint64_t groups_lost, threads_lost; /* no slot */
-    _Atomic uint64_t dump_epoch;       /* newest incident whose dump of this process is written */
+    _Atomic uint64_t dump_epoch; /* newest incident whose dump of this process is written */
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -87,7 +90,8 @@ enum ng_group_state {
     NG_GROUP_FAILED = 6, /* creation failed */
 };
 
-/* What a collective says of itself: the fields that ranks must agree on, and those that help to tell. */
+/* What a collective says of itself: the fields that ranks must agree on, and those that help to
+ * tell. */
 struct ng_signature {
     uint32_t op; /* enum ng_op; 0 none */
     int32_t dtype, redop, root;
@@ -96,46 +100,48 @@ struct ng_signature {
 
 /* One communicator handle of this process. 384 bytes. */
 struct ng_box_group {
-    _Atomic uint32_t state; /* guard word, enum ng_group_state */
-    _Atomic uint32_t generation; /* grows with each reuse of the slot */
-    _Atomic uint64_t id;    /* the same on all ranks: core/group_id.h */
-    _Atomic uint64_t parent_id; /* 0 none */
+    _Atomic uint32_t state;             /* guard word, enum ng_group_state */
+    _Atomic uint32_t generation;        /* grows with each reuse of the slot */
+    _Atomic uint64_t id;                /* the same on all ranks: core/group_id.h */
+    _Atomic uint64_t parent_id;         /* 0 none */
     _Atomic int32_t nranks, group_rank; /* -1 not known yet */
-    _Atomic int32_t device; /* CUDA ordinal, -1 unknown */
+    _Atomic int32_t device;             /* CUDA ordinal, -1 unknown */
     _Atomic int32_t nccl_version;
-    _Atomic int32_t color;  /* of a split; -1 else */
+    _Atomic int32_t color;    /* of a split; -1 else */
     _Atomic uint32_t ordinal; /* which split, shrink or grow of the parent, from 1; 0 not one */
-    _Atomic uint32_t derived; /* splits, shrinks and grows called on this communicator, in any state */
+    _Atomic uint32_t
+        derived; /* splits, shrinks and grows called on this communicator, in any state */
     _Atomic uint32_t created_by; /* enum ng_op */
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
-    _Atomic uint64_t handle; /* ncclComm_t */
+    _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
     char name[64]; /* ncclConfig_t.commName, "" none; written before `state` */
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
     _Atomic int64_t completed_mono_ns;
-    _Atomic uint64_t entered_record; /* id of the record of collective `entered`; 0: no records, then these: */
-    _Atomic uint64_t last_call;      /* operation, data type and root: ng_box_pack_call */
+    _Atomic uint64_t
+        entered_record; /* id of the record of collective `entered`; 0: no records, then these: */
+    _Atomic uint64_t last_call; /* operation, data type and root: ng_box_pack_call */
     _Atomic uint64_t last_count;
     _Atomic int32_t last_redop;
     _Atomic uint64_t p2p_entered, p2p_completed;
 
     /* The oldest work that has not finished, as the watchdog sees it; pending_record 0: none. */
     _Atomic uint64_t pending_record;
-    _Atomic uint64_t pending_seq;    /* its collective sequence; 0 point-to-point only */
-    _Atomic int64_t pending_age_ns;  /* credited: without time in which the guard did not run */
+    _Atomic uint64_t pending_seq;     /* its collective sequence; 0 point-to-point only */
+    _Atomic int64_t pending_age_ns;   /* credited: without time in which the guard did not run */
     _Atomic uint32_t pending_started; /* 1: the device has reached it */
-    _Atomic uint32_t pending_works;  /* works in flight on this communicator */
+    _Atomic uint32_t pending_works;   /* works in flight on this communicator */
     uint8_t reserved[112];
 };
 #define NG_BOX_GROUP_BYTES 384
 
 /* The tracked NCCL call that a thread is inside. 64 bytes. */
 struct ng_box_thread {
-    _Atomic uint32_t tid; /* guard word; 0 free */
-    _Atomic uint32_t op;  /* enum ng_op; 0: not inside a call */
-    _Atomic uint32_t group_slot; /* of the group table; UINT32_MAX none */
+    _Atomic uint32_t tid;         /* guard word; 0 free */
+    _Atomic uint32_t op;          /* enum ng_op; 0: not inside a call */
+    _Atomic uint32_t group_slot;  /* of the group table; UINT32_MAX none */
     _Atomic uint32_t group_depth; /* open ncclGroupStart of this thread */
     _Atomic int64_t since_mono_ns;
     _Atomic uint64_t record_id;
@@ -155,10 +161,10 @@ enum ng_record_state {
     NG_RECORD_UNWATCHED = 7, /* on the stream, but no event could be had: completion not observed */
 };
 
-#define NG_RECORD_IN_GROUP    1u /* made between ncclGroupStart and ncclGroupEnd */
-#define NG_RECORD_IN_PLACE    2u
-#define NG_RECORD_P2P         4u
-#define NG_RECORD_BLOCKED     8u /* seen inside the host call for longer than the suspect time */
+#define NG_RECORD_IN_GROUP 1u /* made between ncclGroupStart and ncclGroupEnd */
+#define NG_RECORD_IN_PLACE 2u
+#define NG_RECORD_P2P      4u
+#define NG_RECORD_BLOCKED  8u /* seen inside the host call for longer than the suspect time */
 
 /* One call. 192 bytes. */
 struct ng_box_record {
@@ -170,14 +176,15 @@ struct ng_box_record {
     _Atomic uint64_t p2p_seq;  /* likewise for point-to-point */
     _Atomic uint64_t count;
     _Atomic int32_t dtype, redop;
-    _Atomic int32_t root; /* root or peer; -1 none */
+    _Atomic int32_t root;   /* root or peer; -1 none */
     _Atomic int32_t result; /* ncclResult_t of the host call */
-    _Atomic uint64_t peer_ordinal; /* which send to, or receive from, this peer, from 1; 0 a collective */
+    _Atomic uint64_t
+        peer_ordinal; /* which send to, or receive from, this peer, from 1; 0 a collective */
     _Atomic uint64_t send_buffer, recv_buffer, stream, caller;
     _Atomic int64_t entered_mono_ns;
     _Atomic int64_t started_mono_ns, completed_mono_ns; /* when the watchdog saw it; 0 not yet */
     _Atomic uint32_t tid;
-    _Atomic uint32_t flags; /* NG_RECORD_* bits */
+    _Atomic uint32_t flags;         /* NG_RECORD_* bits */
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
     uint8_t reserved[48];
 };
@@ -195,6 +202,7 @@ struct ng_box {
     struct ng_box_thread *threads;
     struct ng_box_record *records;
     uint32_t group_capacity, thread_capacity, record_capacity;
+    uint32_t groups_reserved; /* slots whose pages exist for sure */
     size_t map_bytes;
     struct ng_descriptor file; /* none: memory of this process only, or not ours to write */
 };
@@ -209,17 +217,17 @@ struct ng_box_identity {
 };
 
 /*
- * Make this process's box in `folder` (exists, 0700) with `records` records; the file appears under its name
- * complete and locked (an open-file-description lock that the kernel drops at death). `folder` NULL, or no room
- * there: the box lives in private memory and the reason is returned as a negative errno with *ret_box usable.
- * -ENOMEM: no box at all.
+ * Make this process's box in `folder` (exists, 0700) with `records` records; the file appears under
+ * its name complete and locked (an open-file-description lock that the kernel drops at death).
+ * `folder` NULL, or no room there: the box lives in private memory and the reason is returned as a
+ * negative errno with *ret_box usable. -ENOMEM: no box at all.
  */
 int ng_box_create(const char *folder, const struct ng_box_identity *identity, uint32_t records,
                   struct ng_box *ret_box);
 
 /*
- * Map another process's box (or a saved copy) read-only. Sizes and offsets are checked against the file:
- * -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or -errno.
+ * Map another process's box (or a saved copy) read-only. Sizes and offsets are checked against the
+ * file: -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or -errno.
  */
 int ng_box_open(const char *path, struct ng_box *ret_box);
 
@@ -229,8 +237,8 @@ void ng_box_close(struct ng_box *box, const char *unlink_path);
 /* File name (without folder) of the box of a process. */
 void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
 
-/* Pages of the group table are reserved in steps, so that a full shared memory is an error, not SIGBUS.
- * Makes slot `index` usable: 0, or -errno. Serialised by the caller. */
+/* Pages of the group table are reserved in steps, so that a full shared memory is an error, not
+ * SIGBUS. Makes slot `index` usable: 0, or -errno. Serialised by the caller. */
 int ng_box_reserve_group(struct ng_box *box, uint32_t index);
 
 /* Shared fields are read and written like this, but for guard words. */

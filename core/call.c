@@ -1,8 +1,9 @@
 /*
  * A call's way through core: communicator, record, events.
  *
- * Steps 2 to 4 before the real function, step 6 after it. Entered by the program's threads. Must never block, change
- * errno or NCCL's result; what cannot be recorded goes through unrecorded, and is counted.
+ * Steps 2 to 4 before the real function, step 6 after it. Entered by the program's threads. Must
+ * never block, change errno or NCCL's result; what cannot be recorded goes through unrecorded, and
+ * is counted.
  */
 #include "core/call.h"
 
@@ -18,8 +19,8 @@
 #include "core/ring.h"
 #include "core/thread.h"
 
-
-/* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it the caller has. */
+/* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it
+ * the caller has. */
 struct config_head {
     size_t size;
     unsigned magic, version;
@@ -30,7 +31,8 @@ struct config_head {
 };
 #define CONFIG_MAGIC 0xcafebeefu
 
-/* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests inside nothing. */
+/* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
+ * inside nothing. */
 static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_created unbound[64];
 static _Atomic uint32_t unbound_count;
@@ -58,8 +60,8 @@ static struct ng_comm *adopt(const struct ng_call *call)
 
 /* ---- Work on a stream ---- */
 
-/* The watchdog ages every call against the deadline of its kind; ranks of a communicator call it from one thread at a
- * time (NCCL's rule), so its counters are plain loads and stores. */
+/* The watchdog ages every call against the deadline of its kind; ranks of a communicator call it
+ * from one thread at a time (NCCL's rule), so its counters are plain loads and stores. */
 static inline uint64_t count_up(_Atomic uint64_t *counter)
 {
     uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
@@ -92,7 +94,8 @@ static inline __attribute__((always_inline)) void enter_work(const struct ng_cal
     uint64_t coll_seq, p2p_seq, peer_ordinal = 0;
 
     passage->thread = NULL;
-    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) && !ng_guard_start())
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
+        !ng_guard_start())
         return;
     struct ng_thread *thread = ng_thread_get();
     struct ng_comm *comm = ng_comm_find(call->comm);
@@ -120,8 +123,8 @@ static inline __attribute__((always_inline)) void enter_work(const struct ng_cal
     passage->entered_mono_ns = now;
     passage->work = NULL;
     passage->capturing = false;
-    passage->record = ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags,
-                                  &passage->record_id);
+    passage->record = ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal,
+                                  flags, &passage->record_id);
     if (!p2p) {
         NG_STORE(group->entered_record, passage->record_id);
         if (__builtin_expect(!passage->record, 0))
@@ -139,14 +142,16 @@ static inline __attribute__((always_inline)) void enter_work(const struct ng_cal
     }
 }
 
-/* NCCL refused the call: it did not happen, and the group's numbering must stay that of the other ranks. */
+/* NCCL refused the call: it did not happen, and the group's numbering must stay that of the other
+ * ranks. */
 static void undo_one(struct ng_comm *comm, enum ng_op op, int root)
 {
     if (ng_op_table[op].op_class == NG_CLASS_P2P) {
         struct ng_peer_count *peer = ng_comm_peer(comm, root);
         atomic_fetch_sub_explicit(&comm->group->p2p_entered, 1, memory_order_relaxed);
         if (peer)
-            atomic_fetch_sub_explicit(op == NG_OP_Send ? &peer->sends : &peer->receives, 1, memory_order_relaxed);
+            atomic_fetch_sub_explicit(op == NG_OP_Send ? &peer->sends : &peer->receives, 1,
+                                      memory_order_relaxed);
     } else {
         atomic_fetch_sub_explicit(&comm->group->entered, 1, memory_order_relaxed);
     }
@@ -165,18 +170,20 @@ static void set_chain_state(uint64_t id, enum ng_record_state state)
     }
 }
 
-/* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it can finish. */
+/* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it
+ * can finish. */
 static inline void hand_over(struct ng_comm *comm, struct ng_work *work)
 {
     work->timeout_ns = ng_guard.config.timeout_ns;
     struct ng_work *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
     do
         work->next = head;
-    while (!atomic_compare_exchange_weak_explicit(&comm->incoming, &head, work, memory_order_release,
-                                                  memory_order_relaxed));
+    while (!atomic_compare_exchange_weak_explicit(&comm->incoming, &head, work,
+                                                  memory_order_release, memory_order_relaxed));
 }
 
-/* Nobody will see this work finish: it was captured, NCCL launches it later, or no event was to be had. */
+/* Nobody will see this work finish: it was captured, NCCL launches it later, or no event was to be
+ * had. */
 static inline void give_up(struct ng_work *work, bool capturing)
 {
     if (work)
@@ -190,8 +197,8 @@ static inline enum ng_record_state unseen_state(bool capturing)
     return capturing ? NG_RECORD_CAPTURED : NG_RECORD_UNWATCHED;
 }
 
-static inline void fill_work(struct ng_work *work, uint64_t last_record, uint64_t first_seq, uint64_t last_seq,
-                             uint32_t p2p_count, int64_t entered_mono_ns)
+static inline void fill_work(struct ng_work *work, uint64_t last_record, uint64_t first_seq,
+                             uint64_t last_seq, uint32_t p2p_count, int64_t entered_mono_ns)
 {
     work->last_record = last_record;
     work->first_seq = first_seq;
@@ -207,8 +214,10 @@ static void close_work(struct ng_pending *pending, int result)
 
     if (pending->last_seq)
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
-    /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come too early. */
-    if (!work || result != NG_NCCL_SUCCESS || !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+    /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come
+     * too early. */
+    if (!work || result != NG_NCCL_SUCCESS ||
+        !ng_gpu_record(work->gpu, work->end, pending->stream)) {
         give_up(work, pending->capturing);
         set_chain_state(pending->last_record, unseen_state(pending->capturing));
         return;
@@ -220,20 +229,23 @@ static void close_work(struct ng_pending *pending, int result)
 }
 
 /* Inside a NCCL group: remember the call until the group is closed. */
-static void keep_for_group_end(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
+static void keep_for_group_end(const struct ng_call *call, bool p2p,
+                               const struct ng_passage *passage)
 {
     struct ng_thread *thread = passage->thread;
     struct ng_pending *pending = NULL;
 
     for (uint32_t i = thread->pending_count; i > 0 && !pending; i--)
-        if (thread->pending[i - 1].comm == passage->comm && thread->pending[i - 1].stream == call->stream)
+        if (thread->pending[i - 1].comm == passage->comm &&
+            thread->pending[i - 1].stream == call->stream)
             pending = &thread->pending[i - 1];
     if (!pending) {
         pending = ng_thread_add_pending(thread);
         if (!pending)
             return;
-        *pending = (struct ng_pending){
-            .comm = passage->comm, .stream = call->stream, .entered_mono_ns = passage->entered_mono_ns};
+        *pending = (struct ng_pending){.comm = passage->comm,
+                                       .stream = call->stream,
+                                       .entered_mono_ns = passage->entered_mono_ns};
     }
     if (passage->record) {
         NG_STORE(passage->record->work_previous, pending->last_record);
@@ -280,7 +292,8 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
     uint64_t seq = p2p ? 0 : passage->seq;
     if (!p2p)
         NG_STORE(comm->group->scheduled, seq);
-    if (__builtin_expect(!work || result != NG_NCCL_SUCCESS || !ng_gpu_record(work->gpu, work->end, call->stream),
+    if (__builtin_expect(!work || result != NG_NCCL_SUCCESS ||
+                             !ng_gpu_record(work->gpu, work->end, call->stream),
                          0)) {
         give_up(work, passage->capturing);
         ng_ring_advance(passage->record, passage->record_id, unseen_state(passage->capturing));
@@ -364,7 +377,8 @@ static void leave_group(const struct ng_call *call, struct ng_thread *thread, in
         return;
     }
     NG_STORE(thread->slot->group_depth, 0);
-    bool taken = call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
+    bool taken =
+        call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
     for (uint32_t i = 0; i < thread->pending_count; i++) {
         struct ng_pending *pending = &thread->pending[i];
         if (taken) {
@@ -386,12 +400,13 @@ static void set_name(struct ng_comm *comm, const struct ng_creation *creation)
 {
     const struct config_head *config = creation->config;
 
-    if (config && config->magic == CONFIG_MAGIC && config->size >= sizeof(*config) && config->comm_name)
+    if (config && config->magic == CONFIG_MAGIC && config->size >= sizeof(*config) &&
+        config->comm_name)
         strncpy(comm->group->name, config->comm_name, sizeof(comm->group->name) - 1);
 }
 
-static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread, uint64_t id, int nranks, int rank,
-                                  void **new_comm)
+static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread, uint64_t id,
+                                  int nranks, int rank, void **new_comm)
 {
     struct ng_comm *comm = ng_comm_create(call->nccl, call->op, id, nranks, rank);
     struct ng_created *created = comm ? ng_thread_add_created(thread) : NULL;
@@ -428,22 +443,26 @@ static void enter_create(const struct ng_call *call, struct ng_thread *thread)
         if (!parent)
             parent = adopt(call);
         if (!parent) {
-            /* A rank that joins a grown communicator has no parent of its own; only the id tells it. */
+            /* A rank that joins a grown communicator has no parent of its own; only the id tells
+             * it. */
             if (creation->unique_ids)
-                comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, 1), creation->nranks, creation->rank,
-                                  creation->new_comm);
+                comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, 1),
+                                  creation->nranks, creation->rank, creation->new_comm);
             break;
         }
         uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
         uint64_t parent_id = NG_LOAD(parent->group->id);
         if (call->op == NG_OP_CommSplit && creation->color < 0)
             break; /* takes part, gets nothing */
-        uint64_t id = call->op == NG_OP_CommShrink
-                          ? ng_group_id_shrink(parent_id, ordinal, creation->list, creation->list_count)
-                      : call->op == NG_OP_CommGrow && creation->unique_ids
-                          ? ng_group_id_unique(creation->unique_ids, 1)
-                          : ng_group_id_split(parent_id, ordinal, call->op == NG_OP_CommSplit ? creation->color : 0);
-        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? creation->nranks : 0, -1, creation->new_comm);
+        uint64_t id =
+            call->op == NG_OP_CommShrink
+                ? ng_group_id_shrink(parent_id, ordinal, creation->list, creation->list_count)
+            : call->op == NG_OP_CommGrow && creation->unique_ids
+                ? ng_group_id_unique(creation->unique_ids, 1)
+                : ng_group_id_split(parent_id, ordinal,
+                                    call->op == NG_OP_CommSplit ? creation->color : 0);
+        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? creation->nranks : 0, -1,
+                          creation->new_comm);
         if (comm) {
             NG_STORE(comm->group->parent_id, parent_id);
             NG_STORE(comm->group->ordinal, ordinal);
@@ -454,7 +473,8 @@ static void enter_create(const struct ng_call *call, struct ng_thread *thread)
     }
     default:
         if (creation->unique_ids)
-            comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
+            comm = create_one(call, thread,
+                              ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
                               creation->nranks, creation->rank, creation->new_comm);
     }
     enter_slot(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
@@ -491,7 +511,8 @@ static void bind_created(struct ng_thread *thread, int result)
     thread->created_count = 0;
 }
 
-/* A nonblocking split has finished once its parent is no longer in progress: then NCCL has written the handle. */
+/* A nonblocking split has finished once its parent is no longer in progress: then NCCL has written
+ * the handle. */
 static void bind_late(void)
 {
     pthread_mutex_lock(&unbound_lock);
@@ -558,7 +579,8 @@ void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     ret_passage->thread = NULL;
     ret_passage->comm = NULL;
-    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) && !ng_guard_start())
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
+        !ng_guard_start())
         return;
     struct ng_thread *thread = ng_thread_get();
     if (!thread)

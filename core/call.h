@@ -1,10 +1,10 @@
 /*
  * One intercepted NCCL call, as the shim hands it to core: the door between the two.
  *
- * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def, calls
- * ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any number at
- * once. Must never block, allocate memory (but for a thread's or communicator's first call), change
- * errno, or change NCCL's result.
+ * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def,
+ * calls ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any
+ * number at once. Must never block, allocate memory (but for a thread's or communicator's first
+ * call), change errno, or change NCCL's result.
  */
 #ifndef NCCLGUARD_CORE_CALL_H
 #define NCCLGUARD_CORE_CALL_H
@@ -30,8 +30,8 @@ struct ng_call {
     const struct ng_nccl *nccl; /* the library instance that serves the call */
     const void *caller;         /* return address in the program */
 
-    void *comm;   /* communicator of the call, or the parent of a split, shrink or grow; else NULL */
-    void *stream; /* of the work; meaningful for classes COLLECTIVE, P2P and ONESIDED */
+    void *comm; /* communicator of the call, or the parent of a split, shrink or grow; else NULL */
+    void *stream;            /* of the work; meaningful for classes COLLECTIVE, P2P and ONESIDED */
     const void *send_buffer; /* NULL where the API has none */
     void *recv_buffer;
     uint64_t count; /* elements, as the caller passed them */
@@ -44,19 +44,21 @@ struct ng_call {
 
 /* What a creating call says beyond that. */
 struct ng_creation {
-    const void *unique_ids; /* 128-byte ids: one, or `unique_id_count`; NULL for InitAll, Split, Shrink */
+    const void
+        *unique_ids; /* 128-byte ids: one, or `unique_id_count`; NULL for InitAll, Split, Shrink */
     int unique_id_count;
-    int nranks;         /* ranks of the new communicator; InitAll: its devices; else 0 */
-    int rank;           /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
-    int color, key;     /* Split */
-    const int *list;    /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
+    int nranks;      /* ranks of the new communicator; InitAll: its devices; else 0 */
+    int rank;        /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
+    int color, key;  /* Split */
+    const int *list; /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
     int list_count;
     const void *config; /* ncclConfig_t *, may be NULL */
     void *new_comm;     /* ncclComm_t *: where NCCL writes the new handle(s) */
 };
 
 /*
- * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not clear it.
+ * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not
+ * clear it.
  */
 struct ng_passage {
     struct ng_thread *thread; /* NULL: the call is not followed */
@@ -70,7 +72,8 @@ struct ng_passage {
 };
 
 /*
- * Before the real function. Every enter is followed by exactly one leave on the same thread, with the same passage.
+ * Before the real function. Every enter is followed by exactly one leave on the same thread, with
+ * the same passage.
  */
 void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 

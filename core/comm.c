@@ -1,8 +1,9 @@
 /*
  * The registry of communicators.
  *
- * Step 2. Must never give back memory that a program thread may still look at: records are reused, oldest first,
- * and only after many others have ended in between, which also keeps their evidence in the black box for a while.
+ * Step 2. Must never give back memory that a program thread may still look at: records are reused,
+ * oldest first, and only after many others have ended in between, which also keeps their evidence
+ * in the black box for a while.
  */
 #include "core/comm.h"
 
@@ -18,12 +19,12 @@
 #include "core/guard.h"
 #include "core/log.h"
 
-#define KEEP_ENDED   64u    /* ended records that keep their slot */
-#define TOMBSTONE    ((void *)1)
-#define TABLE_SIZE   NG_COMM_TABLE_SIZE
+#define KEEP_ENDED 64u /* ended records that keep their slot */
+#define TOMBSTONE  ((void *)1)
+#define TABLE_SIZE NG_COMM_TABLE_SIZE
 
-/* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and CUDA are never called
- * with it held. */
+/* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and
+ * CUDA are never called with it held. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_comm *comms; /* set before the table is */
 struct ng_comm_entry *_Atomic ng_comm_table;
@@ -34,7 +35,8 @@ static uint32_t ended_first, ended_count;
 static void *reserve_memory(size_t bytes)
 {
     /* Untouched pages cost nothing; a fixed place spares every reader a lock. */
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return map == MAP_FAILED ? NULL : map;
 }
 
@@ -42,7 +44,8 @@ static void table_insert(void *handle, struct ng_comm *comm)
 {
     struct ng_comm_entry *entries = ng_comm_table;
 
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
+         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
         void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
         if (there && there != TOMBSTONE && there != handle)
             continue;
@@ -56,11 +59,13 @@ static void table_remove(const void *handle, const struct ng_comm *comm)
 {
     struct ng_comm_entry *entries = ng_comm_table;
 
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE; i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
+         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
         void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
         if (!there)
             return;
-        if (there == handle && atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
+        if (there == handle &&
+            atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
             atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
             return;
         }
@@ -141,7 +146,8 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
-struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id, int nranks, int rank)
+struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
+                               int nranks, int rank)
 {
     pthread_mutex_lock(&registry_lock);
     struct ng_comm *comm = take_record();
@@ -166,7 +172,8 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
         if (comm->group != &comm->spare)
-            atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1, memory_order_release);
+            atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1,
+                                  memory_order_release);
         else
             atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
     }
@@ -180,9 +187,11 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
     const struct ng_nccl *nccl = comm->nccl;
     int value;
 
-    if (ask && atomic_load(&group->nranks) <= 0 && nccl->comm_count && nccl->comm_count(handle, &value) == 0)
+    if (ask && atomic_load(&group->nranks) <= 0 && nccl->comm_count &&
+        nccl->comm_count(handle, &value) == 0)
         atomic_store(&group->nranks, value);
-    if (ask && atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank && nccl->comm_user_rank(handle, &value) == 0)
+    if (ask && atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank &&
+        nccl->comm_user_rank(handle, &value) == 0)
         atomic_store(&group->group_rank, value);
     if (ask && nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
         atomic_store(&group->device, value);
@@ -196,9 +205,12 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
 
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
 {
-    /* Nobody told us how it was made, so its id is this process's alone: it takes no part in verdicts over ranks. */
-    uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid, ng_guard.box.header->start_ticks};
-    struct ng_comm *comm = ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1);
+    /* Nobody told us how it was made, so its id is this process's alone: it takes no part in
+     * verdicts over ranks. */
+    uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid,
+                        ng_guard.box.header->start_ticks};
+    struct ng_comm *comm =
+        ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1);
 
     if (comm)
         ng_comm_bind(comm, handle, true);

@@ -1,8 +1,9 @@
 /*
  * Communicators of this process: from NCCL's handle to the group record.
  *
- * Step 2. Lookups by any program thread, lock-free; making and ending under one mutex. Records are type-stable: a
- * pointer to one stays readable for ever, though after the end of its communicator it may be given to another.
+ * Step 2. Lookups by any program thread, lock-free; making and ending under one mutex. Records are
+ * type-stable: a pointer to one stays readable for ever, though after the end of its communicator
+ * it may be given to another.
  */
 #ifndef NCCLGUARD_CORE_COMM_H
 #define NCCLGUARD_CORE_COMM_H
@@ -19,12 +20,14 @@ struct ng_work;
 
 #define NG_COMM_CAPACITY 4096u
 
-/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive. */
+/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive.
+ */
 struct ng_peer_count {
     _Atomic uint32_t sends, receives;
 };
 
-/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a microsecond. */
+/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a
+ * microsecond. */
 #define NG_HISTORY_BUCKETS 40
 
 struct ng_comm {
@@ -32,17 +35,19 @@ struct ng_comm {
     const struct ng_nccl *nccl;
     struct ng_box_group *group; /* in the black box, or `spare` when that is full */
     uint32_t slot;
-    _Atomic(struct ng_gpu *) gpu;           /* known with the first work */
-    _Atomic(struct ng_work *) incoming;     /* newest first; program threads push, the watchdog takes all */
-    _Atomic(struct ng_peer_count *) peers;  /* nranks of them, made with the first point-to-point call */
+    _Atomic(struct ng_gpu *) gpu; /* known with the first work */
+    _Atomic(struct ng_work *)
+        incoming; /* newest first; program threads push, the watchdog takes all */
+    _Atomic(struct ng_peer_count *)
+        peers; /* nranks of them, made with the first point-to-point call */
 
     /* The watchdog's own. */
-    uint32_t watched_generation; /* of the slot: the fields below belong to it */
+    uint32_t watched_generation;  /* of the slot: the fields below belong to it */
     struct ng_work *first, *last; /* in flight, oldest first */
     uint32_t length;
-    int64_t watched;              /* which work the age is of: when it was entered; 0 none */
-    int64_t age_ns;               /* credited age of `first` */
-    unsigned alarmed;             /* levels already raised for `first` */
+    int64_t watched;  /* which work the age is of: when it was entered; 0 none */
+    int64_t age_ns;   /* credited age of `first` */
+    unsigned alarmed; /* levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
 
@@ -50,14 +55,16 @@ struct ng_comm {
 };
 
 /*
- * A record for a communicator that is being made, in state CREATING; NULL when there is no room (counted).
- * `id` 0: not known before the call.
+ * A record for a communicator that is being made, in state CREATING; NULL when there is no room
+ * (counted). `id` 0: not known before the call.
  */
-struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id, int nranks, int rank);
+struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
+                               int nranks, int rank);
 
 /*
- * NCCL wrote the handle: the record becomes READY and can be found. Asks NCCL for rank, size and device where `ask`;
- * not while a nonblocking communicator is in progress, when only ncclCommGetAsyncError and ncclCommAbort may be called.
+ * NCCL wrote the handle: the record becomes READY and can be found. Asks NCCL for rank, size and
+ * device where `ask`; not while a nonblocking communicator is in progress, when only
+ * ncclCommGetAsyncError and ncclCommAbort may be called.
  */
 void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask);
 
@@ -71,7 +78,8 @@ extern struct ng_comm_entry *_Atomic ng_comm_table __attribute__((visibility("hi
 
 static inline uint32_t ng_comm_hash(const void *handle)
 {
-    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (NG_COMM_TABLE_SIZE - 1);
+    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) &
+           (NG_COMM_TABLE_SIZE - 1);
 }
 
 /* The record of a handle; NULL not known. Lock-free. */
@@ -83,7 +91,8 @@ static inline struct ng_comm *ng_comm_find(const void *handle)
     /* A NULL handle meets an unused entry, which has no record. */
     if (__builtin_expect(!entries, 0))
         return NULL;
-    for (uint32_t probes = 0; probes < NG_COMM_TABLE_SIZE; probes++, i = (i + 1) & (NG_COMM_TABLE_SIZE - 1)) {
+    for (uint32_t probes = 0; probes < NG_COMM_TABLE_SIZE;
+         probes++, i = (i + 1) & (NG_COMM_TABLE_SIZE - 1)) {
         void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
         if (__builtin_expect(there == handle, 1))
             return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
@@ -93,7 +102,8 @@ static inline struct ng_comm *ng_comm_find(const void *handle)
     return NULL;
 }
 
-/* The handle of a communicator that was made behind our back: a record of its own kind. NULL no room. */
+/* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
+ * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
 
 /* The communicator's life ends in `state`; its handle is forgotten. */

@@ -1,8 +1,8 @@
 /*
  * The option table and its parser: config.def becomes data, the environment becomes a struct.
  *
- * Entered once per process before any guard thread runs, and by the command. Must never end the process
- * over a bad value: the caller decides what a mistake is worth.
+ * Entered once per process before any guard thread runs, and by the command. Must never end the
+ * process over a bad value: the caller decides what a mistake is worth.
  */
 #include "core/config.h"
 
@@ -30,14 +30,16 @@ const struct ng_reserved_option ng_reserved_options[] = {
 #undef NG_OPTION
 #undef NG_RESERVED
 };
-const size_t ng_reserved_option_count = sizeof(ng_reserved_options) / sizeof(ng_reserved_options[0]);
+const size_t ng_reserved_option_count =
+    sizeof(ng_reserved_options) / sizeof(ng_reserved_options[0]);
 
 /* Names under our prefix that are set by the command for the library, not by users. */
 static const char *const internal_names[] = {"NCCLGUARD_RUN_ID", "NCCLGUARD_LIB"};
 
 static int parse_bool(const char *text, bool *ret_value, char *why, size_t why_bytes)
 {
-    static const char *const yes[] = {"1", "on", "true", "yes"}, *const no[] = {"0", "off", "false", "no"};
+    static const char *const yes[] = {"1", "on", "true", "yes"}, *const no[] = {"0", "off", "false",
+                                                                                "no"};
 
     for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
         if (strcasecmp(text, yes[i]) == 0) {
@@ -53,8 +55,8 @@ static int parse_bool(const char *text, bool *ret_value, char *why, size_t why_b
     return -EINVAL;
 }
 
-static int parse_integer(const struct ng_option *option, const char *text, int64_t *ret_value, char *why,
-                         size_t why_bytes)
+static int parse_integer(const struct ng_option *option, const char *text, int64_t *ret_value,
+                         char *why, size_t why_bytes)
 {
     char *end;
 
@@ -69,8 +71,8 @@ static int parse_integer(const struct ng_option *option, const char *text, int64
     return 0;
 }
 
-static int parse_duration(const struct ng_option *option, const char *text, int64_t *ret_value, char *why,
-                          size_t why_bytes)
+static int parse_duration(const struct ng_option *option, const char *text, int64_t *ret_value,
+                          char *why, size_t why_bytes)
 {
     static const struct {
         const char *unit;
@@ -87,7 +89,8 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
         scale = 1;
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||
         !(value * scale <= option->maximum)) {
-        snprintf(why, why_bytes, "use a number with ms, s, m or h, such as %s, from 0 to %" PRId64 "s",
+        snprintf(why, why_bytes,
+                 "use a number with ms, s, m or h, such as %s, from 0 to %" PRId64 "s",
                  option->default_value ? option->default_value : "10s", option->maximum / NG_S);
         return -EINVAL;
     }
@@ -96,7 +99,8 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
 }
 
 /* `choices` is "word|word" or "word=number|word=number"; the number is an alias of its word. */
-static int parse_choice(const char *choices, const char *text, int *ret_value, char *why, size_t why_bytes)
+static int parse_choice(const char *choices, const char *text, int *ret_value, char *why,
+                        size_t why_bytes)
 {
     char allowed[256];
     size_t used = 0;
@@ -124,8 +128,8 @@ static int parse_choice(const char *choices, const char *text, int *ret_value, c
     return -EINVAL;
 }
 
-int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value, char *why,
-                          size_t why_bytes)
+int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value,
+                          char *why, size_t why_bytes)
 {
     switch (option->type) {
     case NG_CONFIG_BOOL:
@@ -177,8 +181,8 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
     int nearest_distance = 5;
 
     for (size_t i = 0; i < ng_option_count + ng_reserved_option_count; i++) {
-        const char *known =
-            i < ng_option_count ? ng_options[i].name : ng_reserved_options[i - ng_option_count].name;
+        const char *known = i < ng_option_count ? ng_options[i].name
+                                                : ng_reserved_options[i - ng_option_count].name;
         int d = distance(name, known);
         if (d < nearest_distance) {
             nearest = known;
@@ -186,14 +190,17 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
         }
     }
     if (nearest)
-        snprintf(line, sizeof(line), "%s is not a variable of ncclguard; did you mean %s?", name, nearest);
+        snprintf(line, sizeof(line), "%s is not a variable of ncclguard; did you mean %s?", name,
+                 nearest);
     else
-        snprintf(line, sizeof(line), "%s is not a variable of ncclguard; `ncclguard config` lists them", name);
+        snprintf(line, sizeof(line),
+                 "%s is not a variable of ncclguard; `ncclguard config` lists them", name);
     report(context, 'W', line);
 }
 
 /* Returns whether `name` is one of the contract's names that this version does not serve. */
-static bool report_reserved(const char *name, const char *value, ng_config_report_fn *report, void *context)
+static bool report_reserved(const char *name, const char *value, ng_config_report_fn *report,
+                            void *context)
 {
     char line[512];
 
@@ -202,8 +209,9 @@ static bool report_reserved(const char *name, const char *value, ng_config_repor
         if (strcmp(option->name, name) != 0)
             continue;
         if (*value && strcmp(value, option->harmless) != 0) {
-            snprintf(line, sizeof(line), "%s=%s: this version does not have %s; the setting has no effect", name,
-                     value, option->help);
+            snprintf(line, sizeof(line),
+                     "%s=%s: this version does not have %s; the setting has no effect", name, value,
+                     option->help);
             report(context, 'W', line);
         }
         return true;
@@ -232,8 +240,8 @@ static void set_default(const struct ng_option *option, struct ng_config *config
         abort(); /* a row of config.def with a bad default: cannot pass the unit test */
 }
 
-int ng_config_parse(struct ng_config *ret_config, char *const *environment, ng_config_report_fn *report,
-                    void *context)
+int ng_config_parse(struct ng_config *ret_config, char *const *environment,
+                    ng_config_report_fn *report, void *context)
 {
     int mistakes = 0;
 
@@ -245,7 +253,8 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment, ng_c
         char name[64], line[512], why[256];
         const char *equals = strchr(*entry, '=');
         /* "NCCLGUARD" itself and "NCCLGUARD_…" are ours. */
-        if (!equals || strncmp(*entry, "NCCLGUARD", 9) != 0 || ((*entry)[9] != '_' && (*entry)[9] != '='))
+        if (!equals || strncmp(*entry, "NCCLGUARD", 9) != 0 ||
+            ((*entry)[9] != '_' && (*entry)[9] != '='))
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *entry), *entry);
         const char *value = equals + 1;
@@ -262,7 +271,8 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment, ng_c
         /* Set but empty means not set, as launchers and batch scripts do it. */
         if (!*value)
             continue;
-        if (ng_config_parse_value(option, value, (char *)ret_config + option->offset, why, sizeof(why)) != 0) {
+        if (ng_config_parse_value(option, value, (char *)ret_config + option->offset, why,
+                                  sizeof(why)) != 0) {
             snprintf(line, sizeof(line), "%s=%s is not valid: %s", name, value, why);
             report(context, 'E', line);
             set_default(option, ret_config);

@@ -1,7 +1,9 @@
 /*
- * Configuration: one table (config.def), read once from the environment before any guard thread runs.
+ * Configuration: one table (config.def), read once from the environment before any guard thread
+ * runs.
  *
- * Thread rules: ng_config_parse is pure but for reading the environment; the struct is read-only after.
+ * Thread rules: ng_config_parse is pure but for reading the environment; the struct is read-only
+ * after.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_H
 #define NCCLGUARD_CORE_CONFIG_H
@@ -12,7 +14,13 @@
 
 #include "core/clock.h"
 
-enum ng_config_type { NG_CONFIG_BOOL, NG_CONFIG_INTEGER, NG_CONFIG_DURATION, NG_CONFIG_CHOICE, NG_CONFIG_STRING };
+enum ng_config_type {
+    NG_CONFIG_BOOL,
+    NG_CONFIG_INTEGER,
+    NG_CONFIG_DURATION,
+    NG_CONFIG_CHOICE,
+    NG_CONFIG_STRING
+};
 
 #define NG_TYPE_BOOL     bool
 #define NG_TYPE_INTEGER  int64_t
@@ -55,22 +63,23 @@ extern const size_t ng_reserved_option_count;
 /* Values of CHOICE options that code asks for. */
 enum { NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_KILL };
 
-/* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or unserved name). */
+/* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or
+ * unserved name). */
 typedef void ng_config_report_fn(void *context, char severity, const char *line);
 
 /*
- * Fill *ret_config from `environment` (as environ; NULL-terminated). Every mistake is reported as one line
- * that names the variable, its value and what is allowed; the option then keeps its default.
- * Returns the number of mistakes of severity 'E'. Strings point into `environment`.
+ * Fill *ret_config from `environment` (as environ; NULL-terminated). Every mistake is reported as
+ * one line that names the variable, its value and what is allowed; the option then keeps its
+ * default. Returns the number of mistakes of severity 'E'. Strings point into `environment`.
  */
-int ng_config_parse(struct ng_config *ret_config, char *const *environment, ng_config_report_fn *report,
-                    void *context);
+int ng_config_parse(struct ng_config *ret_config, char *const *environment,
+                    ng_config_report_fn *report, void *context);
 
 /*
- * Parse one value of an option into *ret_value (of the option's type). Returns 0, or -EINVAL with what is
- * allowed in `why`.
+ * Parse one value of an option into *ret_value (of the option's type). Returns 0, or -EINVAL with
+ * what is allowed in `why`.
  */
-int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value, char *why,
-                          size_t why_bytes);
+int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value,
+                          char *why, size_t why_bytes);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * What core may ask of the CUDA driver: a table that the shim fills, since core never looks up symbols.
+ * What core may ask of the CUDA driver: a table that the shim fills, since core never looks up
+ * symbols.
  *
- * Types are the driver's own. A function that the driver lacks is NULL; `loaded` tells whether there
- * is a driver at all.
+ * Types are the driver's own. A function that the driver lacks is NULL; `loaded` tells whether
+ * there is a driver at all.
  */
 #ifndef NCCLGUARD_CORE_CUDA_H
 #define NCCLGUARD_CORE_CUDA_H

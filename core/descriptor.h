@@ -1,8 +1,9 @@
 /*
  * File descriptors of ours in somebody else's process.
  *
- * A program may close every descriptor that it did not open, and later get the same number for a file of its own. So
- * ours live at high numbers, and before one is read or written it is looked at: is it still what we opened?
+ * A program may close every descriptor that it did not open, and later get the same number for a
+ * file of its own. So ours live at high numbers, and before one is read or written it is looked at:
+ * is it still what we opened?
  */
 #ifndef NCCLGUARD_CORE_DESCRIPTOR_H
 #define NCCLGUARD_CORE_DESCRIPTOR_H
@@ -14,7 +15,8 @@ struct ng_descriptor {
     int fd; /* -1 none */
     dev_t device;
     ino_t inode;
-    char link[24]; /* start of its name in /proc/self/fd: tells kinds without inodes of their own apart */
+    char link[24]; /* start of its name in /proc/self/fd: tells kinds without inodes of their own
+                      apart */
 };
 
 #define NG_DESCRIPTOR_NONE ((struct ng_descriptor){.fd = -1})

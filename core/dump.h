@@ -36,9 +36,8 @@
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
  *     last                object: signature of collective `entered`, see below
- *     pending_seq, pending_record, pending_age_ns, pending_started (bool)  the oldest work in flight
- *     records             array, oldest first: struct ng_view_record
- *       id                    int
+ *     pending_seq, pending_record, pending_age_ns, pending_started (bool)  the oldest work in
+ * flight records             array, oldest first: struct ng_view_record id                    int
  *       state                 name of ng_dump_record_state_name
  *       state_number          enum ng_record_state
  *       op ... count            its signature, see below

@@ -1,9 +1,9 @@
 /*
  * Pools of works and their events.
  *
- * Steps 4 and 6: entered by program threads (take, record) and by the watchdog (ask, give). Must never change the
- * current context, break a capture, or leave a CUDA error behind: only the driver API is used, which has no
- * pending error.
+ * Steps 4 and 6: entered by program threads (take, record) and by the watchdog (ask, give). Must
+ * never change the current context, break a capture, or leave a CUDA error behind: only the driver
+ * API is used, which has no pending error.
  */
 #include "core/gpu.h"
 
@@ -15,9 +15,9 @@
 #include "core/log.h"
 #include "core/watchdog.h"
 
-#define GPUS_MAX    64u   /* contexts */
-#define WORKS_MAX   NG_GPU_WORKS_MAX
-#define WORKS_STEP  64u   /* the pool grows by so many */
+#define GPUS_MAX   64u /* contexts */
+#define WORKS_MAX  NG_GPU_WORKS_MAX
+#define WORKS_STEP 64u /* the pool grows by so many */
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
@@ -134,7 +134,8 @@ bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
     const struct ng_cuda *cuda = &ng_guard.cuda;
     CUcontext current = NULL, popped;
 
-    if (ng_gpu_default_stream(stream) && cuda->ctx_get_current(&current) == CUDA_SUCCESS && current == gpu->context)
+    if (ng_gpu_default_stream(stream) && cuda->ctx_get_current(&current) == CUDA_SUCCESS &&
+        current == gpu->context)
         return cuda->event_record(event, stream) == CUDA_SUCCESS;
     /* The calling thread has no context, or another one than the communicator's device. */
     if (cuda->ctx_push(gpu->context) != CUDA_SUCCESS)
@@ -162,7 +163,8 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
     if (result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED &&
         !atomic_load(&ng_guard.ending))
         ng_log(NG_LOG_WARN,
-               "CUDA error %d when asking whether work has finished: collectives on this device are no longer watched",
+               "CUDA error %d when asking whether work has finished: collectives on this device "
+               "are no longer watched",
                (int)result);
     return NG_GPU_LOST;
 }

@@ -1,9 +1,10 @@
 /*
  * Work on the device: events that tell when it begins and ends.
  *
- * Steps 4 and 6. Program threads take a work, record its events on their own stream and hand it to the watchdog, which
- * asks the events and gives the work back. Events come from a pool for each CUDA context; none is made on the way of a
- * call but when the pool has to grow, in steps, up to its limit.
+ * Steps 4 and 6. Program threads take a work, record its events on their own stream and hand it to
+ * the watchdog, which asks the events and gives the work back. Events come from a pool for each
+ * CUDA context; none is made on the way of a call but when the pool has to grow, in steps, up to
+ * its limit.
  */
 #ifndef NCCLGUARD_CORE_GPU_H
 #define NCCLGUARD_CORE_GPU_H
@@ -16,14 +17,15 @@
 #include "core/comm.h"
 #include "core/guard.h"
 
-/* What is between a start and an end event: one call, or all calls of a NCCL group on one communicator and stream. */
+/* What is between a start and an end event: one call, or all calls of a NCCL group on one
+ * communicator and stream. */
 struct ng_work {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
     bool has_start;
     struct ng_gpu *gpu;
     struct ng_work *next; /* in the communicator's queue */
     CUevent start, end;
-    uint64_t last_record; /* newest record; the others follow by work_previous */
+    uint64_t last_record;         /* newest record; the others follow by work_previous */
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
     int64_t entered_mono_ns;
@@ -52,8 +54,9 @@ struct ng_work *ng_gpu_grow(struct ng_gpu *gpu);
 bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream);
 
 /*
- * What to do with work on `stream`: a pool of its context, or NULL where nothing can be observed (no driver, the
- * context is gone). Sets *ret_capturing when the stream is being captured into a graph: then no event may be recorded.
+ * What to do with work on `stream`: a pool of its context, or NULL where nothing can be observed
+ * (no driver, the context is gone). Sets *ret_capturing when the stream is being captured into a
+ * graph: then no event may be recorded.
  */
 static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing)
 {
@@ -85,7 +88,8 @@ static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
         if (__builtin_expect((uint32_t)head == 0, 0))
             return ng_gpu_grow(gpu);
         work = &gpu->works[(uint32_t)head - 1];
-        next = ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
+        next =
+            ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_acquire,
                                                     memory_order_acquire));
     return work;
@@ -109,16 +113,22 @@ static inline void ng_gpu_record_start(struct ng_work *work, void *stream)
     work->has_start = ng_gpu_record(work->gpu, work->start, stream);
 }
 
-enum ng_gpu_state { NG_GPU_PENDING, NG_GPU_DONE, NG_GPU_LOST /* CUDA fails: nothing more is known */ };
+enum ng_gpu_state {
+    NG_GPU_PENDING,
+    NG_GPU_DONE,
+    NG_GPU_LOST /* CUDA fails: nothing more is known */
+};
 
 /* Watchdog: has the start, the end been reached? */
 enum ng_gpu_state ng_gpu_started(const struct ng_work *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
 
-/* Watchdog: make this thread fit to ask events without disturbing anybody's capture. Once, at its start. */
+/* Watchdog: make this thread fit to ask events without disturbing anybody's capture. Once, at its
+ * start. */
 void ng_gpu_adopt_thread(void);
 
-/* Works of one context: about twice the launches that a stream takes before the launching call blocks. */
+/* Works of one context: about twice the launches that a stream takes before the launching call
+ * blocks. */
 #define NG_GPU_WORKS_MAX 2048u
 
 /* In a forked child: CUDA does not work here, forget everything. */

@@ -1,8 +1,9 @@
 /*
  * Identity of a group without communication: every rank computes the same id alone.
  *
- * Pure functions, never 0. Source of the rule: the unique id is opaque, all 128 bytes count; children are made in the
- * same order on all ranks of a parent (NCCL: split, shrink and grow are collective on it).
+ * Pure functions, never 0. Source of the rule: the unique id is opaque, all 128 bytes count;
+ * children are made in the same order on all ranks of a parent (NCCL: split, shrink and grow are
+ * collective on it).
  */
 #ifndef NCCLGUARD_CORE_GROUP_ID_H
 #define NCCLGUARD_CORE_GROUP_ID_H

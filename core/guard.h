@@ -1,7 +1,9 @@
 /*
- * The guard of this process: what its parts share, and its life from the first communicator to the end.
+ * The guard of this process: what its parts share, and its life from the first communicator to the
+ * end.
  *
- * One per process. Everything but the counters is written before the guard's threads start and only read after.
+ * One per process. Everything but the counters is written before the guard's threads start and only
+ * read after.
  */
 #ifndef NCCLGUARD_CORE_GUARD_H
 #define NCCLGUARD_CORE_GUARD_H
@@ -40,24 +42,26 @@ struct ng_guard {
 extern struct ng_guard ng_guard __attribute__((visibility("hidden")));
 
 /*
- * Make box, board and threads, once per process; called with the first communicator. True when the guard runs.
- * Cheap when it does. Any program thread.
+ * Make box, board and threads, once per process; called with the first communicator. True when the
+ * guard runs. Cheap when it does. Any program thread.
  */
 bool ng_guard_start(void);
 
-/* Look for the CUDA driver: with each communicator, since NCCL loads it by then. Any thread; never waits. */
+/* Look for the CUDA driver: with each communicator, since NCCL loads it by then. Any thread; never
+ * waits. */
 void ng_guard_find_cuda(void);
 
 /* The CUDA driver's functions; NULL as long as none was found. Any thread. */
 static inline const struct ng_cuda *ng_guard_cuda(void)
 {
-    return __builtin_expect(atomic_load_explicit(&ng_guard.cuda_found, memory_order_acquire), 1) ? &ng_guard.cuda
-                                                                                                 : NULL;
+    return __builtin_expect(atomic_load_explicit(&ng_guard.cuda_found, memory_order_acquire), 1)
+               ? &ng_guard.cuda
+               : NULL;
 }
 
 /*
- * The process exits with `status`: take a last look at what has finished, tell the board, and stop the threads from
- * touching CUDA. Bounded. Called once, from the exit path.
+ * The process exits with `status`: take a last look at what has finished, tell the board, and stop
+ * the threads from touching CUDA. Bounded. Called once, from the exit path.
  */
 void ng_guard_exit(int status);
 

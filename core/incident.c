@@ -3,16 +3,17 @@
  *
  * Steps 9 and 10. An essay, for what is not obvious here.
  *
- * Every rank that is stuck raises the same alarm within moments of the others. One of them claims the incident on the
- * board; the claim is exclusive, and a claimant that dies loses it. At a suspect time the claimant judges and publishes
- * the verdict, and everybody logs one line. At a deadline everybody also writes its evidence first: the claimant judges
- * before anything changes, waits for the others' dumps, but not for long and never for the dead, writes verdict and
- * the dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict is on disk, as
- * the launcher may kill the rest once the first is gone; and nobody waits for a claimant that hangs: after the bound
- * each acts alone.
+ * Every rank that is stuck raises the same alarm within moments of the others. One of them claims
+ * the incident on the board; the claim is exclusive, and a claimant that dies loses it. At a
+ * suspect time the claimant judges and publishes the verdict, and everybody logs one line. At a
+ * deadline everybody also writes its evidence first: the claimant judges before anything changes,
+ * waits for the others' dumps, but not for long and never for the dead, writes verdict and the
+ * dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict
+ * is on disk, as the launcher may kill the rest once the first is gone; and nobody waits for a
+ * claimant that hangs: after the bound each acts alone.
  *
- * The death of a neighbour is news of its own: if work is pending that needs it, there is no reason to wait for the
- * suspect time.
+ * The death of a neighbour is news of its own: if work is pending that needs it, there is no reason
+ * to wait for the suspect time.
  */
 #include "core/incident.h"
 
@@ -32,13 +33,16 @@
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/verdict.h"
+#include "core/watchdog.h"
 
-#define ROUND_MS        1000 /* heartbeat, and the net under lost notifications */
-#define BUSY_ROUND_MS   50   /* while an incident is under way */
-#define DEATH_CHECK_NS  (100 * NG_MS)
-#define DEATH_CHECKS    20           /* at this pace after a death, then once a second */
-#define DEATH_STALL_NS  (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
-#define CLAIMANT_MARGIN_NS (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
+#define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
+#define BUSY_ROUND_MS  50   /* while an incident is under way */
+#define DEATH_CHECK_NS (100 * NG_MS)
+#define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
+#define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
+#define END_MARGIN_NS      (4 * NG_S) /* and for everything together */
+#define CLAIMANT_MARGIN_NS                                                                         \
+    (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
 
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -50,10 +54,11 @@ static atomic_bool stopping, stopped;
 
 /* The thread's own. */
 static struct {
-    uint64_t seen_epoch;      /* newest incident that is dealt with */
-    uint32_t ended_seen;      /* processes of the job that had ended */
+    uint64_t seen_epoch; /* newest incident that is dealt with */
+    uint32_t ended_seen; /* processes of the job that had ended */
     unsigned death_checks;
     int64_t next_death_check_ns;
+    bool took_over; /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
 
@@ -62,7 +67,8 @@ static void kick(void)
     uint64_t one = 1;
 
     /* Without it, the thread comes round by itself within a second. */
-    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 &&
+        errno != EAGAIN)
         ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
 }
 
@@ -97,7 +103,8 @@ static bool take_alarm(struct ng_alarm *ret_alarm)
 
 static void beat(void)
 {
-    atomic_store_explicit(&ng_guard.box.header->heartbeat_mono_ns, ng_clock_mono_ns(), memory_order_relaxed);
+    atomic_store_explicit(&ng_guard.box.header->heartbeat_mono_ns, ng_clock_mono_ns(),
+                          memory_order_relaxed);
 }
 
 /* What can be seen of the job now. */
@@ -109,7 +116,8 @@ static int look(struct ng_view *ret_view)
     if (ng_guard.board) {
         error = ng_guard.board->ops->view(ng_guard.board, ret_view);
     } else {
-        error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(), "this process");
+        error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
+                                "this process");
         ng_view_seal(ret_view);
     }
     if (error)
@@ -126,7 +134,8 @@ static int own_rank(const struct ng_view *view)
     return ng_guard.launch.rank;
 }
 
-static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action, struct ng_verdict *ret_verdict)
+static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action,
+                 struct ng_verdict *ret_verdict)
 {
     struct ng_verdict_query query = {.stalled_ns = stalled_ns};
 
@@ -150,9 +159,11 @@ static bool have_dump_dir(void)
 
     if (error && !complained) {
         complained = true;
-        ng_log(NG_LOG_ERROR, "cannot write evidence to %s: %s; set NCCLGUARD_DUMP_DIR to a folder of your own",
+        ng_log(NG_LOG_ERROR,
+               "cannot write evidence to %s: %s; set NCCLGUARD_DUMP_DIR to a folder of your own",
                ng_guard.dump_dir,
-               error == -EPERM ? "it belongs to somebody else or others may write to it" : strerror(-error));
+               error == -EPERM ? "it belongs to somebody else or others may write to it"
+                               : strerror(-error));
     }
     return error == 0;
 }
@@ -163,7 +174,8 @@ static void save_verdict(const struct ng_verdict *verdict)
         return;
     int error = ng_report_save(verdict, ng_guard.dump_dir);
     if (error)
-        ng_log(NG_LOG_ERROR, "cannot write the verdict to %s: %s", ng_guard.dump_dir, strerror(-error));
+        ng_log(NG_LOG_ERROR, "cannot write the verdict to %s: %s", ng_guard.dump_dir,
+               strerror(-error));
 }
 
 static void save_dump(const struct ng_view *view, uint32_t process)
@@ -172,8 +184,8 @@ static void save_dump(const struct ng_view *view, uint32_t process)
         return;
     int error = ng_dump_save_process(view, process, ng_guard.dump_dir);
     if (error)
-        ng_log(NG_LOG_ERROR, "cannot write the dump of pid %d to %s: %s", view->processes[process].pid,
-               ng_guard.dump_dir, strerror(-error));
+        ng_log(NG_LOG_ERROR, "cannot write the dump of pid %d to %s: %s",
+               view->processes[process].pid, ng_guard.dump_dir, strerror(-error));
 }
 
 static void dump_self(uint64_t epoch)
@@ -201,8 +213,14 @@ static void log_verdict(const struct ng_incident *incident)
     if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
-        ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line, ng_guard.dump_dir,
-               ng_policy_name());
+        ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
+               ng_guard.dump_dir, ng_policy_name());
+}
+
+/* Whatever hangs from here on, the process ends where its policy says so. */
+static void bound_the_end(void)
+{
+    ng_policy_bound(2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 static void deal_done(const struct ng_incident *incident)
@@ -211,20 +229,22 @@ static void deal_done(const struct ng_incident *incident)
         own.seen_epoch = incident->epoch;
 }
 
-/* A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the verdict, act. */
-static void follow(struct ng_incident *incident)
+/*
+ * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the verdict, act. False:
+ * the claimant is gone or hangs, and somebody has to take over.
+ */
+static bool follow(struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
     int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
 
+    bound_the_end();
     if (incident->state != NG_INCIDENT_JUDGED)
         dump_self(incident->epoch);
     while (incident->state != NG_INCIDENT_JUDGED) {
         if (ng_clock_mono_ns() > until || !board->ops->claimant_alive(board, incident)) {
-            snprintf(incident->line, sizeof(incident->line),
-                     "unknown: the rank that worked out the verdict (pid %d) did not come through",
-                     incident->claimant_pid);
-            break;
+            deal_done(incident);
+            return false;
         }
         board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
         beat();
@@ -233,6 +253,7 @@ static void follow(struct ng_incident *incident)
     log_verdict(incident);
     deal_done(incident);
     ng_policy_act();
+    return true;
 }
 
 /* Bounded wait for the dumps of the living. */
@@ -244,7 +265,8 @@ static void await_dumps(uint64_t epoch)
 
     while ((missing = board->ops->dumps_missing(board, epoch)) > 0) {
         if (ng_clock_mono_ns() >= until) {
-            ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT", missing);
+            ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT",
+                   missing);
             return;
         }
         board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
@@ -259,6 +281,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
+        bound_the_end();
         dump_self(incident->epoch);
         dump_others(view);
         if (board)
@@ -277,56 +300,96 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
         ng_policy_act();
 }
 
-/* Claim an incident for what we judged, or join the one that covers it. */
-static void open_incident(enum ng_incident_level level, uint64_t group_id, uint64_t seq, enum ng_op op,
-                          struct ng_view *view, struct ng_verdict *verdict)
+/* What nobody can explain, but has not moved either: the deadline holds all the same. */
+static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident *wanted)
 {
-    struct ng_board *board = ng_guard.board;
-    struct ng_incident wanted = {
-        .level = level, .group_id = group_id, .seq = seq, .op = op, .claimant_rank = own_rank(view)};
-    struct ng_incident incident = wanted;
-    int error = 0;
-
-    incident.state = NG_INCIDENT_CLAIMED;
-    if (board)
-        error = board->ops->claim(board, &wanted, &incident);
-    if (error == -EEXIST) {
-        if (incident.epoch <= own.seen_epoch)
-            return; /* known and logged */
-        if (incident.level == NG_INCIDENT_TIMEOUT)
-            follow(&incident);
-        return; /* a suspicion: its line comes as news from the board */
-    }
-    if (error) {
-        ng_log(NG_LOG_WARN, "cannot claim the incident on the board (%s): acting alone", strerror(-error));
-        incident = wanted;
-    }
-    conduct(&incident, view, verdict);
+    verdict->kind = NG_KIND_UNKNOWN;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    verdict->group_id = wanted->group_id;
+    verdict->seq = wanted->seq;
+    verdict->op = (enum ng_op)wanted->op;
+    verdict->stalled_ns = 2 * wanted->stalled_ns;
 }
 
-static void handle_alarm(const struct ng_alarm *alarm)
+static void join_incident(struct ng_incident *incident);
+
+/* Claim an incident for what we judged, and conduct it; or join the one that covers it. */
+static void open_incident(const struct ng_incident *wanted, struct ng_view *view,
+                          struct ng_verdict *verdict)
 {
+    struct ng_board *board = ng_guard.board;
+    struct ng_incident incident = *wanted;
+
+    incident.claimant_rank = own_rank(view);
+    incident.state = NG_INCIDENT_CLAIMED;
+    int error = board ? board->ops->claim(board, &incident, &incident) : 0;
+    if (error && error != -EEXIST) {
+        ng_log(NG_LOG_WARN, "cannot claim the incident on the board (%s): acting alone",
+               strerror(-error));
+        error = 0;
+    }
+    if (!error)
+        conduct(&incident, view, verdict);
+    else if (incident.epoch > own.seen_epoch && incident.level == NG_INCIDENT_TIMEOUT)
+        join_incident(&incident);
+    /* A suspicion of somebody else: its line comes as news from the board. */
+}
+
+/* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
+static void examine(const struct ng_incident *wanted, bool sure)
+{
+    bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
     struct ng_verdict verdict;
     struct ng_view view;
-    bool deadline = alarm->level == NG_INCIDENT_TIMEOUT;
-    /* Ranks that came a little later have waited a little less; half is still far beyond the ordinary. */
-    int64_t stalled_ns = alarm->age_ns / 2;
 
-    if (look(&view) != 0) {
+    if (look(&view) != 0 ||
+        judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
         ng_view_fini(&view);
         if (deadline)
             ng_policy_act();
         return;
     }
-    if (judge(&view, stalled_ns, deadline ? ng_policy_name() : "none", &verdict) == 0) {
-        /* It went on in the meantime. */
-        if (verdict.kind != NG_KIND_HEALTHY)
-            open_incident(alarm->level, alarm->group_id, alarm->seq, alarm->op, &view, &verdict);
-        ng_verdict_fini(&verdict);
-    } else if (deadline) {
-        ng_policy_act();
-    }
+    if (verdict.kind == NG_KIND_HEALTHY && sure)
+        cannot_explain(&verdict, wanted);
+    /* Healthy: it went on in the meantime. */
+    if (verdict.kind != NG_KIND_HEALTHY)
+        open_incident(wanted, &view, &verdict);
+    ng_verdict_fini(&verdict);
     ng_view_fini(&view);
+}
+
+/* Follow somebody's incident; where its claimant does not come through, take its place, once. */
+static void join_incident(struct ng_incident *incident)
+{
+    if (follow(incident))
+        return;
+    if (own.took_over) {
+        snprintf(incident->line, sizeof(incident->line),
+                 "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
+                 incident->claimant_pid);
+        log_verdict(incident);
+        ng_policy_act();
+        return;
+    }
+    own.took_over = true;
+    ng_log(NG_LOG_WARN, "pid %d did not come through with its verdict: taking over", incident->claimant_pid);
+    struct ng_incident wanted = *incident;
+    wanted.supersedes = incident->epoch;
+    examine(&wanted, true);
+    own.took_over = false;
+}
+
+static void handle_alarm(const struct ng_alarm *alarm)
+{
+    struct ng_incident wanted = {.level = alarm->level,
+                                 .group_id = alarm->group_id,
+                                 .seq = alarm->seq,
+                                 .op = alarm->op,
+                                 /* Ranks that came a little later have waited a little less; half
+                                  * is still far beyond the ordinary. */
+                                 .stalled_ns = alarm->age_ns / 2};
+
+    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
 }
 
 /* News from the board: incidents that others claimed. */
@@ -339,7 +402,7 @@ static void read_news(void)
     while (board->ops->next(board, epoch, &incident) == 0) {
         epoch = incident.epoch;
         if (incident.level == NG_INCIDENT_TIMEOUT) {
-            follow(&incident);
+            join_incident(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             log_verdict(&incident);
             deal_done(&incident);
@@ -386,9 +449,14 @@ static void check_deaths(void)
     if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
         bool death = verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY;
         if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
+            struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
+                                         .group_id = verdict.group_id,
+                                         .seq = verdict.seq,
+                                         .op = verdict.op,
+                                         .stalled_ns = DEATH_STALL_NS};
             own.death_group = verdict.group_id;
             own.death_seq = verdict.seq;
-            open_incident(NG_INCIDENT_SUSPECT, verdict.group_id, verdict.seq, verdict.op, &view, &verdict);
+            open_incident(&wanted, &view, &verdict);
         }
         ng_verdict_fini(&verdict);
     }
@@ -408,8 +476,13 @@ static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
 {
     uint64_t count;
     struct pollfd poll_kick = {.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
-    if (poll(&poll_kick, 1, timeout_ms) > 0 && read(kick->fd, &count, sizeof(count)) < 0)
+    int ready = poll(&poll_kick, 1, timeout_ms);
+    if (ready < 0) {
+        struct timespec pause = {.tv_nsec = 100 * NG_MS};
+        nanosleep(&pause, NULL);
+    } else if (ready > 0 && read(kick->fd, &count, sizeof(count)) < 0) {
         return;
+    }
 }
 
 static void *attend(void *unused)

@@ -1,7 +1,8 @@
 /*
  * Incidents: from an alarm of this process, or news of another, to a verdict and its consequences.
  *
- * Steps 9 and 10. One thread per process, which never calls CUDA or NCCL: it must work when those hang.
+ * Steps 9 and 10. One thread per process, which never calls CUDA or NCCL: it must work when those
+ * hang.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_H
 #define NCCLGUARD_CORE_INCIDENT_H
@@ -26,7 +27,8 @@ int ng_incident_start(void);
 /* Watchdog: raise an alarm. Never blocks for longer than a copy. */
 void ng_incident_raise(const struct ng_alarm *alarm);
 
-/* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end in time. */
+/* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
+ * in time. */
 bool ng_incident_finish(int bound_ms);
 
 /* In a forked child. */

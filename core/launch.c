@@ -1,7 +1,8 @@
 /*
  * Launchers, one row each: which variables tell job, rank and world size.
  *
- * Entered once per process, before the guard's threads. Must never trust a value: what is no number is not told.
+ * Entered once per process, before the guard's threads. Must never trust a value: what is no number
+ * is not told.
  */
 #include "core/launch.h"
 
@@ -16,12 +17,14 @@ static const struct {
     const char *rank, *world_size, *local_rank;
     const char *job, *part; /* job id, and the step or incarnation in it; NULL none */
 } launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE",
-     NULL},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID",
+     "TORCHELASTIC_RESTART_COUNT"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "PMIX_NAMESPACE", NULL},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", NULL},
     {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_NAMESPACE", NULL},
-    {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL, NULL},
+    {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
+     NULL},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
     /* Indexed jobs of Kubernetes tell only the index of the pod. */
     {"Kubernetes", "JOB_COMPLETION_INDEX", NULL, NULL, "JOB_NAME", NULL},
@@ -58,7 +61,8 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
 {
     struct ng_launch *launch = ret_launch;
 
-    *launch = (struct ng_launch){.launcher = "none", .rank = -1, .world_size = -1, .local_rank = -1};
+    *launch =
+        (struct ng_launch){.launcher = "none", .rank = -1, .world_size = -1, .local_rank = -1};
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
         int found = number_of(launchers[i].rank);
         if (found < 0)
@@ -69,8 +73,10 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
         launch->local_rank = number_of(launchers[i].local_rank);
         break;
     }
-    /* The job may be named by the batch system though another launcher numbers the ranks (srun torchrun). */
-    for (size_t i = 0; !job && !launch->job[0] && i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+    /* The job may be named by the batch system though another launcher numbers the ranks (srun
+     * torchrun). */
+    for (size_t i = 0; !job && !launch->job[0] && i < sizeof(launchers) / sizeof(launchers[0]);
+         i++) {
         const char *id = word_of(launchers[i].job), *part = word_of(launchers[i].part);
         /* torchrun without a rendezvous id says "none": no name at all. */
         if (!id || strcmp(id, "none") == 0)

@@ -7,16 +7,16 @@
 #include <stddef.h>
 
 struct ng_launch {
-    const char *launcher; /* "torchrun", "Slurm" …; "none" */
+    const char *launcher;             /* "torchrun", "Slurm" …; "none" */
     int rank, world_size, local_rank; /* -1 not told */
-    char job[128]; /* usable as a file name; never empty */
+    char job[128];                    /* usable as a file name; never empty */
 };
 
 /*
- * Job, in this order: `job` (NCCLGUARD_JOB), the launcher's, what `ncclguard run` gave, the process group.
- * Rank and world size: the arguments where not -1, else the launcher's. Reads the environment: call before any
- * thread of ours. The restart count of torchrun is part of the job's name, so that a restarted job does not see the
- * black boxes of its earlier incarnation.
+ * Job, in this order: `job` (NCCLGUARD_JOB), the launcher's, what `ncclguard run` gave, the process
+ * group. Rank and world size: the arguments where not -1, else the launcher's. Reads the
+ * environment: call before any thread of ours. The restart count of torchrun is part of the job's
+ * name, so that a restarted job does not see the black boxes of its earlier incarnation.
  */
 void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch);
 

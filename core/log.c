@@ -1,13 +1,14 @@
 /*
  * The log: formats a line on the stack and writes it with one write(2).
  *
- * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a stuck
- * program may hold.
+ * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a
+ * stuck program may hold.
  */
 #include "core/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,9 +20,11 @@
 
 #include "core/descriptor.h"
 
-#define LINE_BYTES 1152
+#define LINE_BYTES  1152
+#define PATIENCE_MS 200
 
-/* Plain ints, written once at start; atomics because a thread may log while the rank becomes known. */
+/* Plain ints, written once at start; atomics because a thread may log while the rank becomes known.
+ */
 static _Atomic int log_level = NG_LOG_WARN;
 static _Atomic int log_rank = -1;
 static struct ng_descriptor log_file = {.fd = -1}; /* none: stderr */
@@ -63,7 +66,8 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
     expand(file, rank, path, sizeof(path));
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
     if (fd < 0) {
-        ng_log(NG_LOG_WARN, "cannot open the log file %s (NCCLGUARD_LOG_FILE): %s; logging to stderr", path,
+        ng_log(NG_LOG_WARN,
+               "cannot open the log file %s (NCCLGUARD_LOG_FILE): %s; logging to stderr", path,
                strerror(errno));
         return;
     }
@@ -80,18 +84,27 @@ bool ng_log_enabled(enum ng_log_level level)
     return (int)level <= log_level && level != NG_LOG_OFF;
 }
 
-/* A closed pipe at the other end must not raise SIGPIPE in the program's thread. */
+/*
+ * A closed pipe at the other end must not raise SIGPIPE in the program's thread, nor a limit on file sizes SIGXFSZ; and
+ * a full one that nobody reads must not hold anybody up for long: then the line is dropped.
+ */
 static void write_quietly(int fd, const char *line, size_t length)
 {
-    sigset_t pipe_only, before, pending_before;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    sigset_t ours, before, pending_before;
 
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
+    if (poll(&room, 1, PATIENCE_MS) <= 0)
+        return;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
     sigpending(&pending_before);
-    pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
-    if (write(fd, line, length) < 0 && errno == EPIPE && !sigismember(&pending_before, SIGPIPE)) {
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    if (write(fd, line, length) < 0 && (errno == EPIPE || errno == EFBIG)) {
         struct timespec at_once = {0, 0};
-        sigtimedwait(&pipe_only, NULL, &at_once);
+        sigdelset(&ours, errno == EPIPE ? SIGXFSZ : SIGPIPE);
+        if (!sigismember(&pending_before, errno == EPIPE ? SIGPIPE : SIGXFSZ))
+            sigtimedwait(&ours, NULL, &at_once);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
@@ -107,10 +120,11 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     int rank = log_rank;
     size_t used;
     if (rank >= 0)
-        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] rank %d %s: ", (int)getpid(), rank,
-                                level_names[level]);
+        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] rank %d %s: ", (int)getpid(),
+                                rank, level_names[level]);
     else
-        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] %s: ", (int)getpid(), level_names[level]);
+        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] %s: ", (int)getpid(),
+                                level_names[level]);
     va_start(arguments, format);
     errno = saved_errno; /* for %m */
     int written = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);

@@ -1,8 +1,8 @@
 /*
  * The log: one line, one write(2), never more than the configured level.
  *
- * Any thread, any time after ng_log_init; before it, errors and warnings go to stderr. Never allocates,
- * never takes a lock, keeps errno.
+ * Any thread, any time after ng_log_init; before it, errors and warnings go to stderr. Never
+ * allocates, never takes a lock, keeps errno.
  */
 #ifndef NCCLGUARD_CORE_LOG_H
 #define NCCLGUARD_CORE_LOG_H
@@ -12,8 +12,8 @@
 enum ng_log_level { NG_LOG_OFF, NG_LOG_ERROR, NG_LOG_WARN, NG_LOG_INFO, NG_LOG_DEBUG };
 
 /*
- * `file` NULL means stderr; %r, %p and %h in it are replaced. If it cannot be opened, one warning says so and
- * stderr is used. `rank` < 0 is left out of the lines.
+ * `file` NULL means stderr; %r, %p and %h in it are replaced. If it cannot be opened, one warning
+ * says so and stderr is used. `rank` < 0 is left out of the lines.
  */
 void ng_log_init(enum ng_log_level level, const char *file, int rank);
 

@@ -20,8 +20,9 @@ static const struct {
     const char *name;
     unsigned bytes;
 } dtypes[] = {
-    {"int8", 1},    {"uint8", 1},   {"int32", 4},    {"uint32", 4},     {"int64", 8},      {"uint64", 8},
-    {"float16", 2}, {"float32", 4}, {"float64", 8},  {"bfloat16", 2},   {"float8e4m3", 1}, {"float8e5m2", 1},
+    {"int8", 1},    {"uint8", 1},    {"int32", 4},      {"uint32", 4},
+    {"int64", 8},   {"uint64", 8},   {"float16", 2},    {"float32", 4},
+    {"float64", 8}, {"bfloat16", 2}, {"float8e4m3", 1}, {"float8e5m2", 1},
 };
 
 static const char *const redops[] = {"sum", "prod", "max", "min", "avg"};

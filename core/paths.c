@@ -1,7 +1,8 @@
 /*
  * Where a job's files lie.
  *
- * Entered at start and by the guard's threads. Must never follow a stranger's folder in /tmp or /dev/shm.
+ * Entered at start and by the guard's threads. Must never follow a stranger's folder in /tmp or
+ * /dev/shm.
  */
 #include "core/paths.h"
 
@@ -27,10 +28,12 @@ void ng_paths_default_dir(const char *job, char *ret_path, size_t bytes)
 void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes)
 {
     const char *tmp = secure_getenv("TMPDIR");
-    snprintf(ret_path, bytes, "%s/ncclguard-%u/%s", tmp && *tmp ? tmp : "/tmp", (unsigned)geteuid(), job);
+    snprintf(ret_path, bytes, "%s/ncclguard-%u/%s", tmp && *tmp ? tmp : "/tmp", (unsigned)geteuid(),
+             job);
 }
 
-/* A folder that is ours alone to write to: 0, or -errno. `follow`: a link of the user's own making is fine. */
+/* A folder that is ours alone to write to: 0, or -errno. `follow`: a link of the user's own making
+ * is fine. */
 static int check_ours(const char *path, bool follow)
 {
     struct stat status;
@@ -72,7 +75,8 @@ int ng_paths_make(const char *path)
     return errno == EEXIST ? check_ours(part, true) : -errno;
 }
 
-/* Names that boards make, complete or still hidden; all else in a folder is somebody's and stays. */
+/* Names that boards make, complete or still hidden; all else in a folder is somebody's and stays.
+ */
 static bool is_of_board(const char *name)
 {
     if (name[0] == '.')

@@ -6,21 +6,23 @@
 
 #include <stddef.h>
 
-/* Per user and job, in shared memory: black boxes and the local board. Needs no file system access. */
+/* Per user and job, in shared memory: black boxes and the local board. Needs no file system access.
+ */
 void ng_paths_default_dir(const char *job, char *ret_path, size_t bytes);
 
 /* Per user and job, under the temporary folder (TMPDIR, else /tmp): evidence. */
 void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes);
 
 /*
- * Make a folder and those above it that are missing, mode 0700. 0, or -errno; -EPERM when the folder exists but
- * belongs to somebody else or others may write to it (a stranger's trap in a shared temporary folder).
+ * Make a folder and those above it that are missing, mode 0700. 0, or -errno; -EPERM when the
+ * folder exists but belongs to somebody else or others may write to it (a stranger's trap in a
+ * shared temporary folder).
  */
 int ng_paths_make(const char *path);
 
 /*
- * Remove what boards put into a folder (black boxes, incidents), and the folder if that leaves it empty. Whatever else
- * lies there is not ours and stays. Errors are ignored.
+ * Remove what boards put into a folder (black boxes, incidents), and the folder if that leaves it
+ * empty. Whatever else lies there is not ours and stays. Errors are ignored.
  */
 void ng_paths_remove_board(const char *path);
 

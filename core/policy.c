@@ -1,8 +1,8 @@
 /*
  * Ending the process, or leaving it alone.
  *
- * Step 10. Must end what it was told to end even when the program's own SIGABRT handler hangs, and must never run the
- * program's exit handlers: they may wait for the very thing that is stuck.
+ * Step 10. Must end what it was told to end even when the program's own SIGABRT handler hangs, and
+ * must never run the program's exit handlers: they may wait for the very thing that is stuck.
  */
 #include "core/policy.h"
 
@@ -82,6 +82,28 @@ static void end_process(void)
     sigaddset(&abort_only, SIGABRT);
     pthread_sigmask(SIG_UNBLOCK, &abort_only, NULL);
     abort();
+}
+
+static int64_t bound_of_end_ns;
+
+static void *end_at_bound(void *unused)
+{
+    struct timespec left = {.tv_sec = bound_of_end_ns / NG_S, .tv_nsec = bound_of_end_ns % NG_S};
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+    end_process(); /* without a word: the log may be what hangs */
+    return unused;
+}
+
+void ng_policy_bound(int64_t bound_ns)
+{
+    static atomic_flag begun = ATOMIC_FLAG_INIT;
+
+    if (ng_guard.config.on_timeout != NG_ON_TIMEOUT_KILL || atomic_flag_test_and_set(&begun))
+        return;
+    bound_of_end_ns = bound_ns;
+    ng_guard_thread("ncclguard/bound", end_at_bound);
 }
 
 void ng_policy_act(void)

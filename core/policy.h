@@ -6,10 +6,19 @@
 #ifndef NCCLGUARD_CORE_POLICY_H
 #define NCCLGUARD_CORE_POLICY_H
 
+#include <stdint.h>
+
 /* Name of the configured policy: "log", "kill". */
 const char *ng_policy_name(void);
 
-/* Act by the configured policy on a verdict that is written and logged. Does not return where the process ends. */
+/*
+ * From now on the process ends within `bound_ns` where the policy ends it, though writing evidence, logging or waiting
+ * hang (a dead file server, a pipe that nobody reads). Once per process; later calls change nothing.
+ */
+void ng_policy_bound(int64_t bound_ns);
+
+/* Act by the configured policy on a verdict that is written and logged. Does not return where the
+ * process ends. */
 void ng_policy_act(void);
 
 /* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */

@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 /*
- * State letter ('R', 'S', 'T', 'Z' …) and start time in clock ticks after boot of process `pid` (0: this one), from
- * /proc/PID/stat. 0, or -ESRCH when there is no such process, or -errno.
+ * State letter ('R', 'S', 'T', 'Z' …) and start time in clock ticks after boot of process `pid` (0:
+ * this one), from /proc/PID/stat. 0, or -ESRCH when there is no such process, or -errno.
  */
 int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks);
 
-/* Inode of this process's pid namespace; 0 unknown. Processes of different namespaces cannot name each other. */
+/* Inode of this process's pid namespace; 0 unknown. Processes of different namespaces cannot name
+ * each other. */
 uint64_t ng_proc_pid_namespace(void);
 
 /* Boot id of the running kernel ("" unknown): a box with another one is of before a reboot. */

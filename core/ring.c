@@ -3,18 +3,20 @@
  *
  * Step 3. An essay, for what is not obvious here.
  *
- * The ring is written at the speed of calls by many threads and read by other processes at any moment, among them
- * after the writer was killed between any two instructions. There is no lock that could be left held. A slot's guard
- * word holds the id of its record and its state. A writer takes a fresh id, which gives the slot; it marks the slot
- * WRITING with its own id, stores the fields, and publishes with a release store of id and state. A reader copies the
- * fields between two loads of the guard word and throws the copy away unless both tell the same id.
+ * The ring is written at the speed of calls by many threads and read by other processes at any
+ * moment, among them after the writer was killed between any two instructions. There is no lock
+ * that could be left held. A slot's guard word holds the id of its record and its state. A writer
+ * takes a fresh id, which gives the slot; it marks the slot WRITING with its own id, stores the
+ * fields, and publishes with a release store of id and state. A reader copies the fields between
+ * two loads of the guard word and throws the copy away unless both tell the same id.
  *
- * Two writers meet in one slot only if the whole ring went round while one of them was between two stores. Then the
- * older record is lost, which it is anyway; readers see one of the two ids, and at worst fields of the newer call.
+ * Two writers meet in one slot only if the whole ring went round while one of them was between two
+ * stores. Then the older record is lost, which it is anyway; readers see one of the two ids, and at
+ * worst fields of the newer call.
  *
- * The watchdog changes states long after, by compare-and-swap on the guard word, so that a slot that was taken over
- * meanwhile is left alone. Times of discovery are stored before that, and only where the record is far from being
- * overwritten, so that they cannot land in its successor.
+ * The watchdog changes states long after, by compare-and-swap on the guard word, so that a slot
+ * that was taken over meanwhile is left alone. Times of discovery are stored before that, and only
+ * where the record is far from being overwritten, so that they cannot land in its successor.
  */
 #include "core/ring.h"
 
@@ -27,7 +29,9 @@ struct ng_box_record *ng_ring_find(uint64_t id)
     if (!id || !box->record_capacity)
         return NULL;
     struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
-    return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id ? record : NULL;
+    return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id
+               ? record
+               : NULL;
 }
 
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
@@ -38,8 +42,8 @@ bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
         return false;
     uint64_t before = atomic_load_explicit(&record->id_state, memory_order_relaxed);
     while (ng_record_id(before) == id)
-        if (atomic_compare_exchange_weak_explicit(&record->id_state, &before, id << 8 | state, memory_order_release,
-                                                  memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&record->id_state, &before, id << 8 | state,
+                                                  memory_order_release, memory_order_relaxed))
             return true;
     return false;
 }

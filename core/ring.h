@@ -1,8 +1,9 @@
 /*
  * Records of calls in the black box.
  *
- * Step 3. Written by the program's threads, each record by one thread until it is on the stream, then by the
- * watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one atomic increment and stores.
+ * Step 3. Written by the program's threads, each record by one thread until it is on the stream,
+ * then by the watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one
+ * atomic increment and stores.
  */
 #ifndef NCCLGUARD_CORE_RING_H
 #define NCCLGUARD_CORE_RING_H
@@ -15,11 +16,13 @@
 #include "core/guard.h"
 
 /*
- * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. NULL where the box has no room for records.
+ * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. NULL where the box has
+ * no room for records.
  */
 static inline __attribute__((always_inline)) struct ng_box_record *
-ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid, int64_t now_mono_ns,
-            uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal, uint32_t flags, uint64_t *ret_id)
+ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
+            int64_t now_mono_ns, uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal,
+            uint32_t flags, uint64_t *ret_id)
 {
     struct ng_box *box = &ng_guard.box;
 
@@ -56,8 +59,10 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     return record;
 }
 
-/* The state of one's own fresh record. It is overwritten only if the whole ring went round meanwhile. */
-static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id, enum ng_record_state state)
+/* The state of one's own fresh record. It is overwritten only if the whole ring went round
+ * meanwhile. */
+static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
+                                   enum ng_record_state state)
 {
     if (record && ng_record_id(NG_LOAD(record->id_state)) == id)
         atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
@@ -66,7 +71,8 @@ static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id, en
 /* The slot of a record; NULL when it was overwritten, or never was. */
 struct ng_box_record *ng_ring_find(uint64_t id);
 
-/* Change the state of a record that may have been overwritten meanwhile. True if it was still there. */
+/* Change the state of a record that may have been overwritten meanwhile. True if it was still
+ * there. */
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
 
 #endif

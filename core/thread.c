@@ -1,8 +1,8 @@
 /*
  * Per-thread state, found through one thread-local pointer.
  *
- * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call, but when a NCCL
- * group grows larger than any before it on this thread.
+ * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call,
+ * but when a NCCL group grows larger than any before it on this thread.
  */
 #include "core/thread.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-
-__thread struct ng_thread *ng_this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+__thread struct ng_thread *ng_this_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -46,7 +46,8 @@ static struct ng_box_thread *claim_slot(struct ng_thread *thread)
         if (!atomic_compare_exchange_strong(&box->threads[i].tid, &nobody, thread->tid))
             continue;
         uint32_t used = atomic_load(&box->header->thread_used);
-        while (used < i + 1 && !atomic_compare_exchange_weak(&box->header->thread_used, &used, i + 1))
+        while (used < i + 1 &&
+               !atomic_compare_exchange_weak(&box->header->thread_used, &used, i + 1))
             ;
         return &box->threads[i];
     }
@@ -90,7 +91,8 @@ static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
 
 struct ng_pending *ng_thread_add_pending(struct ng_thread *thread)
 {
-    void *array = grow(thread->pending, thread->pending_count, &thread->pending_room, sizeof(*thread->pending));
+    void *array = grow(thread->pending, thread->pending_count, &thread->pending_room,
+                       sizeof(*thread->pending));
 
     if (!array)
         return NULL;
@@ -100,7 +102,8 @@ struct ng_pending *ng_thread_add_pending(struct ng_thread *thread)
 
 struct ng_created *ng_thread_add_created(struct ng_thread *thread)
 {
-    void *array = grow(thread->created, thread->created_count, &thread->created_room, sizeof(*thread->created));
+    void *array = grow(thread->created, thread->created_count, &thread->created_room,
+                       sizeof(*thread->created));
 
     if (!array)
         return NULL;

@@ -1,8 +1,8 @@
 /*
  * What the guard keeps for each of the program's threads.
  *
- * Made with a thread's first tracked call (the only allocation), given back when the thread ends. A thread touches
- * only its own.
+ * Made with a thread's first tracked call (the only allocation), given back when the thread ends. A
+ * thread touches only its own.
  */
 #ifndef NCCLGUARD_CORE_THREAD_H
 #define NCCLGUARD_CORE_THREAD_H
@@ -14,7 +14,8 @@
 #include "core/call.h"
 #include "core/guard.h"
 
-/* Calls on one communicator and stream in the open NCCL group: one work when the group is closed. */
+/* Calls on one communicator and stream in the open NCCL group: one work when the group is closed.
+ */
 struct ng_pending {
     struct ng_comm *comm;
     void *stream;
@@ -45,7 +46,8 @@ struct ng_thread {
 };
 
 /* Initial-exec: read in two instructions, and never allocated behind the program's back. */
-extern __thread struct ng_thread *ng_this_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern __thread struct ng_thread *ng_this_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The slow half of ng_thread_get: a thread's first call, or its first after a fork. */
 struct ng_thread *ng_thread_make(void);
@@ -55,8 +57,9 @@ static inline struct ng_thread *ng_thread_get(void)
 {
     struct ng_thread *thread = ng_this_thread;
 
-    if (__builtin_expect(
-            thread && thread->generation == atomic_load_explicit(&ng_guard.generation, memory_order_relaxed), 1))
+    if (__builtin_expect(thread && thread->generation == atomic_load_explicit(&ng_guard.generation,
+                                                                              memory_order_relaxed),
+                         1))
         return thread;
     return ng_thread_make();
 }

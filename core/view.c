@@ -1,7 +1,8 @@
 /*
  * Building and asking a view: growth, groups by id, members in order.
  *
- * Between steps 8 and 9: entered by whoever wants a verdict. No clock, no files but what it is given.
+ * Between steps 8 and 9: entered by whoever wants a verdict. No clock, no files but what it is
+ * given.
  */
 #include "core/view.h"
 
@@ -22,7 +23,8 @@ void ng_view_fini(struct ng_view *view)
     memset(view, 0, sizeof(*view));
 }
 
-/* Room for one more element; the old array stays in the arena, which costs at most as much again. */
+/* Room for one more element; the old array stays in the arena, which costs at most as much again.
+ */
 static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
 {
     if (used < *room)
@@ -39,7 +41,8 @@ static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *ro
 
 #define APPEND(view, array, count, room)                                                           \
     ({                                                                                             \
-        void *grown = grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array)); \
+        void *grown =                                                                              \
+            grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array));       \
         if (grown)                                                                                 \
             (view)->array = grown;                                                                 \
         grown ? &(view)->array[(view)->count++] : NULL;                                            \
@@ -66,7 +69,8 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
     return view->group_count - 1;
 }
 
-struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group, int group_rank)
+struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
+                                          int group_rank)
 {
     struct ng_view_member *member = APPEND(view, members, member_count, member_room);
     if (!member)
@@ -109,7 +113,10 @@ static int compare_members(const void *left, const void *right)
         return a->group_rank < b->group_rank ? -1 : 1;
     /* Two handles of one rank in one group: a retried creation. The one in use comes first. */
     if (a->state != b->state)
-        return a->state == NG_GROUP_READY ? -1 : b->state == NG_GROUP_READY ? 1 : a->state < b->state ? -1 : 1;
+        return a->state == NG_GROUP_READY   ? -1
+               : b->state == NG_GROUP_READY ? 1
+               : a->state < b->state        ? -1
+                                            : 1;
     return a->entered > b->entered ? -1 : a->entered < b->entered;
 }
 
@@ -138,7 +145,8 @@ static void sort_members(struct ng_view_member *members, uint32_t count)
     }
 }
 
-/* Processes that hold more than one rank of some group. Last member seen per process, one group at a time. */
+/* Processes that hold more than one rank of some group. Last member seen per process, one group at
+ * a time. */
 static void find_several(struct ng_view *view)
 {
     uint32_t *last = ng_arena_alloc(&view->arena, view->process_count * sizeof(*last));
@@ -163,13 +171,15 @@ void ng_view_seal(struct ng_view *view)
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         view->processes[member->process].member_count++;
-        if (i == 0 || member[-1].group != member->group || member[-1].group_rank != member->group_rank)
+        if (i == 0 || member[-1].group != member->group ||
+            member[-1].group_rank != member->group_rank)
             view->groups[member->group].member_count++;
     }
     find_several(view);
 }
 
-const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group, uint32_t *ret_count)
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
+                                             uint32_t *ret_count)
 {
     uint32_t low = 0, high = view->member_count;
 
@@ -187,7 +197,8 @@ const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_
     return end > low ? &view->members[low] : NULL;
 }
 
-const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group, int group_rank)
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
+                                            int group_rank)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);

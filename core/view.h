@@ -1,8 +1,8 @@
 /*
  * What is known of a job at one moment: the verdict engine's only input.
  *
- * Built from black boxes on one host, from the board across hosts, or from dumps long after; the engine cannot tell.
- * Plain data without pointers into anything but its arena. One owner at a time.
+ * Built from black boxes on one host, from the board across hosts, or from dumps long after; the
+ * engine cannot tell. Plain data without pointers into anything but its arena. One owner at a time.
  */
 #ifndef NCCLGUARD_CORE_VIEW_H
 #define NCCLGUARD_CORE_VIEW_H
@@ -31,8 +31,8 @@ struct ng_view_process {
     char host[64];
     char source[128]; /* file name it was read from, for messages */
     enum ng_life life;
-    int exit_status;      /* meaningful for NG_LIFE_EXITED */
-    int64_t life_age_ns;  /* how long ago its life ended; 0 unknown or alive */
+    int exit_status;     /* meaningful for NG_LIFE_EXITED */
+    int64_t life_age_ns; /* how long ago its life ended; 0 unknown or alive */
     uint32_t member_count;
     bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
 };
@@ -112,8 +112,8 @@ void ng_view_init(struct ng_view *view);
 void ng_view_fini(struct ng_view *view);
 
 /*
- * Append. The returned element is zeroed (ids and ranks are set as passed) and stays valid until the next append
- * of its kind. NULL when memory is short.
+ * Append. The returned element is zeroed (ids and ranks are set as passed) and stays valid until
+ * the next append of its kind. NULL when memory is short.
  */
 struct ng_view_process *ng_view_add_process(struct ng_view *view);
 /* The group of this id, added where it is new. */
@@ -121,30 +121,34 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id);
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
                                           int group_rank);
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
-__attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format,
+                                                        ...);
 
 /*
- * Append a process with all it tells in `box`, as it is at `now_mono_ns` on the box's host clock. A box of a
- * process that died tells its ages as of then. `life` is what the caller found out about the process; RUNNING is
- * overruled by what the box says of itself (exited, ended by guard). Damaged slots are skipped with a note.
- * 0 or -ENOMEM.
+ * Append a process with all it tells in `box`, as it is at `now_mono_ns` on the box's host clock. A
+ * box of a process that died tells its ages as of then. `life` is what the caller found out about
+ * the process; RUNNING is overruled by what the box says of itself (exited, ended by guard).
+ * Damaged slots are skipped with a note. 0 or -ENOMEM.
  */
-int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life, int64_t now_mono_ns,
-                    const char *source);
+int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
+                    int64_t now_mono_ns, const char *source);
 
 /* Sort members and count them in their groups and processes. Call once, after the last append. */
 void ng_view_seal(struct ng_view *view);
 
 /*
- * The global rank to name for a member: that of its process; or, where the launcher gave none or the process drives
- * several devices, the rank of that device in the largest group.
+ * The global rank to name for a member: that of its process; or, where the launcher gave none or
+ * the process drives several devices, the rank of that device in the largest group.
  */
 int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member);
 
 /* The member of `group` with this group rank, newest handle; NULL if none told of itself. */
-const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group, int group_rank);
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
+                                            int group_rank);
 
-/* First member of a group (they are contiguous, in order of group rank), and how many. NULL none. */
-const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group, uint32_t *ret_count);
+/* First member of a group (they are contiguous, in order of group rank), and how many. NULL none.
+ */
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
+                                             uint32_t *ret_count);
 
 #endif

@@ -1,15 +1,14 @@
 /*
  * A black box becomes part of a view.
  *
- * Between steps 8 and 9. The box may be written to while we read, or be a damaged file: every number is checked
- * before it is used, and a slot whose guard word changed under us is read again.
+ * Between steps 8 and 9. The box may be written to while we read, or be a damaged file: every
+ * number is checked before it is used, and a slot whose guard word changed under us is read again.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/view.h"
-
 
 /* What holds only while one box is read. */
 struct reading {
@@ -58,7 +57,8 @@ static int read_groups(struct reading *reading)
         in_view->nccl_version = NG_LOAD(group->nccl_version);
         copy_text(in_view->name, sizeof(in_view->name), group->name, sizeof(group->name));
 
-        struct ng_view_member *member = ng_view_add_member(view, reading->process, index, group_rank);
+        struct ng_view_member *member =
+            ng_view_add_member(view, reading->process, index, group_rank);
         if (!member)
             return -ENOMEM;
         reading->first_member_of_slot[slot] = view->member_count;
@@ -151,7 +151,8 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
     if (*ret_group_slot >= reading->slots || !reading->first_member_of_slot[*ret_group_slot] ||
         ret_record->signature.op >= NG_OP_LIMIT)
         return false;
-    /* A slot of the group table that was reused since: the record belongs to a group that is gone. */
+    /* A slot of the group table that was reused since: the record belongs to a group that is gone.
+     */
     const struct ng_view_member *member =
         &reading->view->members[reading->first_member_of_slot[*ret_group_slot] - 1];
     return reading->view->groups[member->group].id == group_id;
@@ -162,7 +163,8 @@ static void find_last(struct ng_view_member *member)
 {
     for (uint32_t i = member->record_count; i > 0 && !member->last.op; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        if (!record->peer_ordinal && record->coll_seq == member->entered && record->state != NG_RECORD_FAILED)
+        if (!record->peer_ordinal && record->coll_seq == member->entered &&
+            record->state != NG_RECORD_FAILED)
             member->last = record->signature;
     }
 }
@@ -189,7 +191,8 @@ static int read_records(struct reading *reading)
         struct ng_view_member *member = &view->members[reading->first_member_of_slot[i] - 1];
         if (!member->record_count)
             continue;
-        member->records = ng_arena_alloc(&view->arena, member->record_count * sizeof(*member->records));
+        member->records =
+            ng_arena_alloc(&view->arena, member->record_count * sizeof(*member->records));
         if (!member->records)
             return -ENOMEM;
     }
@@ -212,8 +215,8 @@ static int read_records(struct reading *reading)
     return 0;
 }
 
-int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life, int64_t now_mono_ns,
-                    const char *source)
+int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
+                    int64_t now_mono_ns, const char *source)
 {
     struct ng_view_process *process = ng_view_add_process(view);
     struct reading reading = {.view = view, .box = box, .now_mono_ns = now_mono_ns};

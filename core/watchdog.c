@@ -3,21 +3,23 @@
  *
  * Step 7. An essay, for what is not obvious here.
  *
- * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the first collective
- * of a cold communicator): the time since the call was entered. On the stream but not begun, and begun but not
- * finished: the time since the work became the oldest of its communicator, that is since the later of its call and the
- * end of the work before it; so a deep queue ages nobody.
+ * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the
+ * first collective of a cold communicator): the time since the call was entered. On the stream but
+ * not begun, and begun but not finished: the time since the work became the oldest of its
+ * communicator, that is since the later of its call and the end of the work before it; so a deep
+ * queue ages nobody.
  *
- * All these clocks are credited: they advance by the time between two rounds of this thread, but never by more than the
- * planned pause and a second. When the process was stopped, sat in a debugger or its machine slept, no round took
- * place, and that time counts for nothing.
+ * All these clocks are credited: they advance by the time between two rounds of this thread, but
+ * never by more than the planned pause and a second. When the process was stopped, sat in a
+ * debugger or its machine slept, no round took place, and that time counts for nothing.
  *
- * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue of a communicator is
- * asked at its newest end first: if that has finished, everything has. Else the border is searched by halving. A round
- * costs one or two queries for each busy communicator, however fast it is.
+ * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
+ * of a communicator is asked at its newest end first: if that has finished, everything has. Else
+ * the border is searched by halving. A round costs one or two queries for each busy communicator,
+ * however fast it is.
  *
- * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond when the pool of
- * works runs low; program threads can ask for an early round.
+ * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond
+ * when the pool of works runs low; program threads can ask for an early round.
  */
 #include "core/watchdog.h"
 
@@ -40,10 +42,9 @@
 #define PAUSE_MIN_NS (NG_MS / 2)
 #define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
 
-
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool finished; /* under round_lock */
+static bool finished;          /* under round_lock */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
 
 /* The watchdog's own view of a thread inside a call. */
@@ -71,7 +72,8 @@ void ng_watchdog_hurry(void)
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
 static void take_incoming(struct ng_comm *comm)
 {
-    struct ng_work *work = atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire), *oldest = NULL;
+    struct ng_work *work = atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire),
+                   *oldest = NULL;
 
     while (work) {
         struct ng_work *next = work->next;
@@ -91,8 +93,10 @@ static void take_incoming(struct ng_comm *comm)
     comm->last = oldest;
 }
 
-/* The records of a work change state together; each is left alone once it is near being overwritten. */
-static void mark_records(const struct ng_work *work, enum ng_record_state state, int64_t now_mono_ns)
+/* The records of a work change state together; each is left alone once it is near being
+ * overwritten. */
+static void mark_records(const struct ng_work *work, enum ng_record_state state,
+                         int64_t now_mono_ns)
 {
     struct ng_box *box = &ng_guard.box;
     uint64_t id = work->last_record;
@@ -105,7 +109,8 @@ static void mark_records(const struct ng_work *work, enum ng_record_state state,
         if (!record)
             return;
         uint64_t previous = NG_LOAD(record->work_previous);
-        if (state == NG_RECORD_STARTED || (state == NG_RECORD_COMPLETED && !NG_LOAD(record->started_mono_ns)))
+        if (state == NG_RECORD_STARTED ||
+            (state == NG_RECORD_COMPLETED && !NG_LOAD(record->started_mono_ns)))
             NG_STORE(record->started_mono_ns, now_mono_ns);
         if (state == NG_RECORD_COMPLETED)
             NG_STORE(record->completed_mono_ns, now_mono_ns);
@@ -163,7 +168,8 @@ static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_
     }
 }
 
-/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as good as finished. */
+/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as
+ * good as finished. */
 static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
 {
     enum ng_gpu_state state = ng_gpu_ended(comm->last);
@@ -197,7 +203,8 @@ static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, 
     alarm.age_ns = age_ns;
     if (timeout_ns > 0 && age_ns >= timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT) {
         alarm.level = NG_INCIDENT_TIMEOUT;
-    } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns && *alarmed < NG_INCIDENT_SUSPECT) {
+    } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns &&
+               *alarmed < NG_INCIDENT_SUSPECT) {
         alarm.level = NG_INCIDENT_SUSPECT;
     } else {
         return;
@@ -240,12 +247,13 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     }
     NG_STORE(group->pending_seq, work->first_seq);
     NG_STORE(group->pending_age_ns, comm->age_ns);
-    atomic_store_explicit(&group->pending_record, work->last_record ? work->last_record : UINT64_MAX,
-                          memory_order_release);
+    atomic_store_explicit(&group->pending_record,
+                          work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
     int64_t suspect_ns = 10 * usual_ns(comm);
     if (suspect_ns < ng_guard.config.suspect_ns)
         suspect_ns = ng_guard.config.suspect_ns;
-    struct ng_alarm alarm = {.group_id = NG_LOAD(group->id), .seq = work->first_seq,
+    struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
+                             .seq = work->first_seq,
                              .op = op_of_record(work->last_record)};
     raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
 }
@@ -277,7 +285,8 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
-/* A call that makes or ends communicators, alone or as the closing of a NCCL group, has the deadline of init. */
+/* A call that makes or ends communicators, alone or as the closing of a NCCL group, has the
+ * deadline of init. */
 static int64_t timeout_of_call(uint32_t op, uint32_t group_slot)
 {
     enum ng_op_class op_class = op < NG_OP_LIMIT ? ng_op_table[op].op_class : NG_CLASS_NONE;
@@ -310,15 +319,38 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         }
         if (watched->since_mono_ns != since) {
             int64_t waited = now_mono_ns - since;
-            *watched = (struct watched_call){.since_mono_ns = since, .age_ns = waited < step_ns ? waited : step_ns};
+            *watched = (struct watched_call){.since_mono_ns = since,
+                                             .age_ns = waited < step_ns ? waited : step_ns};
         } else {
             watched->age_ns += step_ns;
         }
-        struct ng_alarm alarm = {
-            .group_id = group_id_of_slot(NG_LOAD(thread->group_slot)), .seq = NG_LOAD(thread->seq), .op = (enum ng_op)op};
+        struct ng_alarm alarm = {.group_id = group_id_of_slot(NG_LOAD(thread->group_slot)),
+                                 .seq = NG_LOAD(thread->seq),
+                                 .op = (enum ng_op)op};
         raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
                      timeout_of_call(op, NG_LOAD(thread->group_slot)), &alarm);
     }
+}
+
+bool ng_watchdog_still(const struct ng_alarm *alarm)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint32_t comms = ng_comm_count(), threads = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < comms; i++) {
+        struct ng_box_group *group = ng_comm_at(i)->group;
+        if (NG_LOAD(group->id) == alarm->group_id && NG_LOAD(group->pending_record) &&
+            NG_LOAD(group->pending_seq) == alarm->seq && NG_LOAD(group->pending_age_ns) >= alarm->age_ns)
+            return true;
+    }
+    for (uint32_t i = 0; i < threads && i < box->thread_capacity; i++) {
+        struct ng_box_thread *thread = &box->threads[i];
+        int64_t inside_ns = ng_clock_mono_ns() - NG_LOAD(thread->since_mono_ns);
+        if (NG_LOAD(thread->op) == (uint32_t)alarm->op && inside_ns >= alarm->age_ns &&
+            group_id_of_slot(NG_LOAD(thread->group_slot)) == alarm->group_id)
+            return true;
+    }
+    return false;
 }
 
 /* One round over everything. Under round_lock. */
@@ -330,7 +362,8 @@ static void look(int64_t step_ns)
     retired_in_round = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct ng_comm *comm = ng_comm_at(i);
-        if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) || comm->watched)
+        if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
+            comm->watched)
             watch_comm(comm, step_ns, now);
     }
     watch_calls(step_ns, now);
@@ -362,7 +395,8 @@ static void *watch(void *unused)
         pthread_mutex_unlock(&round_lock);
         if (stop)
             break;
-        /* What has finished in a pause says how fast the pools drain: keep it well below what they hold. */
+        /* What has finished in a pause says how fast the pools drain: keep it well below what they
+         * hold. */
         if (retired_in_round > NG_GPU_WORKS_MAX / 4)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired_in_round < NG_GPU_WORKS_MAX / 16)

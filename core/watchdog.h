@@ -8,15 +8,20 @@
 
 #include <stdbool.h>
 
+struct ng_alarm;
+
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
 /* Program threads: works are getting short, look soon. At most one system call. */
 void ng_watchdog_hurry(void);
 
+/* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
+bool ng_watchdog_still(const struct ng_alarm *alarm);
+
 /*
- * One last round by the calling thread, and no more rounds after it: the process exits. Bounded; false when the
- * watchdog's thread could not be had out of the way in time.
+ * One last round by the calling thread, and no more rounds after it: the process exits. Bounded;
+ * false when the watchdog's thread could not be had out of the way in time.
  */
 bool ng_watchdog_finish(void);
 

@@ -1,9 +1,9 @@
 /*
  * The composition root: the only file that sees every floor.
  *
- * Entered by the dynamic linker before main (constructor), at exit, around fork, and by core through the callbacks that
- * are set here. Must never start a thread or make a file before the program makes its first communicator, and never
- * keep a program from starting.
+ * Entered by the dynamic linker before main (constructor), at exit, around fork, and by core
+ * through the callbacks that are set here. Must never start a thread or make a file before the
+ * program makes its first communicator, and never keep a program from starting.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +36,8 @@ static void keep_mistake(void *context, char severity, const char *line)
     strncpy(mistakes[mistake_count++].line, line, sizeof(mistakes[0].line) - 1);
 }
 
-/* Only programs that use NCCL hear of mistakes: a shell or a launcher under the same variables stays quiet. */
+/* Only programs that use NCCL hear of mistakes: a shell or a launcher under the same variables
+ * stays quiet. */
 static void tell_mistakes(void)
 {
     for (unsigned i = 0; i < mistake_count; i++)
@@ -56,7 +57,8 @@ static int open_board(struct ng_guard *guard)
 {
     const char *store = guard->config.store;
 
-    /* Registered now, after the driver's own exit handler, and so run before it: then CUDA still answers. */
+    /* Registered now, after the driver's own exit handler, and so run before it: then CUDA still
+     * answers. */
     on_exit(on_exit_of_program, NULL);
     tell_mistakes();
     if (guard->config.dump_dir)
@@ -67,7 +69,8 @@ static int open_board(struct ng_guard *guard)
         return 0;
     if (strncmp(store, "local:", 6) != 0) {
         ng_log(NG_LOG_ERROR,
-               "NCCLGUARD_STORE=%s is not a store that this version has: use local:, local:DIR or none; local: is used",
+               "NCCLGUARD_STORE=%s is not a store that this version has: use local:, local:DIR or "
+               "none; local: is used",
                store);
         store = "local:";
     }
@@ -91,16 +94,18 @@ __attribute__((constructor)) static void start(void)
     ng_config_parse(&ng_guard.config, environ, keep_mistake, NULL);
     if (!ng_guard.config.enabled)
         return;
-    ng_launch_detect(ng_guard.config.job, (int)ng_guard.config.rank, (int)ng_guard.config.world_size,
-                     &ng_guard.launch);
-    ng_log_init((enum ng_log_level)ng_guard.config.log_level, ng_guard.config.log_file, ng_guard.launch.rank);
+    ng_launch_detect(ng_guard.config.job, (int)ng_guard.config.rank,
+                     (int)ng_guard.config.world_size, &ng_guard.launch);
+    ng_log_init((enum ng_log_level)ng_guard.config.log_level, ng_guard.config.log_file,
+                ng_guard.launch.rank);
     ng_guard.find_cuda = ng_driver_find;
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, ng_guard_after_fork);
     if (ng_policy_parse_exit(ng_guard.config.exit_how, &code) != 0) {
-        ng_log(NG_LOG_ERROR, "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",
+        ng_log(NG_LOG_ERROR,
+               "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",
                ng_guard.config.exit_how);
         ng_guard.config.exit_how = "abort";
     }

@@ -1,8 +1,8 @@
 /*
  * The local board.
  *
- * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools. Must never wait for another process,
- * whatever state that is in, nor trust what a file says without checking.
+ * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools. Must never wait for
+ * another process, whatever state that is in, nor trust what a file says without checking.
  */
 #include "store/local.h"
 
@@ -26,11 +26,11 @@
 #include "core/paths.h"
 #include "core/proc.h"
 
-#define INCIDENT_MAGIC  UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
-#define POLL_MS         100          /* where there is no inotify */
-#define FROZEN_NS       (5 * NG_S)   /* a guard without a heartbeat for this long does not run */
-#define STALE_NS        (60 * NG_S)  /* ended that long before we came: of an earlier run */
-#define ABANDONED_S     3600         /* other jobs' folders that nobody lives in go after this */
+#define INCIDENT_MAGIC UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
+#define POLL_MS        100                          /* where there is no inotify */
+#define FROZEN_NS      (5 * NG_S)  /* a guard without a heartbeat for this long does not run */
+#define STALE_NS       (60 * NG_S) /* ended that long before we came: of an earlier run */
+#define ABANDONED_S    3600        /* other jobs' folders that nobody lives in go after this */
 
 /* Another process of the job, or this one. */
 struct peer {
@@ -38,11 +38,12 @@ struct peer {
     struct ng_box box;
     int pid;
     uint64_t start_ticks;
-    struct ng_descriptor pid_fd;  /* readable once it is gone; none: another namespace, or too old a kernel */
+    struct ng_descriptor
+        pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
     struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
-    bool gone;        /* dead for sure */
-    bool counted;     /* in `ended` */
+    bool gone;    /* dead for sure */
+    bool counted; /* in `ended` */
     int64_t gone_mono_ns;
 };
 
@@ -75,7 +76,8 @@ static int open_pid(int pid, uint64_t start_ticks)
     char state;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-    /* The number may belong to somebody else by now: only then look who it is, the descriptor holds it fast. */
+    /* The number may belong to somebody else by now: only then look who it is, the descriptor holds
+     * it fast. */
     if (fd >= 0 && (ng_proc_stat(pid, &state, &ticks) != 0 || ticks != start_ticks)) {
         close(fd);
         errno = ESRCH;
@@ -92,9 +94,10 @@ static void mark_gone(struct peer *peer)
     peer->gone_mono_ns = ng_clock_mono_ns();
 }
 
-/* Map a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of ng_box_open. */
-static int open_peer(const char *folder, const char *name, const char *boot_id, uint64_t pid_namespace,
-                     struct peer *ret_peer)
+/* Map a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of
+ * ng_box_open. */
+static int open_peer(const char *folder, const char *name, const char *boot_id,
+                     uint64_t pid_namespace, struct peer *ret_peer)
 {
     char path[PATH_MAX];
     struct peer peer = {.pid_fd = NG_DESCRIPTOR_NONE, .lock_fd = NG_DESCRIPTOR_NONE};
@@ -135,7 +138,8 @@ static bool has_ended(const struct peer *peer)
     uint64_t ticks;
     char state;
 
-    return ng_proc_stat(peer->pid, &state, &ticks) != 0 || ticks != peer->start_ticks || state == 'Z' || state == 'X';
+    return ng_proc_stat(peer->pid, &state, &ticks) != 0 || ticks != peer->start_ticks ||
+           state == 'Z' || state == 'X';
 }
 
 static void refresh_peer(struct peer *peer)
@@ -148,14 +152,14 @@ static void refresh_peer(struct peer *peer)
         struct pollfd ended = {.fd = peer->pid_fd.fd, .events = POLLIN};
         if (poll(&ended, 1, 0) <= 0)
             return;
-        /* Something is there to read: the end of the process, unless the program closed our descriptor and the number
-         * means something else by now. */
+        /* Something is there to read: the end of the process, unless the program closed our
+         * descriptor and the number means something else by now. */
         if (has_ended(peer))
             mark_gone(peer);
         else
             peer->pid_fd = ng_descriptor_keep(open_pid(peer->pid, peer->start_ticks));
-    } else if (ng_descriptor_ours(&peer->lock_fd) && fcntl(peer->lock_fd.fd, F_OFD_GETLK, &lock) == 0 &&
-               lock.l_type == F_UNLCK) {
+    } else if (ng_descriptor_ours(&peer->lock_fd) &&
+               fcntl(peer->lock_fd.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
         mark_gone(peer);
     }
 }
@@ -170,8 +174,8 @@ static enum ng_life life_of(struct peer *peer)
     refresh_peer(peer);
     if (peer->gone)
         return NG_LIFE_DEAD; /* unless the box says how it left */
-    if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 && ticks == peer->start_ticks &&
-        (state == 'T' || state == 't'))
+    if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 &&
+        ticks == peer->start_ticks && (state == 'T' || state == 't'))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
     return silent > FROZEN_NS ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
@@ -191,7 +195,8 @@ static int add_to_view(struct peer *peer, struct ng_view *view)
     if (!error && peer->gone) {
         struct ng_view_process *process = &view->processes[view->process_count - 1];
         /* The kernel told us when, which is nearer than the last heartbeat. */
-        if (process->life == NG_LIFE_DEAD && ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
+        if (process->life == NG_LIFE_DEAD &&
+            ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
             process->life_age_ns = ng_clock_mono_ns() - peer->gone_mono_ns;
     }
     return error;
@@ -234,7 +239,8 @@ static void add_peer(struct local *local, const char *name)
         return;
     }
     if (error) {
-        ng_log(NG_LOG_DEBUG, "%s/%s is not a usable black box: %s", local->folder, name, strerror(-error));
+        ng_log(NG_LOG_DEBUG, "%s/%s is not a usable black box: %s", local->folder, name,
+               strerror(-error));
         return;
     }
     if (local->peer_count == local->peer_room) {
@@ -260,7 +266,8 @@ static void scan(struct local *local)
     if (!folder)
         return;
     for (struct dirent *entry; (entry = readdir(folder));)
-        if (is_box_name(entry->d_name) && strlen(entry->d_name) < sizeof(((struct peer *)0)->name) &&
+        if (is_box_name(entry->d_name) &&
+            strlen(entry->d_name) < sizeof(((struct peer *)0)->name) &&
             !known(local, entry->d_name))
             add_peer(local, entry->d_name);
     closedir(folder);
@@ -286,7 +293,8 @@ static void sweep(const struct local *local)
         if (entry->d_name[0] == '.' || strcmp(entry->d_name, own + 1) == 0)
             continue;
         snprintf(path, sizeof(path), "%s%s", parent, entry->d_name);
-        if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) || time(NULL) - status.st_mtime < ABANDONED_S)
+        if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) ||
+            time(NULL) - status.st_mtime < ABANDONED_S)
             continue;
         DIR *job = opendir(path);
         for (struct dirent *box; job && (box = readdir(job)) && !lives;) {
@@ -295,7 +303,8 @@ static void sweep(const struct local *local)
                 continue;
             int error = open_peer(path, box->d_name, local->boot_id, local->pid_namespace, &peer);
             if (error) {
-                /* What cannot be read for another reason than being damaged or old may well live. */
+                /* What cannot be read for another reason than being damaged or old may well live.
+                 */
                 lives = error != -ESTALE && error != -EBADMSG && error != -EIO && error != -ENOENT;
                 continue;
             }
@@ -316,7 +325,8 @@ static void get_ready(struct local *local)
 {
     local->ready = true;
     local->inotify = ng_descriptor_keep(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    if (local->inotify.fd >= 0 && inotify_add_watch(local->inotify.fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0)
+    if (local->inotify.fd >= 0 &&
+        inotify_add_watch(local->inotify.fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0)
         ng_descriptor_close(&local->inotify);
     scan(local);
     sweep(local);
@@ -343,9 +353,11 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
     }
     bool deaf = !ng_descriptor_ours(&local->inotify), blind = deaf;
     if (local->poll_room > used)
-        local->polls[used++] = (struct pollfd){.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
+        local->polls[used++] =
+            (struct pollfd){.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
     if (local->poll_room > used)
-        local->polls[used++] = (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
+        local->polls[used++] =
+            (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct peer *peer = &local->peers[i];
         if (!peer->gone && !peer->self && peer->pid_fd.fd >= 0)
@@ -354,7 +366,14 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
     }
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
-    poll(local->polls, used, timeout_ms);
+    if (poll(local->polls, used, timeout_ms) < 0) {
+        /* A limit on descriptors below the number of ours: then look around at a walking pace. */
+        struct timespec pause = {.tv_nsec = POLL_MS * NG_MS};
+        nanosleep(&pause, NULL);
+        for (uint32_t i = 0; i < used; i++)
+            local->polls[i].revents = 0;
+        blind = true;
+    }
     if (used > 0 && (local->polls[0].revents & POLLIN) && read(kick->fd, &count, sizeof(count)) > 0)
         happened |= NG_BOARD_KICK;
     if (blind || (used > 1 && (local->polls[1].revents & POLLIN))) {
@@ -400,13 +419,15 @@ static int local_view(struct ng_board *board, struct ng_view *view)
 static void incident_path(const struct local *local, uint64_t epoch, bool hidden, char *ret_path)
 {
     if (hidden)
-        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, NG_INCIDENT_PREFIX, (unsigned long long)epoch,
-                 (int)getpid());
+        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, NG_INCIDENT_PREFIX,
+                 (unsigned long long)epoch, (int)getpid());
     else
-        snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, NG_INCIDENT_PREFIX, (unsigned long long)epoch);
+        snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, NG_INCIDENT_PREFIX,
+                 (unsigned long long)epoch);
 }
 
-static int read_incident(const struct local *local, uint64_t epoch, struct ng_incident *ret_incident)
+static int read_incident(const struct local *local, uint64_t epoch,
+                         struct ng_incident *ret_incident)
 {
     struct incident_file file;
     char path[PATH_MAX];
@@ -443,7 +464,8 @@ static int write_incident(const struct local *local, const struct ng_incident *i
     if (written != (ssize_t)sizeof(file))
         error = written < 0 ? -errno : -ENOSPC;
     close(fd);
-    /* link fails where somebody was faster: that is the claim. rename replaces: that is news of one's own. */
+    /* link fails where somebody was faster: that is the claim. rename replaces: that is news of
+     * one's own. */
     if (!error && (first ? link(hidden, path) : rename(hidden, path)) != 0)
         error = -errno;
     if (error || first)
@@ -452,7 +474,8 @@ static int write_incident(const struct local *local, const struct ng_incident *i
 }
 
 /* Epochs that exist: the smallest above `above` and the largest; 0 none. */
-static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret_next, uint64_t *ret_largest)
+static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret_next,
+                        uint64_t *ret_largest)
 {
     DIR *folder = opendir(local->folder);
 
@@ -480,7 +503,8 @@ static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident
         find_epochs(local, epoch, &next, &largest);
         if (!next)
             return -ENOENT;
-        if (read_incident(local, next, ret_incident) == 0 && ret_incident->claimed_unix_ns >= local->joined_unix_ns)
+        if (read_incident(local, next, ret_incident) == 0 &&
+            ret_incident->claimed_unix_ns >= local->joined_unix_ns)
             return 0;
         epoch = next;
     }
@@ -509,11 +533,12 @@ static bool covers(const struct ng_incident *there, const struct ng_incident *wa
 {
     if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
         return true;
-    return there->level >= wanted->level && there->group_id == wanted->group_id && there->seq == wanted->seq &&
-           there->op == wanted->op;
+    return there->level >= wanted->level && there->group_id == wanted->group_id &&
+           there->seq == wanted->seq && there->op == wanted->op;
 }
 
-static int local_claim(struct ng_board *board, const struct ng_incident *wanted, struct ng_incident *ret_incident)
+static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
+                       struct ng_incident *ret_incident)
 {
     struct local *local = (struct local *)board;
     struct ng_incident there;
@@ -523,7 +548,8 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
         uint64_t epoch = 0;
         while (local_next(board, epoch, &there) == 0) {
             epoch = there.epoch;
-            if (covers(&there, wanted) && local_claimant_alive(board, &there)) {
+            if (epoch > wanted->supersedes && covers(&there, wanted) &&
+                local_claimant_alive(board, &there)) {
                 *ret_incident = there;
                 return -EEXIST;
             }
@@ -604,7 +630,8 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
 
     if (!local)
         return -ENOMEM;
-    if (snprintf(local->folder, sizeof(local->folder), "%s", folder) >= (int)sizeof(local->folder)) {
+    if (snprintf(local->folder, sizeof(local->folder), "%s", folder) >=
+        (int)sizeof(local->folder)) {
         free(local);
         return -ENAMETOOLONG;
     }

@@ -50,15 +50,16 @@ def subcommands(build):
 
 
 def paths_named(text):
-    """Paths of the repository, and of its folder `build`, that a document names: in code, in code blocks, as targets of links."""
-    spans = re.findall(r"^```.*?^```", text, re.S | re.M) + re.findall(r"`([^`\n]+)`", re.sub(
-        r"^```.*?^```", "", text, flags=re.S | re.M)) + re.findall(r"\]\(([^)#]+)\)", text)
+    """Paths of the repository, and of its folder `build`, in code, code blocks and links of a document."""
+    block = re.compile(r"^```.*?^```", re.S | re.M)
+    spans = block.findall(text) + re.findall(r"`([^`\n]+)`", block.sub("", text))
+    spans += re.findall(r"\]\(([^)#]+)\)", text)
     found = set()
     for span in spans:
         for word in re.findall(r"[\w./*{},-]+", span):
             word = word.removeprefix("./").rstrip(".,")
-            if word.split("/")[0] in (*ROOMS, "build") and word.rstrip("/") not in (*ROOMS, "build"):
-                found.add(word)
-            elif re.fullmatch(r"[A-Z]+\.md|LICENSE|meson\.build|meson\.options|\.clang-format", word):
+            first, _, rest = word.partition("/")
+            if (first in (*ROOMS, "build") and rest) or re.fullmatch(
+                    r"[A-Z]+\.md|LICENSE|meson\.build|meson\.options|\.clang-format", word):
                 found.add(word)
     return sorted(found)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/run itself, on a repository in which meson and ninja are stand-ins: what it counts, and what it leaves behind."""
+"""tests/run itself, where meson and ninja are stand-ins: what it counts, and what it leaves behind."""
 import os
 import shutil
 import signal
@@ -106,7 +106,8 @@ class Run(unittest.TestCase):
         self.assertIn("runtime error: overflow", self.expect(1, "27 passed, 2 failed"))
 
     def test_in_ci_warnings_are_errors(self):
-        script(f"{self.root}/bin/meson", MESON.replace("\n", '\necho "$*" >>arguments\n', 1).replace("{body}", GOOD_TESTS))
+        noting = MESON.replace("\n", '\necho "$*" >>arguments\n', 1)
+        script(f"{self.root}/bin/meson", noting.replace("{body}", GOOD_TESTS))
         self.expect(0, "9 passed, 0 failed", "--quick", CI="true")
         with open(f"{self.root}/arguments") as file:
             self.assertIn("-Dwerror=true", file.readline())
