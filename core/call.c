@@ -417,7 +417,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
         ng_comm_end(comm, NG_GROUP_FAILED);
         return NULL;
     }
-    *created = (struct ng_created){.comm = comm, .new_comm = new_comm};
+    *created = (struct ng_created){.comm = comm, .new_comm = new_comm, .watched = call->comm};
     set_name(comm, call->creation);
     return comm;
 }
@@ -480,14 +480,15 @@ static void enter_create(const struct ng_call *call, struct ng_thread *thread)
     enter_slot(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
 }
 
-static void keep_unbound(const struct ng_created *created)
+/* Under way in nonblocking mode: the handle, or what NCCL can tell of it, comes later. */
+static void keep_unfinished(const struct ng_created *created)
 {
     pthread_mutex_lock(&unbound_lock);
     uint32_t count = unbound_count;
     if (count < sizeof(unbound) / sizeof(unbound[0])) {
         unbound[count] = *created;
         atomic_store(&unbound_count, count + 1);
-    } else {
+    } else if (!atomic_load(&created->comm->handle)) {
         ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
     pthread_mutex_unlock(&unbound_lock);
@@ -503,26 +504,44 @@ static void bind_created(struct ng_thread *thread, int result)
         void *handle = good && created->new_comm ? *created->new_comm : NULL;
         if (handle)
             ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
-        else if (result == NG_NCCL_IN_PROGRESS)
-            keep_unbound(created);
-        else
+        if (result == NG_NCCL_IN_PROGRESS) {
+            if (handle)
+                created->watched = handle;
+            keep_unfinished(created);
+        } else if (!handle) {
             ng_comm_end(created->comm, NG_GROUP_FAILED);
+        }
     }
     thread->created_count = 0;
 }
 
-/* A nonblocking split has finished once its parent is no longer in progress: then NCCL has written
- * the handle. */
-static void bind_late(void)
+/*
+ * The program has asked for the state of `watched`. Once that is no longer in progress, what was made from it is
+ * finished: NCCL has written the handle, which therefore is still there to be read, and answers questions.
+ */
+static void bind_finished(const struct ng_call *call)
 {
+    int state;
+
+    if (!call->comm || !call->nccl->comm_get_async_error ||
+        call->nccl->comm_get_async_error(call->comm, &state) != NG_NCCL_SUCCESS ||
+        state == NG_NCCL_IN_PROGRESS)
+        return;
     pthread_mutex_lock(&unbound_lock);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < unbound_count; i++) {
-        void *handle = *(void *volatile *)unbound[i].new_comm;
-        if (handle)
-            ng_comm_bind(unbound[i].comm, handle, false);
-        else
-            unbound[kept++] = unbound[i];
+        struct ng_created *created = &unbound[i];
+        if (created->watched != call->comm) {
+            unbound[kept++] = *created;
+            continue;
+        }
+        void *handle = atomic_load(&created->comm->handle);
+        if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
+            ng_comm_bind(created->comm, *created->new_comm, true);
+        else if (state == NG_NCCL_SUCCESS && handle)
+            ng_comm_ask(created->comm, handle);
+        else if (!handle)
+            ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
     atomic_store(&unbound_count, kept);
     pthread_mutex_unlock(&unbound_lock);
@@ -618,6 +637,6 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
     default:
         if (__builtin_expect(atomic_load_explicit(&unbound_count, memory_order_relaxed) > 0, 0) &&
             result == NG_NCCL_SUCCESS)
-            bind_late();
+            bind_finished(call);
     }
 }

@@ -181,20 +181,26 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     return comm;
 }
 
-void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
+void ng_comm_ask(struct ng_comm *comm, void *handle)
 {
     struct ng_box_group *group = comm->group;
     const struct ng_nccl *nccl = comm->nccl;
     int value;
 
-    if (ask && atomic_load(&group->nranks) <= 0 && nccl->comm_count &&
-        nccl->comm_count(handle, &value) == 0)
+    if (atomic_load(&group->nranks) <= 0 && nccl->comm_count && nccl->comm_count(handle, &value) == 0)
         atomic_store(&group->nranks, value);
-    if (ask && atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank &&
-        nccl->comm_user_rank(handle, &value) == 0)
+    if (atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank && nccl->comm_user_rank(handle, &value) == 0)
         atomic_store(&group->group_rank, value);
-    if (ask && nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
+    if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
         atomic_store(&group->device, value);
+}
+
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
+{
+    struct ng_box_group *group = comm->group;
+
+    if (ask)
+        ng_comm_ask(comm, handle);
     atomic_store(&group->handle, (uintptr_t)handle);
     pthread_mutex_lock(&registry_lock);
     atomic_store(&comm->handle, handle);

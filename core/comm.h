@@ -82,6 +82,9 @@ static inline uint32_t ng_comm_hash(const void *handle)
            (NG_COMM_TABLE_SIZE - 1);
 }
 
+/* Ask NCCL for what is not known yet of a finished communicator: its size, rank and device. */
+void ng_comm_ask(struct ng_comm *comm, void *handle);
+
 /* The record of a handle; NULL not known. Lock-free. */
 static inline struct ng_comm *ng_comm_find(const void *handle)
 {

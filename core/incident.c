@@ -110,12 +110,17 @@ static void beat(void)
 /* What can be seen of the job now. */
 static int look(struct ng_view *ret_view)
 {
-    int error;
+    int error = 0;
 
     ng_view_init(ret_view);
     if (ng_guard.board) {
         error = ng_guard.board->ops->view(ng_guard.board, ret_view);
-    } else {
+    }
+    /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
+    bool self = false;
+    for (uint32_t i = 0; i < ret_view->process_count; i++)
+        self |= ret_view->processes[i].pid == ng_guard.box.header->pid;
+    if (!error && !self) {
         error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
                                 "this process");
         ng_view_seal(ret_view);
@@ -381,13 +386,17 @@ static void join_incident(struct ng_incident *incident)
 
 static void handle_alarm(const struct ng_alarm *alarm)
 {
+    /*
+     * Others may have waited less than we and still be the reason, or stand before it. What has lasted for half the
+     * suspect time is nothing ordinary.
+     */
+    int64_t unusual_ns = ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2 : 2 * NG_S;
+    int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns ? alarm->age_ns / 2 : unusual_ns;
     struct ng_incident wanted = {.level = alarm->level,
                                  .group_id = alarm->group_id,
                                  .seq = alarm->seq,
                                  .op = alarm->op,
-                                 /* Ranks that came a little later have waited a little less; half
-                                  * is still far beyond the ordinary. */
-                                 .stalled_ns = alarm->age_ns / 2};
+                                 .stalled_ns = stalled_ns};
 
     examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
 }
@@ -447,7 +456,9 @@ static void check_deaths(void)
     if (!something_pending())
         return;
     if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
-        bool death = verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY;
+        /* Who leaves while others still tidy up has done its part; who dies there too. */
+        bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
+        bool death = !tidying && (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY);
         if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
             struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
                                          .group_id = verdict.group_id,

@@ -29,7 +29,8 @@ uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signa
     return differ;
 }
 
-/* Index of the first collective record with coll_seq >= seq; point-to-point records carry the seq before them. */
+/* Index of the first collective record with coll_seq >= seq; point-to-point records carry the seq
+ * before them. */
 static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 {
     uint32_t low = 0, high = member->record_count;
@@ -44,7 +45,8 @@ static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
     return low;
 }
 
-bool ng_signature_at(const struct ng_view_member *member, uint64_t seq, struct ng_signature *ret_signature)
+bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
+                     struct ng_signature *ret_signature)
 {
     /* Threads may have written a few records out of order: look a little around. */
     uint32_t from = first_at(member, seq);
@@ -72,8 +74,9 @@ void ng_signature_text(const struct ng_signature *signature, char *ret_text, siz
         snprintf(count, sizeof(count), "count %" PRIu64 ", ", signature->count);
     if (fields & NG_F_ROOT)
         snprintf(root, sizeof(root), ", root %d", signature->root);
-    snprintf(ret_text, bytes, "%s(%s%s%s%s%s)", ng_op_name(signature->op), count, ng_dtype_name(signature->dtype),
-             fields & NG_F_REDOP ? ", " : "", fields & NG_F_REDOP ? ng_redop_name(signature->redop) : "", root);
+    snprintf(ret_text, bytes, "%s(%s%s%s%s%s)", ng_op_name(signature->op), count,
+             ng_dtype_name(signature->dtype), fields & NG_F_REDOP ? ", " : "",
+             fields & NG_F_REDOP ? ng_redop_name(signature->redop) : "", root);
 }
 
 /* One member per group rank: the newest handle. */
@@ -83,8 +86,8 @@ static bool shadowed(const struct ng_view_member *members, uint32_t i)
 }
 
 /*
- * What usually followed the call before `seq`: the newest earlier place in any member's history where the same call
- * came before decides; failing that, what came most often.
+ * What usually followed the call before `seq`: the newest earlier place in any member's history
+ * where the same call came before decides; failing that, what came most often.
  */
 static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t seq,
                   const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
@@ -155,7 +158,8 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, uint
     *ret_mismatch = (struct ng_mismatch){.seq = seq, .known = known, .expected = candidate};
     if (for_candidate * 2 <= known) {
         bool candidate_usual;
-        if (for_candidate + for_other == known && usual(members, count, seq, &candidate, &other, &candidate_usual)) {
+        if (for_candidate + for_other == known &&
+            usual(members, count, seq, &candidate, &other, &candidate_usual)) {
             ret_mismatch->by_history = true;
             if (!candidate_usual) {
                 ret_mismatch->expected = other;
@@ -172,13 +176,14 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, uint
 /*
  * The collectives of which at least two members may have evidence. False: there are none.
  *
- * Each member tells of a row of collectives, so more than all have recorded together means damaged evidence: of that
- * only the newest part is looked at.
+ * Each member tells of a row of collectives, so more than all have recorded together means damaged
+ * evidence: of that only the newest part is looked at.
  */
-static bool comparable(const struct ng_view_member *members, uint32_t count, uint64_t last, uint64_t *ret_first,
-                       uint64_t *ret_last)
+static bool comparable(const struct ng_view_member *members, uint32_t count, uint64_t last,
+                       uint64_t *ret_first, uint64_t *ret_last)
 {
-    uint64_t oldest = UINT64_MAX, second_oldest = UINT64_MAX, newest = 0, second_newest = 0, records = 0;
+    uint64_t oldest = UINT64_MAX, second_oldest = UINT64_MAX, newest = 0, second_newest = 0,
+             records = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
@@ -206,7 +211,8 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
     return true;
 }
 
-bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last, struct ng_mismatch *ret_mismatch)
+bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
+                      struct ng_mismatch *ret_mismatch)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);

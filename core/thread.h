@@ -31,6 +31,7 @@ struct ng_pending {
 struct ng_created {
     struct ng_comm *comm;
     void **new_comm;
+    void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
 };
 
 struct ng_thread {

@@ -3,18 +3,20 @@
  *
  * Step 9, pure. An essay, since this is what all the rest is for.
  *
- * A stall is seen as *waits* (core/waits.h): operations in which ranks are stuck, each with the ranks that it needs and
- * that have not come. Most waits are victims: their absentees are themselves stuck in another wait. The reason of a
- * stall is a wait that has a cause of its own, so that every chain of victims ends there: an absentee that is dead,
- * left, frozen, or alive and in no wait at all; ranks that called with different arguments; or nobody absent and a
- * device that does not finish. If no wait has a cause of its own, the chains close upon themselves: a deadlock by
- * order.
+ * A stall is seen as *waits* (core/waits.h): operations in which ranks are stuck, each with the
+ * ranks that it needs and that have not come. Most waits are victims: their absentees are
+ * themselves stuck in another wait. The reason of a stall is a wait that has a cause of its own, so
+ * that every chain of victims ends there: an absentee that is dead, left, frozen, or alive and in
+ * no wait at all; ranks that called with different arguments; or nobody absent and a device that
+ * does not finish. If no wait has a cause of its own, the chains close upon themselves: a deadlock
+ * by order.
  *
- * Several waits with causes: what cannot be a consequence of anything goes first. A death explains a missing call, a
- * mismatch explains a rank that ran out of step and left; neither is explained by them. Among equals the oldest.
+ * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
+ * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
+ * them. Among equals the oldest.
  *
- * What is not known is said: a rank of which no evidence exists is missing evidence, never a culprit, except in the
- * making of a communicator, where not having come is itself the evidence.
+ * What is not known is said: a rank of which no evidence exists is missing evidence, never a
+ * culprit, except in the making of a communicator, where not having come is itself the evidence.
  */
 #include "core/verdict.h"
 
@@ -76,7 +78,7 @@ const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
 
 const char *ng_confidence_name(enum ng_confidence confidence)
 {
-    return confidence == NG_CONFIDENCE_CERTAIN ? "certain"
+    return confidence == NG_CONFIDENCE_CERTAIN  ? "certain"
            : confidence == NG_CONFIDENCE_LIKELY ? "likely"
                                                 : "unknown";
 }
@@ -87,12 +89,14 @@ void ng_verdict_fini(struct ng_verdict *verdict)
     memset(verdict, 0, sizeof(*verdict));
 }
 
-static const struct ng_view_process *process_of(const struct judge *judge, const struct ng_view_member *member)
+static const struct ng_view_process *process_of(const struct judge *judge,
+                                                const struct ng_view_member *member)
 {
     return &judge->view->processes[member->process];
 }
 
-/* The process of global rank `rank`, rather a living one than one of an earlier run; NULL not on the board. */
+/* The process of global rank `rank`, rather a living one than one of an earlier run; NULL not on
+ * the board. */
 static const struct ng_view_process *process_of_rank(const struct judge *judge, int rank)
 {
     const struct ng_view_process *found = NULL;
@@ -114,7 +118,8 @@ static bool is_world(const struct judge *judge, uint32_t group)
     return false;
 }
 
-static struct ng_culprit *add_culprit(struct judge *judge, const struct ng_view_member *member, int group_rank)
+static struct ng_culprit *add_culprit(struct judge *judge, const struct ng_view_member *member,
+                                      int group_rank)
 {
     struct ng_verdict *verdict = judge->verdict;
 
@@ -140,7 +145,8 @@ static struct ng_culprit *add_culprit(struct judge *judge, const struct ng_view_
 }
 
 /* A phrase for what a member did last in its group. */
-static void last_words(const struct judge *judge, const struct ng_view_member *member, char *ret_text, size_t bytes)
+static void last_words(const struct judge *judge, const struct ng_view_member *member,
+                       char *ret_text, size_t bytes)
 {
     int64_t age_ns = -1;
 
@@ -149,16 +155,19 @@ static void last_words(const struct judge *judge, const struct ng_view_member *m
         return;
     }
     for (uint32_t i = member->record_count; i > 0 && age_ns < 0; i--)
-        if (!member->records[i - 1].peer_ordinal && member->records[i - 1].coll_seq == member->entered)
+        if (!member->records[i - 1].peer_ordinal &&
+            member->records[i - 1].coll_seq == member->entered)
             age_ns = member->records[i - 1].entered_age_ns;
-    int used = snprintf(ret_text, bytes, "its last was %s #%" PRIu64, ng_op_name(member->last.op), member->entered);
+    int used = snprintf(ret_text, bytes, "its last was %s #%" PRIu64, ng_op_name(member->last.op),
+                        member->entered);
     if (age_ns >= 0 && used > 0 && (size_t)used < bytes)
         snprintf(ret_text + used, bytes - (size_t)used, ", %.1f s ago", (double)age_ns / 1e9);
     (void)judge;
 }
 
 /* What the process of an alive absentee is inside now. */
-static void present_words(const struct judge *judge, const struct ng_view_member *member, char *ret_text, size_t bytes)
+static void present_words(const struct judge *judge, const struct ng_view_member *member,
+                          char *ret_text, size_t bytes)
 {
     snprintf(ret_text, bytes, "and it is inside no NCCL call");
     for (uint32_t i = 0; i < judge->view->call_count; i++) {
@@ -175,15 +184,16 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
                               const struct ng_absentee *absentee, struct ng_culprit *culprit)
 {
     char last[128] = "", what[96], present[128] = "";
-    const struct ng_view_process *process = absentee->member ? process_of(judge, absentee->member) : NULL;
+    const struct ng_view_process *process =
+        absentee->member ? process_of(judge, absentee->member) : NULL;
 
     if (absentee->member)
         last_words(judge, absentee->member, last, sizeof(last));
     if (wait->type == NG_WAIT_COLLECTIVE)
         snprintf(what, sizeof(what), "%s #%" PRIu64, ng_op_name(wait->op), wait->seq);
     else if (wait->type == NG_WAIT_P2P)
-        snprintf(what, sizeof(what), "the %s that group rank %d waits for", absentee->send ? "send" : "receive",
-                 absentee->for_rank);
+        snprintf(what, sizeof(what), "the %s that group rank %d waits for",
+                 absentee->send ? "send" : "receive", absentee->for_rank);
     else
         snprintf(what, sizeof(what), "%s", ng_op_name(wait->op));
 
@@ -193,11 +203,12 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
                  absentee->came ? "inside" : "before", what, last);
         break;
     case NG_ABSENT_EXITED:
-        snprintf(culprit->why, sizeof(culprit->why), "ended with exit status %d %s %s; %s", process->exit_status,
-                 absentee->came ? "inside" : "without", what, last);
+        snprintf(culprit->why, sizeof(culprit->why), "ended with exit status %d %s %s; %s",
+                 process->exit_status, absentee->came ? "inside" : "without", what, last);
         break;
     case NG_ABSENT_STOPPED:
-        snprintf(culprit->why, sizeof(culprit->why), "is frozen (stopped by a signal or a debugger) %s %s; %s",
+        snprintf(culprit->why, sizeof(culprit->why),
+                 "is frozen (stopped by a signal or a debugger) %s %s; %s",
                  absentee->came ? "inside" : "before", what, last);
         break;
     case NG_ABSENT_ALIVE:
@@ -206,10 +217,11 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
             snprintf(culprit->why, sizeof(culprit->why),
                      "called %s inside ncclGroupStart and has not reached ncclGroupEnd", what);
         else if (absentee->left_group)
-            snprintf(culprit->why, sizeof(culprit->why), "destroyed or aborted its communicator without %s; %s", what,
-                     last);
+            snprintf(culprit->why, sizeof(culprit->why),
+                     "destroyed or aborted its communicator without %s; %s", what, last);
         else
-            snprintf(culprit->why, sizeof(culprit->why), "is alive but never called %s; %s, %s", what, last, present);
+            snprintf(culprit->why, sizeof(culprit->why), "is alive but never called %s; %s, %s",
+                     what, last, present);
         break;
     case NG_ABSENT_UNSEEN:
         snprintf(culprit->why, sizeof(culprit->why), "has not come to %s", what);
@@ -217,7 +229,8 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
     }
 }
 
-/* Processes without a launcher, or with several devices each: ranks are named as in the largest group. */
+/* Processes without a launcher, or with several devices each: ranks are named as in the largest
+ * group. */
 static bool names_ranks(const struct judge *judge, uint32_t group)
 {
     const struct ng_view *view = judge->view;
@@ -242,8 +255,8 @@ static enum naming naming_of(const struct judge *judge, uint32_t group)
 }
 
 /* Who is to be told of for an absentee that nobody has seen, where a communicator is made. */
-static enum ng_absence name_unseen(const struct judge *judge, enum naming naming, const struct ng_absentee *absentee,
-                                   struct ng_culprit *culprit)
+static enum ng_absence name_unseen(const struct judge *judge, enum naming naming,
+                                   const struct ng_absentee *absentee, struct ng_culprit *culprit)
 {
     if (naming == NAMING_NOT_KNOWN)
         return NG_ABSENT_UNSEEN;
@@ -286,7 +299,8 @@ static bool elsewhere(const struct ng_wait *wait, int32_t index)
     return false;
 }
 
-static enum cause cause_of(struct judge *judge, const struct ng_wait *wait, struct ng_mismatch *ret_mismatch)
+static enum cause cause_of(struct judge *judge, const struct ng_wait *wait,
+                           struct ng_mismatch *ret_mismatch)
 {
     enum cause worst = wait->absentee_count ? CAUSE_ELSEWHERE : CAUSE_DEVICE;
 
@@ -298,10 +312,15 @@ static enum cause cause_of(struct judge *judge, const struct ng_wait *wait, stru
     if (wait->type == NG_WAIT_COLLECTIVE && worst < CAUSE_MISMATCH &&
         ng_mismatch_find(judge->view, wait->group, wait->seq, ret_mismatch))
         return CAUSE_MISMATCH;
-    /* Sends and receives that wait for each other end at one whose peers have all come; or else they go in a round. */
-    if (worst == CAUSE_ELSEWHERE && wait->served && !elsewhere(wait, (int32_t)(wait - judge->waits.waits)))
+    /* Sends and receives that wait for each other end at one whose peers have all come; or else
+     * they go in a round. */
+    if (worst == CAUSE_ELSEWHERE && wait->served &&
+        !elsewhere(wait, (int32_t)(wait - judge->waits.waits)))
         worst = CAUSE_DEVICE;
-    return worst == CAUSE_DEVICE && wait->blind ? CAUSE_UNSEEN : worst;
+    /* Calls that make or end communicators hang on the host, for reasons that are not seen here. */
+    bool on_device = wait->type == NG_WAIT_COLLECTIVE || wait->type == NG_WAIT_P2P;
+    bool sized = judge->view->groups[wait->group].nranks > 0;
+    return worst == CAUSE_DEVICE && (wait->blind || !on_device || !sized) ? CAUSE_UNSEEN : worst;
 }
 
 static void set_group(struct judge *judge, uint32_t group)
@@ -314,24 +333,34 @@ static void set_group(struct judge *judge, uint32_t group)
     snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", in_view->name);
 }
 
+/* The oldest death among the absentees; 0 none. */
+static int64_t oldest_death_ns(const struct judge *judge, const struct ng_wait *wait)
+{
+    int64_t oldest_ns = 0;
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        if (absentee->absence == NG_ABSENT_DEAD &&
+            process_of(judge, absentee->member)->life_age_ns > oldest_ns)
+            oldest_ns = process_of(judge, absentee->member)->life_age_ns;
+    }
+    return oldest_ns;
+}
+
 static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum cause cause)
 {
     struct ng_verdict *verdict = judge->verdict;
-    int64_t oldest_ns = 0;
+    int64_t oldest_ns = oldest_death_ns(judge, wait);
     bool died = cause == CAUSE_DEAD, left = cause == CAUSE_LEFT, stopped = cause == CAUSE_STOPPED;
 
-    for (uint32_t i = 0; i < wait->absentee_count && died; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
-        if (absentee->absence == NG_ABSENT_DEAD && process_of(judge, absentee->member)->life_age_ns > oldest_ns)
-            oldest_ns = process_of(judge, absentee->member)->life_age_ns;
-    }
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
     enum naming naming = naming_of(judge, wait->group);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
         if (cause_of_absentee(wait, absentee) != cause)
             continue;
-        if (died && process_of(judge, absentee->member)->life_age_ns < oldest_ns - DEATHS_TOGETHER_NS)
+        if (died &&
+            process_of(judge, absentee->member)->life_age_ns < oldest_ns - DEATHS_TOGETHER_NS)
             continue;
         struct ng_culprit *culprit = add_culprit(judge, absentee->member, absentee->group_rank);
         if (!culprit)
@@ -356,15 +385,16 @@ static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum
                          ng_op_name(wait->op));
         }
     }
-    verdict->kind = died                                  ? NG_KIND_DEAD_RANK
-                    : left                                ? NG_KIND_LEFT_EARLY
-                    : stopped                             ? NG_KIND_STOPPED_RANK
-                    : wait->type == NG_WAIT_CREATE        ? NG_KIND_INIT_MISSING_RANK
-                                                          : NG_KIND_MISSING_RANK;
+    verdict->kind = died                           ? NG_KIND_DEAD_RANK
+                    : left                         ? NG_KIND_LEFT_EARLY
+                    : stopped                      ? NG_KIND_STOPPED_RANK
+                    : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
+                                                   : NG_KIND_MISSING_RANK;
     return 0;
 }
 
-static int blame_mismatch(struct judge *judge, const struct ng_wait *wait, const struct ng_mismatch *mismatch)
+static int blame_mismatch(struct judge *judge, const struct ng_wait *wait,
+                          const struct ng_mismatch *mismatch)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -396,17 +426,20 @@ static int blame_mismatch(struct judge *judge, const struct ng_wait *wait, const
                                                   : "root";
         if (mismatch->undecided)
             snprintf(culprit->why, sizeof(culprit->why),
-                     "called %s as #%" PRIu64 "; the ranks disagree and nothing tells who is wrong", theirs,
-                     mismatch->seq);
+                     "called %s as #%" PRIu64 "; the ranks disagree and nothing tells who is wrong",
+                     theirs, mismatch->seq);
         else
-            snprintf(culprit->why, sizeof(culprit->why), "%s differs: called %s as #%" PRIu64 " where %s called %s",
-                     field, theirs, mismatch->seq,
-                     mismatch->by_history ? "the other side, as in earlier rounds," : "the others", expected);
+            snprintf(culprit->why, sizeof(culprit->why),
+                     "%s differs: called %s as #%" PRIu64 " where %s called %s", field, theirs,
+                     mismatch->seq,
+                     mismatch->by_history ? "the other side, as in earlier rounds," : "the others",
+                     expected);
     }
     return 0;
 }
 
-/* Everybody came. Where some devices have reached the work and some have not, those are held up by what is queued. */
+/* Everybody came. Where some devices have reached the work and some have not, those are held up by
+ * what is queued. */
 static int blame_device(struct judge *judge, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = judge->verdict;
@@ -421,15 +454,16 @@ static int blame_device(struct judge *judge, const struct ng_wait *wait)
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        if (judge->waits.wait_of_member[member - judge->view->members] != index || member->pending_started ||
-            judge->waits.queued[member - judge->view->members] ||
+        if (judge->waits.wait_of_member[member - judge->view->members] != index ||
+            member->pending_started || judge->waits.queued[member - judge->view->members] ||
             (wait->seq && member->pending_seq != wait->seq))
             continue;
         struct ng_culprit *culprit = add_culprit(judge, member, member->group_rank);
         if (!culprit)
             return -ENOMEM;
         snprintf(culprit->why, sizeof(culprit->why),
-                 "made the call, but its device has not reached it in %.1f s: work queued ahead on the stream does "
+                 "made the call, but its device has not reached it in %.1f s: work queued ahead on "
+                 "the stream does "
                  "not finish",
                  (double)member->pending_age_ns / 1e9);
     }
@@ -469,7 +503,8 @@ static int blame_order(struct judge *judge, uint32_t start)
                 if (absentee->stuck_in != next)
                     continue;
                 const struct ng_wait *holds = &waits->waits[next];
-                struct ng_culprit *culprit = add_culprit(judge, absentee->member, absentee->group_rank);
+                struct ng_culprit *culprit =
+                    add_culprit(judge, absentee->member, absentee->group_rank);
                 if (!culprit)
                     return -ENOMEM;
                 snprintf(culprit->why, sizeof(culprit->why),
@@ -477,9 +512,9 @@ static int blame_order(struct judge *judge, uint32_t start)
                          " of group %016" PRIx64 " (%s)",
                          ng_op_name(holds->op), holds->seq, judge->view->groups[holds->group].id,
                          judge->view->groups[holds->group].name,
-                         absentee->queued ? "behind it on the device waits" : "has not come to", ng_op_name(wait->op),
-                         wait->seq,
-                         judge->view->groups[wait->group].id, judge->view->groups[wait->group].name);
+                         absentee->queued ? "behind it on the device waits" : "has not come to",
+                         ng_op_name(wait->op), wait->seq, judge->view->groups[wait->group].id,
+                         judge->view->groups[wait->group].name);
             }
         }
         at = (uint32_t)next;
@@ -529,8 +564,8 @@ static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
 
-    verdict->missing_evidence =
-        ng_arena_alloc(&verdict->arena, (wait->absentee_count + view->note_count + 1) * sizeof(char *));
+    verdict->missing_evidence = ng_arena_alloc(
+        &verdict->arena, (wait->absentee_count + view->note_count + 1) * sizeof(char *));
     if (!verdict->missing_evidence)
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
@@ -545,7 +580,8 @@ static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait
         int first = wait->absentees[i].group_rank, last = wait->absentees[end - 1].group_rank;
         char *line = first == last
                          ? ng_arena_printf(&verdict->arena, "no black box of group rank %d", first)
-                         : ng_arena_printf(&verdict->arena, "no black box of group ranks %d to %d", first, last);
+                         : ng_arena_printf(&verdict->arena, "no black box of group ranks %d to %d",
+                                           first, last);
         if (!line)
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
@@ -573,7 +609,8 @@ static enum ng_op op_of(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
-static int judge_wait(struct judge *judge, uint32_t index, enum cause cause, const struct ng_mismatch *mismatch)
+static int judge_wait(struct judge *judge, uint32_t index, enum cause cause,
+                      const struct ng_mismatch *mismatch)
 {
     struct ng_wait *wait = &judge->waits.waits[index];
     struct ng_verdict *verdict = judge->verdict;
@@ -602,20 +639,88 @@ static int judge_wait(struct judge *judge, uint32_t index, enum cause cause, con
     return 0;
 }
 
+/* Has this rank been named? `processes` says it for all but those that drive several devices. */
+static bool is_named(const struct judge *judge, const bool *processes,
+                     const struct ng_view_member *member)
+{
+    if (!process_of(judge, member)->drives_several)
+        return processes[member->process];
+    int rank = ng_view_rank(judge->view, member);
+    for (uint32_t i = 0; i < judge->verdict->culprit_count; i++)
+        if (judge->verdict->culprits[i].rank == rank)
+            return true;
+    return false;
+}
+
+/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+static int rank_in(const struct judge *judge, uint32_t group, const struct ng_view_member *member)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    for (uint32_t i = 0; i < count && !process_of(judge, member)->drives_several; i++)
+        if (members[i].process == member->process)
+            return members[i].group_rank;
+    return -1;
+}
+
 /*
- * Of two waits with causes of one kind, the one to tell of: the older; where they are about as old, the one whose call
- * was made first, which is what the culprit should have done next.
+ * Ranks that hold up other groups at the same time and in the same way as the culprits of wait
+ * `best` hold up theirs: they are no consequence of each other.
+ */
+static int blame_others(struct judge *judge, uint32_t best, enum cause cause)
+{
+    const struct ng_view *view = judge->view;
+    const struct ng_wait *told = &judge->waits.waits[best];
+    bool *named = ng_arena_alloc(&judge->scratch, view->process_count + 1);
+    int64_t oldest_ns = oldest_death_ns(judge, told);
+    struct ng_mismatch mismatch;
+
+    if (!named)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < told->absentee_count; i++)
+        if (told->absentees[i].member)
+            named[told->absentees[i].member->process] = true;
+    for (uint32_t w = 0; w < judge->waits.count; w++) {
+        const struct ng_wait *wait = &judge->waits.waits[w];
+        if (w == best || (wait->type == NG_WAIT_CREATE) != (told->type == NG_WAIT_CREATE) ||
+            wait->age_ns - told->age_ns >= SAME_AGE_NS ||
+            told->age_ns - wait->age_ns >= SAME_AGE_NS || cause_of(judge, wait, &mismatch) != cause)
+            continue;
+        for (uint32_t i = 0; i < wait->absentee_count; i++) {
+            const struct ng_absentee *absentee = &wait->absentees[i];
+            if (!absentee->member || cause_of_absentee(wait, absentee) != cause ||
+                is_named(judge, named, absentee->member) ||
+                (cause == CAUSE_DEAD &&
+                 process_of(judge, absentee->member)->life_age_ns < oldest_ns - DEATHS_TOGETHER_NS))
+                continue;
+            struct ng_culprit *culprit =
+                add_culprit(judge, absentee->member, rank_in(judge, told->group, absentee->member));
+            if (!culprit)
+                return -ENOMEM;
+            describe_absentee(judge, wait, absentee, culprit);
+            named[absentee->member->process] = true;
+        }
+    }
+    return 0;
+}
+
+/*
+ * Of two waits with causes of one kind, the one to tell of: the older; where they are about as old,
+ * the one whose call was made first, which is what the culprit should have done next.
  */
 static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
 {
     int64_t between_ns = a->age_ns - b->age_ns;
 
-    if (between_ns < SAME_AGE_NS && between_ns > -SAME_AGE_NS && a->entered_age_ns && b->entered_age_ns)
+    if (between_ns < SAME_AGE_NS && between_ns > -SAME_AGE_NS && a->entered_age_ns &&
+        b->entered_age_ns)
         return a->entered_age_ns > b->entered_age_ns;
     return between_ns > 0;
 }
 
-int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query, struct ng_verdict *ret_verdict)
+int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
+                     struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
     struct judge judge = {.view = view, .verdict = verdict};
@@ -636,7 +741,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
         struct ng_mismatch mismatch = {0};
         wait->op = op_of(view, wait);
         enum cause cause = cause_of(&judge, wait, &mismatch);
-        if (i == 0 || cause > best_cause || (cause == best_cause && comes_first(wait, &judge.waits.waits[best]))) {
+        if (i == 0 || cause > best_cause ||
+            (cause == best_cause && comes_first(wait, &judge.waits.waits[best]))) {
             best = i;
             best_cause = cause;
             best_mismatch = mismatch;
@@ -644,11 +750,15 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     }
     if (!error && judge.waits.count) {
         error = judge_wait(&judge, best, best_cause, &best_mismatch);
+        if (!error && (best_cause == CAUSE_MISSING || best_cause == CAUSE_STOPPED ||
+                       best_cause == CAUSE_DEAD))
+            error = blame_others(&judge, best, best_cause);
         if (!error)
             error = list_waiting(&judge);
         if (!error)
             error = list_missing_evidence(&judge, &judge.waits.waits[best]);
-        /* Others may be absent beside those that are named; that they are not seen makes the rest less sure. */
+        /* Others may be absent beside those that are named; that they are not seen makes the rest
+         * less sure. */
         if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
             verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;

@@ -161,6 +161,32 @@ static void find_several(struct ng_view *view)
     }
 }
 
+/*
+ * A launcher's variables name the task; processes that it starts below itself (one task a node, a process a device)
+ * inherit them all alike. Ranks that collide, or that a group outgrows, name nobody.
+ */
+static void distrust_launcher(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        struct ng_view_process *process = &view->processes[i];
+        bool lives = process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED;
+        for (uint32_t k = 0; k < i && process->rank >= 0 && lives; k++) {
+            struct ng_view_process *other = &view->processes[k];
+            if (other->rank == process->rank &&
+                (other->life == NG_LIFE_RUNNING || other->life == NG_LIFE_STOPPED))
+                process->rank_collides = other->rank_collides = true;
+        }
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_process *process = &view->processes[view->members[i].process];
+        if (process->world_size > 0 && view->groups[view->members[i].group].nranks > process->world_size)
+            process->rank_collides = true;
+    }
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].rank_collides)
+            view->processes[i].rank = view->processes[i].world_size = -1;
+}
+
 void ng_view_seal(struct ng_view *view)
 {
     sort_members(view->members, view->member_count);
@@ -176,6 +202,7 @@ void ng_view_seal(struct ng_view *view)
             view->groups[member->group].member_count++;
     }
     find_several(view);
+    distrust_launcher(view);
 }
 
 const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,

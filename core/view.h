@@ -34,6 +34,7 @@ struct ng_view_process {
     int exit_status;     /* meaningful for NG_LIFE_EXITED */
     int64_t life_age_ns; /* how long ago its life ended; 0 unknown or alive */
     uint32_t member_count;
+    bool rank_collides;  /* others have the same, so it was set to -1 (by ng_view_seal) */
     bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
 };
 

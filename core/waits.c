@@ -1,7 +1,8 @@
 /*
  * The wait-for relation: from counters and pending work to waits and absentees.
  *
- * Step 9, pure. Each group is looked at once per kind of wait; the cost is linear in members and records.
+ * Step 9, pure. Each group is looked at once per kind of wait; the cost is linear in members and
+ * records.
  */
 #include "core/waits.h"
 
@@ -13,10 +14,12 @@ struct finder {
     struct ng_arena *arena;
     struct ng_waits *waits;
     int64_t stalled_ns;
-    uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are contiguous */
+    uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
+                                   contiguous */
 };
 
-static const struct ng_view_process *process_of(const struct finder *finder, const struct ng_view_member *member)
+static const struct ng_view_process *process_of(const struct finder *finder,
+                                                const struct ng_view_member *member)
 {
     return &finder->view->processes[member->process];
 }
@@ -26,31 +29,36 @@ static bool gone(enum ng_life life)
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED;
 }
 
-/* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none. */
-static const struct ng_view_call *call_of(const struct finder *finder, const struct ng_view_member *member,
+/* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
+ */
+static const struct ng_view_call *call_of(const struct finder *finder,
+                                          const struct ng_view_member *member,
                                           enum ng_op_class op_class, uint64_t group_id)
 {
     const struct ng_view *view = finder->view;
     uint32_t first = finder->calls_of_process[member->process];
 
-    for (uint32_t i = first; first && i - 1 < view->call_count && view->calls[i - 1].process == member->process;
-         i++) {
+    for (uint32_t i = first;
+         first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++) {
         const struct ng_view_call *call = &view->calls[i - 1];
         if (ng_op_table[call->op].op_class != op_class)
             continue;
-        if (call->group_id == group_id && (call->group_rank < 0 || call->group_rank == member->group_rank))
+        if (call->group_id == group_id &&
+            (call->group_rank < 0 || call->group_rank == member->group_rank))
             return call;
     }
     return NULL;
 }
 
 /* Closing an NCCL group covers every call in it, whatever its communicator. */
-static const struct ng_view_call *group_end_of(const struct finder *finder, const struct ng_view_member *member)
+static const struct ng_view_call *group_end_of(const struct finder *finder,
+                                               const struct ng_view_member *member)
 {
     const struct ng_view *view = finder->view;
     uint32_t first = finder->calls_of_process[member->process];
 
-    for (uint32_t i = first; first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++)
+    for (uint32_t i = first;
+         first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++)
         if (view->calls[i - 1].op == NG_OP_GroupEnd)
             return &view->calls[i - 1];
     return NULL;
@@ -89,8 +97,11 @@ static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *w
         wait->absentee_room = room;
     }
     struct ng_absentee *absentee = &wait->absentees[wait->absentee_count++];
-    *absentee = (struct ng_absentee){
-        .member = member, .group_rank = group_rank, .absence = NG_ABSENT_UNSEEN, .stuck_in = -1, .for_rank = -1};
+    *absentee = (struct ng_absentee){.member = member,
+                                     .group_rank = group_rank,
+                                     .absence = NG_ABSENT_UNSEEN,
+                                     .stuck_in = -1,
+                                     .for_rank = -1};
     if (!member)
         return absentee;
     switch (process_of(finder, member)->life) {
@@ -110,7 +121,8 @@ static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *w
     return absentee;
 }
 
-static void join(struct finder *finder, const struct ng_wait *wait, const struct ng_view_member *member)
+static void join(struct finder *finder, const struct ng_wait *wait,
+                 const struct ng_view_member *member)
 {
     int32_t index = (int32_t)(wait - finder->waits->waits);
     int32_t *held = &finder->waits->wait_of_member[member - finder->view->members];
@@ -120,14 +132,16 @@ static void join(struct finder *finder, const struct ng_wait *wait, const struct
 }
 
 /* Which collective a member is stuck in, and for how long; 0 none. */
-static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 int64_t *ret_age_ns)
 {
     const struct ng_view_group *group = &finder->view->groups[member->group];
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
 
     if (gone(process_of(finder, member)->life))
         return 0;
-    if (member->pending_record && member->pending_seq && member->pending_age_ns >= finder->stalled_ns) {
+    if (member->pending_record && member->pending_seq &&
+        member->pending_age_ns >= finder->stalled_ns) {
         *ret_age_ns = member->pending_age_ns;
         return member->pending_seq;
     }
@@ -152,7 +166,8 @@ static int64_t entered_age_of(const struct ng_view_member *member, uint64_t seq)
     return 0;
 }
 
-static int find_collective(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+static int find_collective(struct finder *finder, uint32_t group,
+                           const struct ng_view_member *members, uint32_t count)
 {
     const struct ng_view *view = finder->view;
     uint64_t stuck = 0;
@@ -189,7 +204,8 @@ static int find_collective(struct finder *finder, uint32_t group, const struct n
     for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
         while (i < (int)count && members[i].group_rank < rank)
             i++;
-        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        const struct ng_view_member *member =
+            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
         if (!member || member->entered < stuck) {
@@ -217,16 +233,17 @@ static int find_collective(struct finder *finder, uint32_t group, const struct n
 
 static bool done(enum ng_record_state state)
 {
-    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED || state == NG_RECORD_CAPTURED ||
-           state == NG_RECORD_UNWATCHED || state == NG_RECORD_WRITING;
+    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED ||
+           state == NG_RECORD_CAPTURED || state == NG_RECORD_UNWATCHED ||
+           state == NG_RECORD_WRITING;
 }
 
 /*
- * Has `peer` made its `ordinal`-th call of the other direction towards `rank`? *ret_open: it lies in a NCCL group that
- * the peer has not closed and is not closing.
+ * Has `peer` made its `ordinal`-th call of the other direction towards `rank`? *ret_open: it lies
+ * in a NCCL group that the peer has not closed and is not closing.
  */
-static bool peer_made_it(const struct finder *finder, const struct ng_view_member *peer, bool peer_sends, int rank,
-                         uint64_t ordinal, bool *ret_open)
+static bool peer_made_it(const struct finder *finder, const struct ng_view_member *peer,
+                         bool peer_sends, int rank, uint64_t ordinal, bool *ret_open)
 {
     bool made = false;
 
@@ -257,7 +274,8 @@ static bool already_absent(const struct ng_wait *wait, int group_rank)
 }
 
 /* Is this point-to-point work stuck: pending on the device, or inside a host call. */
-static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *member,
+                      int64_t *ret_age_ns)
 {
     uint64_t id = finder->view->groups[member->group].id;
 
@@ -277,7 +295,8 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
     return false;
 }
 
-static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                    uint32_t count)
 {
     struct ng_wait *wait = NULL;
     int64_t age_ns;
@@ -285,7 +304,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         bool waits = false, open = false, served = true;
-        if ((i > 0 && member[-1].group_rank == member->group_rank) || !stuck_p2p(finder, member, &age_ns))
+        if ((i > 0 && member[-1].group_rank == member->group_rank) ||
+            !stuck_p2p(finder, member, &age_ns))
             continue;
         for (uint32_t k = 0; k < member->record_count; k++) {
             const struct ng_view_record *record = &member->records[k];
@@ -305,8 +325,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             bool peer_sends = record->signature.op == NG_OP_Recv;
             const struct ng_view_member *other = ng_view_member(finder->view, group, peer);
             enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
-            bool made = other && peer_made_it(finder, other, peer_sends, member->group_rank, record->peer_ordinal,
-                                              &open);
+            bool made = other && peer_made_it(finder, other, peer_sends, member->group_rank,
+                                              record->peer_ordinal, &open);
             if (record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
             if (made && !open && !gone(life) && life != NG_LIFE_STOPPED)
@@ -344,13 +364,15 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
 }
 
 /* Init: members that are inside the creating call, and group ranks that nobody has seen. */
-static int find_create(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+static int find_create(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                       uint32_t count)
 {
     const struct ng_view *view = finder->view;
     struct ng_wait *wait = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_call *call = call_of(finder, &members[i], NG_CLASS_CREATE, view->groups[group].id);
+        const struct ng_view_call *call =
+            call_of(finder, &members[i], NG_CLASS_CREATE, view->groups[group].id);
         if (!call)
             call = group_end_of(finder, &members[i]);
         if (members[i].state != NG_GROUP_CREATING || !call || call->age_ns < finder->stalled_ns ||
@@ -373,9 +395,12 @@ static int find_create(struct finder *finder, uint32_t group, const struct ng_vi
     for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
         while (i < (int)count && members[i].group_rank < rank)
             i++;
-        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        const struct ng_view_member *member =
+            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
-        if (member && !gone(life) && life != NG_LIFE_STOPPED)
+        /* Who is through with it is needed no more, whatever became of it. */
+        if (member &&
+            (member->state != NG_GROUP_CREATING || (!gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
@@ -386,7 +411,8 @@ static int find_create(struct finder *finder, uint32_t group, const struct ng_vi
 }
 
 /* Split, shrink, grow: which members of the parent have not made their so-many-th such call. */
-static int find_derive(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+static int find_derive(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                       uint32_t count)
 {
     const struct ng_view *view = finder->view;
     struct ng_wait *wait = NULL;
@@ -394,10 +420,13 @@ static int find_derive(struct finder *finder, uint32_t group, const struct ng_vi
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        const struct ng_view_call *call = call_of(finder, member, NG_CLASS_CREATE, view->groups[group].id);
-        if (!call || call->age_ns < finder->stalled_ns || !member->derived || gone(process_of(finder, member)->life))
+        const struct ng_view_call *call =
+            call_of(finder, member, NG_CLASS_CREATE, view->groups[group].id);
+        if (!call || call->age_ns < finder->stalled_ns || !member->derived ||
+            gone(process_of(finder, member)->life))
             continue;
-        if (call->op != NG_OP_CommSplit && call->op != NG_OP_CommShrink && call->op != NG_OP_CommGrow)
+        if (call->op != NG_OP_CommSplit && call->op != NG_OP_CommShrink &&
+            call->op != NG_OP_CommGrow)
             continue;
         if (!wait) {
             wait = add_wait(finder, NG_WAIT_CREATE, group);
@@ -419,7 +448,8 @@ static int find_derive(struct finder *finder, uint32_t group, const struct ng_vi
     for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
         while (i < (int)count && members[i].group_rank < rank)
             i++;
-        const struct ng_view_member *member = i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        const struct ng_view_member *member =
+            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         bool came = member && member->derived >= ordinal;
         if (came && !gone(life) && life != NG_LIFE_STOPPED)
@@ -432,14 +462,17 @@ static int find_derive(struct finder *finder, uint32_t group, const struct ng_vi
     return 0;
 }
 
-static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members, uint32_t count)
+static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                    uint32_t count)
 {
     const struct ng_view *view = finder->view;
     struct ng_wait *wait = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_call *call = call_of(finder, &members[i], NG_CLASS_END, view->groups[group].id);
-        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, &members[i])->life))
+        const struct ng_view_call *call =
+            call_of(finder, &members[i], NG_CLASS_END, view->groups[group].id);
+        if (!call || call->age_ns < finder->stalled_ns ||
+            gone(process_of(finder, &members[i])->life))
             continue;
         if (!wait) {
             wait = add_wait(finder, NG_WAIT_END, group);
@@ -456,7 +489,8 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
-            finder->waits->wait_of_member[&members[i] - view->members] >= 0 || members[i].state > NG_GROUP_READY)
+            finder->waits->wait_of_member[&members[i] - view->members] >= 0 ||
+            members[i].state > NG_GROUP_READY)
             continue;
         if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
             return -ENOMEM;
@@ -464,10 +498,13 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
-/* Same process and, where it drives several devices, same device: what one waits for, the other cannot do. */
-static bool same_actor(const struct finder *finder, const struct ng_view_member *a, const struct ng_view_member *b)
+/* Same process and, where it drives several devices, same device: what one waits for, the other
+ * cannot do. */
+static bool same_actor(const struct finder *finder, const struct ng_view_member *a,
+                       const struct ng_view_member *b)
 {
-    return a->process == b->process && (!process_of(finder, a)->drives_several || a->device == b->device);
+    return a->process == b->process &&
+           (!process_of(finder, a)->drives_several || a->device == b->device);
 }
 
 /* The stuck members, those of process p at stuck[first[p]] to stuck[first[p + 1] - 1]. */
@@ -481,18 +518,20 @@ static int32_t device_in(const struct finder *finder, const struct by_process *b
 {
     const struct ng_view *view = finder->view;
 
-    for (uint32_t k = by_process->first[member->process]; k < by_process->first[member->process + 1]; k++) {
+    for (uint32_t k = by_process->first[member->process];
+         k < by_process->first[member->process + 1]; k++) {
         const struct ng_view_member *other = &view->members[by_process->stuck[k]];
         int32_t in = finder->waits->wait_of_member[by_process->stuck[k]];
-        if (in != wait && other->pending_record && other->pending_started && same_actor(finder, other, member))
+        if (in != wait && other->pending_record && other->pending_started &&
+            same_actor(finder, other, member))
             return in;
     }
     return -1;
 }
 
 /*
- * Where everybody came, but devices have not reached the work because they are in other work that does not finish,
- * that other work is what this wait waits for.
+ * Where everybody came, but devices have not reached the work because they are in other work that
+ * does not finish, that other work is what this wait waits for.
  */
 static int link_devices(struct finder *finder, const struct by_process *by_process)
 {
@@ -507,19 +546,21 @@ static int link_devices(struct finder *finder, const struct by_process *by_proce
             continue;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t index = (uint32_t)(&members[i] - view->members);
-            if (waits->wait_of_member[index] != w || !members[i].pending_record || members[i].pending_started ||
-                (wait->seq && members[i].pending_seq != wait->seq))
+            if (waits->wait_of_member[index] != w || !members[i].pending_record ||
+                members[i].pending_started || (wait->seq && members[i].pending_seq != wait->seq))
                 continue;
             waits->queued[index] = device_in(finder, by_process, &members[i], w) >= 0;
             queued += waits->queued[index];
         }
-        /* Others are held up by something that is no work of NCCL: the wait has a cause of its own. */
+        /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
+         */
         if (queued < wait->not_started)
             continue;
         for (uint32_t i = 0; i < count; i++) {
             if (!waits->queued[&members[i] - view->members])
                 continue;
-            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            struct ng_absentee *absentee =
+                add_absentee(finder, wait, &members[i], members[i].group_rank);
             if (!absentee)
                 return -ENOMEM;
             absentee->came = absentee->queued = true;
@@ -572,9 +613,11 @@ static int link_waits(struct finder *finder)
     return link_devices(finder, &by_process);
 }
 
-int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena, struct ng_waits *ret_waits)
+int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
+                  struct ng_waits *ret_waits)
 {
-    struct finder finder = {.view = view, .arena = arena, .waits = ret_waits, .stalled_ns = stalled_ns};
+    struct finder finder = {
+        .view = view, .arena = arena, .waits = ret_waits, .stalled_ns = stalled_ns};
     int error = 0;
 
     *ret_waits = (struct ng_waits){0};
@@ -582,7 +625,8 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
     finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
     ret_waits->held = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
     ret_waits->queued = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
-    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held || !ret_waits->queued)
+    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held ||
+        !ret_waits->queued)
         return -ENOMEM;
     memset(ret_waits->wait_of_member, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = view->call_count; i > 0; i--)

@@ -1,9 +1,9 @@
 /*
  * Who waits in what, and for whom: the wait-for relation of a view.
  *
- * A wait is one operation of one group in which at least one rank has been stuck for long enough. Ranks that it needs
- * and that have not come are its absentees; an absentee that is itself stuck in another wait is an edge from this wait
- * to that one. Step 9, pure.
+ * A wait is one operation of one group in which at least one rank has been stuck for long enough.
+ * Ranks that it needs and that have not come are its absentees; an absentee that is itself stuck in
+ * another wait is an edge from this wait to that one. Step 9, pure.
  */
 #ifndef NCCLGUARD_CORE_WAITS_H
 #define NCCLGUARD_CORE_WAITS_H
@@ -42,12 +42,12 @@ struct ng_absentee {
 struct ng_wait {
     enum ng_wait_type type;
     uint32_t group;
-    uint64_t seq;  /* collective sequence; 0 else */
+    uint64_t seq; /* collective sequence; 0 else */
     enum ng_op op;
-    int64_t age_ns; /* the longest */
+    int64_t age_ns;         /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
-    bool blind;  /* what a waiter waits for is not recorded */
-    bool served; /* point-to-point: there is a waiter whose own peers have all come */
+    bool blind;             /* what a waiter waits for is not recorded */
+    bool served;            /* point-to-point: there is a waiter whose own peers have all come */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;
@@ -58,8 +58,10 @@ struct ng_waits {
     struct ng_wait *waits;
     uint32_t count, room;
     int32_t *wait_of_member; /* index of the (oldest) wait that a member is stuck in; -1 none */
-    bool *queued; /* a member's device has not reached its work, and is in the work of another wait */
-    bool *held; /* a member came to a wait, even if not long enough ago to count as stuck by itself */
+    bool *
+        queued; /* a member's device has not reached its work, and is in the work of another wait */
+    bool *
+        held; /* a member came to a wait, even if not long enough ago to count as stuck by itself */
 };
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */

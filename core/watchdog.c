@@ -392,14 +392,15 @@ static void *watch(void *unused)
         bool stop = finished;
         if (!stop)
             look(step);
+        uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
             break;
         /* What has finished in a pause says how fast the pools drain: keep it well below what they
          * hold. */
-        if (retired_in_round > NG_GPU_WORKS_MAX / 4)
+        if (retired > NG_GPU_WORKS_MAX / 4)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
-        else if (retired_in_round < NG_GPU_WORKS_MAX / 16)
+        else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
         pause_until_hurried(seen, pause);
     }

@@ -332,6 +332,15 @@ static void get_ready(struct local *local)
     sweep(local);
 }
 
+/* Of an earlier incarnation of a job of this name: ended by its guard before we came. */
+static bool superseded(const struct local *local, const struct peer *peer)
+{
+    const struct ng_box_header *header = peer->box.header;
+
+    return peer->gone && atomic_load(&header->life) == NG_BOX_ENDED_BY_GUARD &&
+           atomic_load(&header->life_mono_ns) < local->own_box->header->origin_mono_ns;
+}
+
 /* ---- Waiting ---- */
 
 static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
@@ -389,6 +398,8 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
         refresh_peer(peer);
         if (peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) {
             peer->counted = true;
+            if (superseded(local, peer))
+                continue;
             local->ended++;
             happened |= NG_BOARD_DEATH;
         }
@@ -408,7 +419,8 @@ static int local_view(struct ng_board *board, struct ng_view *view)
 
     scan(local);
     for (uint32_t i = 0; i < local->peer_count && !error; i++)
-        error = add_to_view(&local->peers[i], view);
+        if (!superseded(local, &local->peers[i]))
+            error = add_to_view(&local->peers[i], view);
     if (!error)
         ng_view_seal(view);
     return error;

@@ -1,15 +1,15 @@
 /*
- * What the programs of tests/programs do not do: `odd MODE OPTIONS…`, each mode a few lines. Faults count the steps
- * that a mode names.
+ * What the programs of tests/programs do not do: `odd MODE OPTIONS…`, each mode a few lines. Faults
+ * count the steps that a mode names.
  *
  *   late        every rank starts whenever it likes (step 1: communicator init), then collectives
  *   split       step 1: ncclCommSplit into halves, then collectives on the half
- *   finalize    --iters collectives (the steps) queued, then ncclCommFinalize without a synchronisation
- *   opposite    two communicators; rank --root uses them in the other order than everybody else
- *   init-all    one process: ncclCommInitAll and destroy, --times times, on --devices devices
- *   slow-queue  --iters collectives queued at once, each behind a host function that takes 300 ms
- *   fork        forks children that end in different ways between collectives
- *   exec        after its collectives it becomes another program, without ending its communicator
+ *   finalize    --iters collectives (the steps) queued, then ncclCommFinalize without a
+ * synchronisation opposite    two communicators; rank --root uses them in the other order than
+ * everybody else init-all    one process: ncclCommInitAll and destroy, --times times, on --devices
+ * devices slow-queue  --iters collectives queued at once, each behind a host function that takes
+ * 300 ms fork        forks children that end in different ways between collectives exec after its
+ * collectives it becomes another program, without ending its communicator
  */
 #include "tests/programs/common.h"
 
@@ -44,8 +44,8 @@ static void run_collectives(struct member *member, const struct options *options
 }
 
 /* A member whose name is not "world", so that the faults do not count its calls. */
-static void init_other(struct member *member, const struct options *options, const struct place *place, ncclComm_t comm,
-                       size_t slots)
+static void init_other(struct member *member, const struct options *options,
+                       const struct place *place, ncclComm_t comm, size_t slots)
 {
     member_init(member, options, "other", place->rank, comm, slots);
 }
@@ -105,9 +105,11 @@ static void opposite(const struct options *options, const struct place *place)
     }
     for (unsigned long i = 0; i < options->iters; i++) {
         if (i + 1 == options->iters && place->rank == options->root)
-            fprintf(stderr, "rank %d (pid %d): opposite at call %lu of both\n", place->rank, getpid(), i + 1);
+            fprintf(stderr, "rank %d (pid %d): opposite at call %lu of both\n", place->rank,
+                    getpid(), i + 1);
         for (int j = 0; j < 2; j++) {
-            struct member *member = &members[i + 1 == options->iters && place->rank == options->root ? 1 - j : j];
+            struct member *member =
+                &members[i + 1 == options->iters && place->rank == options->root ? 1 - j : j];
             member_call(member, OP_ALLREDUCE);
             member_drain(member);
         }
@@ -152,7 +154,8 @@ static void slow_queue(const struct options *options, const struct place *place)
     member_fini(&world);
 }
 
-/* One child leaves through exit(), one through _exit(), one becomes another program, one is killed. */
+/* One child leaves through exit(), one through _exit(), one becomes another program, one is killed.
+ */
 static void fork_one(unsigned long i)
 {
     pid_t child = fork();
@@ -205,8 +208,9 @@ static const struct {
     const char *name;
     void (*run)(const struct options *options, const struct place *place);
 } modes[] = {
-    {"late", late},         {"split", split},           {"finalize", finalize}, {"opposite", opposite},
-    {"init-all", init_all}, {"slow-queue", slow_queue}, {"fork", fork_children}, {"exec", become_another},
+    {"late", late},          {"split", split},         {"finalize", finalize},
+    {"opposite", opposite},  {"init-all", init_all},   {"slow-queue", slow_queue},
+    {"fork", fork_children}, {"exec", become_another},
 };
 
 int main(int argc, char **argv)
@@ -216,7 +220,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
         if (strcmp(argv[1], modes[i].name) != 0)
             continue;
-        options_parse(&options, TAKES_OP | TAKES_DEVICES | TAKES_TIMES, "world", argc - 1, argv + 1);
+        options_parse(&options, TAKES_OP | TAKES_DEVICES | TAKES_TIMES, "world", argc - 1,
+                      argv + 1);
         place_init(&place, &options);
         device_use(place.local_rank);
         modes[i].run(&options, &place);
