@@ -39,7 +39,8 @@ struct ng_incident {
     int32_t claimant_rank; /* global; -1 not known */
     int32_t claimant_pid;
     uint64_t claimant_ticks; /* tells a reused pid */
-    int64_t claimed_unix_ns;
+    int64_t claimed_mono_ns;
+    int64_t since_mono_ns; /* when that which is stuck began to wait; 0 not known */
     int64_t stalled_ns;  /* work pending for this long counts as stuck in its verdict */
     uint64_t supersedes; /* incidents up to this epoch are given up: their claimants did not come through */
     char line[512]; /* the verdict in one line */

@@ -96,11 +96,11 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
 /* Reserve blocks of a shared file; file systems without reservation get zeros written. */
 static int reserve(int fd, uint64_t offset, uint64_t bytes)
 {
-    int error;
+    int error = EINTR;
 
-    do
+    /* A program's interval timer may interrupt it again and again, and each time undo it. */
+    for (int tries = 0; error == EINTR && tries < 20; tries++)
         error = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
-    while (error == EINTR);
     return -error;
 }
 

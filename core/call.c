@@ -417,7 +417,8 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
         ng_comm_end(comm, NG_GROUP_FAILED);
         return NULL;
     }
-    *created = (struct ng_created){.comm = comm, .new_comm = new_comm, .watched = call->comm};
+    *created = (struct ng_created){.comm = comm, .new_comm = new_comm, .watched = call->comm,
+                                     .generation = atomic_load(&comm->group->generation)};
     set_name(comm, call->creation);
     return comm;
 }
@@ -432,7 +433,7 @@ static void enter_create(const struct ng_call *call, struct ng_thread *thread)
     case NG_OP_CommInitAll: {
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
                                            atomic_fetch_add(&init_all_count, 1) + 1);
-        for (int i = 0; i < creation->nranks; i++)
+        for (int i = 0; i < creation->nranks && i < (int)NG_COMM_CAPACITY; i++)
             create_one(call, thread, id, creation->nranks, i, (void **)creation->new_comm + i);
         break;
     }
@@ -531,6 +532,11 @@ static void bind_finished(const struct ng_call *call)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < unbound_count; i++) {
         struct ng_created *created = &unbound[i];
+        uint32_t life = atomic_load(&created->comm->group->state);
+        /* Ended meanwhile: its record, its handle and the program's variable may mean something else by now. */
+        if (created->generation != atomic_load(&created->comm->group->generation) ||
+            (life != NG_GROUP_CREATING && life != NG_GROUP_READY))
+            continue;
         if (created->watched != call->comm) {
             unbound[kept++] = *created;
             continue;
@@ -547,14 +553,14 @@ static void bind_finished(const struct ng_call *call)
     pthread_mutex_unlock(&unbound_lock);
 }
 
-static void leave_create(struct ng_thread *thread, int result)
+static void leave_create(struct ng_thread *thread, uint32_t created_before, int result)
 {
     atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
     if (thread->group_depth && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS))
         return; /* the handles come with the end of the group */
     if (thread->group_depth) {
         /* Only this call failed; the others of the group may still succeed. */
-        if (thread->created_count)
+        while (thread->created_count > created_before)
             ng_comm_end(thread->created[--thread->created_count].comm, NG_GROUP_FAILED);
         return;
     }
@@ -592,6 +598,12 @@ static void leave_end(const struct ng_call *call, const struct ng_passage *passa
     }
 }
 
+void ng_call_after_fork(void)
+{
+    unbound_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    unbound_count = 0;
+}
+
 /* ---- The door for all others ---- */
 
 void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -610,6 +622,7 @@ void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
         enter_group(call, thread);
         break;
     case NG_CLASS_CREATE:
+        ret_passage->created_before = thread->created_count;
         enter_create(call, thread);
         break;
     case NG_CLASS_END:
@@ -629,7 +642,7 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
         leave_group(call, passage->thread, result);
         break;
     case NG_CLASS_CREATE:
-        leave_create(passage->thread, result);
+        leave_create(passage->thread, passage->created_before, result);
         break;
     case NG_CLASS_END:
         leave_end(call, passage, result);

@@ -68,7 +68,8 @@ struct ng_passage {
     uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
     struct ng_work *work; /* its events; NULL not observed */
-    bool capturing;       /* the stream is being captured into a graph */
+    uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
+    bool capturing;          /* the stream is being captured into a graph */
 };
 
 /*
@@ -85,5 +86,8 @@ void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_pass
 void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+
+/* In a forked child. */
+void ng_call_after_fork(void);
 
 #endif

@@ -56,14 +56,31 @@ static struct ng_gpu *add_gpu(CUcontext context)
     return gpu;
 }
 
+/* NCCL works on the communicator's device, whichever is current: so its default stream is that device's. */
+static CUcontext context_of_device(int device)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUcontext current = NULL, primary = NULL;
+    CUdevice current_device = -1;
+
+    if (cuda->ctx_get_current(&current) != CUDA_SUCCESS)
+        current = NULL;
+    if (current && (device < 0 || (cuda->ctx_get_device(&current_device) == CUDA_SUCCESS && current_device == device)))
+        return current;
+    if (device < 0 || cuda->primary_ctx_retain(&primary, device) != CUDA_SUCCESS)
+        return NULL;
+    /* The program, or its CUDA runtime, holds it as long as it has streams there. */
+    cuda->primary_ctx_release(device);
+    return primary;
+}
+
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     CUcontext context = NULL;
 
     if (ng_gpu_default_stream(stream)) {
-        if (cuda->ctx_get_current(&context) != CUDA_SUCCESS)
-            return NULL;
+        context = context_of_device(atomic_load(&comm->group->device));
     } else if (cuda->stream_get_ctx(stream, &context) != CUDA_SUCCESS) {
         return NULL;
     }
@@ -98,7 +115,7 @@ static void grow_pool(struct ng_gpu *gpu)
         return;
     uint32_t made = atomic_load_explicit(&gpu->made, memory_order_relaxed);
     if (made < WORKS_MAX && cuda->ctx_push(gpu->context) == CUDA_SUCCESS) {
-        for (uint32_t i = 0; i < WORKS_STEP; i++) {
+        for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
             struct ng_work *work = &gpu->works[made + i];
             if (cuda->event_create(&work->start, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
                 break;
@@ -179,13 +196,11 @@ enum ng_gpu_state ng_gpu_ended(const struct ng_work *work)
     return query(work->gpu, work->end);
 }
 
-void ng_gpu_adopt_thread(void)
+bool ng_gpu_relax_thread(CUstreamCaptureMode *mode)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    if (cuda)
-        cuda->thread_exchange_capture_mode(&mode);
+    return cuda && cuda->thread_exchange_capture_mode(mode) == CUDA_SUCCESS;
 }
 
 void ng_gpu_after_fork(void)

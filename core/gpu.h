@@ -123,9 +123,11 @@ enum ng_gpu_state {
 enum ng_gpu_state ng_gpu_started(const struct ng_work *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
 
-/* Watchdog: make this thread fit to ask events without disturbing anybody's capture. Once, at its
- * start. */
-void ng_gpu_adopt_thread(void);
+/*
+ * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed mode, or its questions
+ * would break another thread's capture. False: no driver, or not initialised yet.
+ */
+bool ng_gpu_relax_thread(CUstreamCaptureMode *mode);
 
 /* Works of one context: about twice the launches that a stream takes before the launching call
  * blocks. */

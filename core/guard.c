@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/gpu.h"
@@ -33,9 +34,10 @@ struct ng_guard ng_guard;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool failed; /* under start_lock: no second attempt, one message */
 
+static atomic_flag looking = ATOMIC_FLAG_INIT; /* somebody looks for the driver */
+
 void ng_guard_find_cuda(void)
 {
-    static atomic_flag looking = ATOMIC_FLAG_INIT;
     struct ng_cuda cuda;
 
     if (atomic_load(&ng_guard.cuda_found) || !ng_guard.find_cuda ||
@@ -164,12 +166,17 @@ void ng_guard_exit(int status)
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
+    /* What the program still calls, from static destructors perhaps, is nobody's business any more. */
+    atomic_store(&ng_guard.running, false);
     ng_incident_finish(500);
 }
 
 void ng_guard_after_fork(void)
 {
-    if (!atomic_load(&ng_guard.running) && !failed)
+    /* Whatever another thread was about to do. */
+    start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    atomic_flag_clear(&looking);
+    if (!ng_guard.box.header && !failed)
         return;
     /* Box and board are the parent's: the mappings stay, untouched, and a guard of our own starts
      * when needed. */
@@ -177,12 +184,12 @@ void ng_guard_after_fork(void)
     atomic_store(&ng_guard.ending, false);
     atomic_fetch_add(&ng_guard.generation, 1);
     atomic_store(&ng_guard.cuda_found, false);
-    start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     failed = false;
     /* The lock belongs to the open file: held by a child, it would outlive the parent. */
     ng_descriptor_close(&ng_guard.box.file);
     ng_guard.box = NG_BOX_NONE;
     ng_guard.board = NULL;
+    ng_call_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();

@@ -38,6 +38,7 @@
 #define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
 #define BUSY_ROUND_MS  50   /* while an incident is under way */
 #define DEATH_CHECK_NS (100 * NG_MS)
+#define WATCHDOG_SILENCE_NS (5 * NG_S)
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
 #define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 #define END_MARGIN_NS      (4 * NG_S) /* and for everything together */
@@ -58,6 +59,8 @@ static struct {
     uint32_t ended_seen; /* processes of the job that had ended */
     unsigned death_checks;
     int64_t next_death_check_ns;
+    int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
+    bool silence_told;
     bool took_over; /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
@@ -119,10 +122,12 @@ static int look(struct ng_view *ret_view)
     /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
     bool self = false;
     for (uint32_t i = 0; i < ret_view->process_count; i++)
-        self |= ret_view->processes[i].pid == ng_guard.box.header->pid;
+        self |= ret_view->processes[i].self;
     if (!error && !self) {
         error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
                                 "this process");
+        if (!error)
+            ret_view->processes[ret_view->process_count - 1].self = true;
         ng_view_seal(ret_view);
     }
     if (error)
@@ -134,7 +139,7 @@ static int look(struct ng_view *ret_view)
 static int own_rank(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->processes[view->members[i].process].pid == ng_guard.box.header->pid)
+        if (view->processes[view->members[i].process].self)
             return ng_view_rank(view, &view->members[i]);
     return ng_guard.launch.rank;
 }
@@ -199,7 +204,7 @@ static void dump_self(uint64_t epoch)
 
     if (look(&view) == 0)
         for (uint32_t i = 0; i < view.process_count; i++)
-            if (view.processes[i].pid == ng_guard.box.header->pid)
+            if (view.processes[i].self)
                 save_dump(&view, i);
     ng_view_fini(&view);
     atomic_store(&ng_guard.box.header->dump_epoch, epoch);
@@ -396,7 +401,8 @@ static void handle_alarm(const struct ng_alarm *alarm)
                                  .group_id = alarm->group_id,
                                  .seq = alarm->seq,
                                  .op = alarm->op,
-                                 .stalled_ns = stalled_ns};
+                                 .stalled_ns = stalled_ns,
+                                 .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
     examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
 }
@@ -464,7 +470,9 @@ static void check_deaths(void)
                                          .group_id = verdict.group_id,
                                          .seq = verdict.seq,
                                          .op = verdict.op,
-                                         .stalled_ns = DEATH_STALL_NS};
+                                         .stalled_ns = DEATH_STALL_NS,
+                                         .since_mono_ns =
+                                             ng_clock_mono_ns() - verdict.stalled_ns};
             own.death_group = verdict.group_id;
             own.death_seq = verdict.seq;
             open_incident(&wanted, &view, &verdict);
@@ -472,6 +480,51 @@ static void check_deaths(void)
         ng_verdict_fini(&verdict);
     }
     ng_view_fini(&view);
+}
+
+/*
+ * The watchdog itself does not come round: it hangs in a call of CUDA, or in the dynamic linker. Then the clocks of what
+ * it last saw in flight go on here, credited like its own, so that a deadline holds all the same.
+ */
+static void stand_in_for_watchdog(void)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns(), step = now - own.stood_in_ns;
+    int64_t watched = NG_LOAD(box->header->watchdog_mono_ns);
+    uint32_t groups = NG_LOAD(box->header->group_used);
+
+    own.stood_in_ns = now;
+    if (step > ROUND_MS * NG_MS + NG_S)
+        step = ROUND_MS * NG_MS + NG_S;
+    if (watched != own.watched_ns) {
+        own.watched_ns = watched;
+        own.silence_ns = 0;
+        own.silence_told = false;
+        return;
+    }
+    own.silence_ns += step;
+    if (own.silence_ns < WATCHDOG_SILENCE_NS)
+        return;
+    if (!own.silence_told)
+        ng_log(NG_LOG_WARN, "the watchdog has not come round for %.0f s: a call of CUDA does not return", (double)own.silence_ns / 1e9);
+    for (uint32_t i = 0; i < groups; i++) {
+        struct ng_box_group *group = &box->groups[i];
+        if (!NG_LOAD(group->pending_record))
+            continue;
+        /* The watchdog writes this, but it does not run; the first time makes up for the whole silence. */
+        int64_t before = NG_LOAD(group->pending_age_ns);
+        int64_t age = before + (own.silence_told ? step : own.silence_ns);
+        NG_STORE(group->pending_age_ns, age);
+        if (ng_guard.config.timeout_ns <= 0 || before >= ng_guard.config.timeout_ns ||
+            age < ng_guard.config.timeout_ns)
+            continue;
+        struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                                 .group_id = NG_LOAD(group->id),
+                                 .seq = NG_LOAD(group->pending_seq),
+                                 .age_ns = age};
+        handle_alarm(&alarm);
+    }
+    own.silence_told = true;
 }
 
 static int next_round_ms(void)
@@ -502,6 +555,7 @@ static void *attend(void *unused)
     struct ng_alarm alarm;
 
     ng_guard.adopt_thread();
+    own.stood_in_ns = ng_clock_mono_ns();
     while (!atomic_load(&stopping)) {
         if (board)
             board->ops->wait(board, &kick_event, next_round_ms());
@@ -516,6 +570,7 @@ static void *attend(void *unused)
             handle_alarm(&alarm);
         if (board)
             check_deaths();
+        stand_in_for_watchdog();
     }
     if (board)
         board->ops->leave(board);

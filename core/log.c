@@ -93,7 +93,7 @@ static void write_quietly(int fd, const char *line, size_t length)
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     sigset_t ours, before, pending_before;
 
-    if (poll(&room, 1, PATIENCE_MS) <= 0)
+    if (poll(&room, 1, PATIENCE_MS) == 0)
         return;
     sigemptyset(&ours);
     sigaddset(&ours, SIGPIPE);

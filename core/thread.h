@@ -31,6 +31,7 @@ struct ng_pending {
 struct ng_created {
     struct ng_comm *comm;
     void **new_comm;
+    uint32_t generation; /* of the record */
     void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
 };
 

@@ -353,14 +353,14 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
-/* One round over everything. Under round_lock. */
-static void look(int64_t step_ns)
+/* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
+static void look(int64_t step_ns, bool relaxed)
 {
     int64_t now = ng_clock_mono_ns();
     uint32_t count = ng_comm_count();
 
     retired_in_round = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
             comm->watched)
@@ -373,7 +373,7 @@ static void look(int64_t step_ns)
 static void *watch(void *unused)
 {
     int64_t before = ng_clock_mono_ns(), pause = PAUSE_MAX_NS;
-    bool adopted = false;
+    bool relaxed = false;
     uint32_t generation = atomic_load(&ng_guard.generation);
 
     ng_guard.adopt_thread();
@@ -384,14 +384,14 @@ static void *watch(void *unused)
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
         ng_guard_find_cuda();
-        if (!adopted && ng_guard_cuda()) {
-            ng_gpu_adopt_thread();
-            adopted = true;
+        if (!relaxed) {
+            CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+            relaxed = ng_gpu_relax_thread(&mode);
         }
         pthread_mutex_lock(&round_lock);
         bool stop = finished;
         if (!stop)
-            look(step);
+            look(step, relaxed);
         uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
@@ -420,8 +420,13 @@ bool ng_watchdog_finish(void)
     until.tv_sec += 1;
     if (pthread_mutex_timedlock(&round_lock, &until) != 0)
         return false;
-    if (!finished)
-        look(0);
+    if (!finished) {
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool relaxed = ng_gpu_relax_thread(&mode);
+        look(0, relaxed);
+        if (relaxed)
+            ng_gpu_relax_thread(&mode);
+    }
     finished = true;
     pthread_mutex_unlock(&round_lock);
     return true;

@@ -63,7 +63,7 @@ struct local {
     struct pollfd *polls;
     uint32_t poll_room;
     uint32_t ended;
-    int64_t joined_unix_ns;
+    int64_t joined_mono_ns;
     char boot_id[40];
     uint64_t pid_namespace;
 };
@@ -78,7 +78,8 @@ static int open_pid(int pid, uint64_t start_ticks)
 
     /* The number may belong to somebody else by now: only then look who it is, the descriptor holds
      * it fast. */
-    if (fd >= 0 && (ng_proc_stat(pid, &state, &ticks) != 0 || ticks != start_ticks)) {
+    int error = fd >= 0 ? ng_proc_stat(pid, &state, &ticks) : 0;
+    if (fd >= 0 && (error == -ESRCH || (!error && ticks != start_ticks))) {
         close(fd);
         errno = ESRCH;
         return -1;
@@ -138,8 +139,10 @@ static bool has_ended(const struct peer *peer)
     uint64_t ticks;
     char state;
 
-    return ng_proc_stat(peer->pid, &state, &ticks) != 0 || ticks != peer->start_ticks ||
-           state == 'Z' || state == 'X';
+    /* That the question failed, for want of a descriptor perhaps, is no answer. */
+    int error = ng_proc_stat(peer->pid, &state, &ticks);
+    return error == -ESRCH ||
+           (!error && (ticks != peer->start_ticks || state == 'Z' || state == 'X'));
 }
 
 static void refresh_peer(struct peer *peer)
@@ -192,6 +195,8 @@ static int add_to_view(struct peer *peer, struct ng_view *view)
 {
     int error = ng_view_add_box(view, &peer->box, life_of(peer), ng_clock_mono_ns(), peer->name);
 
+    if (!error)
+        view->processes[view->process_count - 1].self = peer->self;
     if (!error && peer->gone) {
         struct ng_view_process *process = &view->processes[view->process_count - 1];
         /* The kernel told us when, which is nearer than the last heartbeat. */
@@ -431,8 +436,10 @@ static int local_view(struct ng_board *board, struct ng_view *view)
 static void incident_path(const struct local *local, uint64_t epoch, bool hidden, char *ret_path)
 {
     if (hidden)
-        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d", local->folder, NG_INCIDENT_PREFIX,
-                 (unsigned long long)epoch, (int)getpid());
+        snprintf(ret_path, PATH_MAX, "%s/.%s%llu-%d-%llu-%llu", local->folder, NG_INCIDENT_PREFIX,
+                 (unsigned long long)epoch, local->own_box->header->pid,
+                 (unsigned long long)local->own_box->header->start_ticks,
+                 (unsigned long long)local->pid_namespace);
     else
         snprintf(ret_path, PATH_MAX, "%s/%s%llu", local->folder, NG_INCIDENT_PREFIX,
                  (unsigned long long)epoch);
@@ -506,6 +513,24 @@ static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret
     closedir(folder);
 }
 
+static bool local_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct local *local = (struct local *)board;
+    uint64_t ticks;
+    char state;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        if (peer->pid != incident->claimant_pid || peer->start_ticks != incident->claimant_ticks)
+            continue;
+        refresh_peer(peer);
+        return !peer->gone;
+    }
+    /* Not in our list: its box could not be opened, or is not there yet. */
+    return ng_proc_stat(incident->claimant_pid, &state, &ticks) == 0 &&
+           ticks == incident->claimant_ticks && state != 'Z';
+}
+
 static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident)
 {
     struct local *local = (struct local *)board;
@@ -516,7 +541,9 @@ static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident
         if (!next)
             return -ENOENT;
         if (read_incident(local, next, ret_incident) == 0 &&
-            ret_incident->claimed_unix_ns >= local->joined_unix_ns)
+            (ret_incident->claimed_mono_ns >= local->joined_mono_ns ||
+             (ret_incident->state != NG_INCIDENT_JUDGED &&
+              local_claimant_alive(board, ret_incident))))
             return 0;
         epoch = next;
     }
@@ -527,22 +554,11 @@ static int local_get(struct ng_board *board, uint64_t epoch, struct ng_incident 
     return read_incident((struct local *)board, epoch, ret_incident);
 }
 
-static bool local_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
-{
-    struct local *local = (struct local *)board;
-
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct peer *peer = &local->peers[i];
-        if (peer->pid != incident->claimant_pid || peer->start_ticks != incident->claimant_ticks)
-            continue;
-        refresh_peer(peer);
-        return !peer->gone;
-    }
-    return false;
-}
-
 static bool covers(const struct ng_incident *there, const struct ng_incident *wanted)
 {
+    /* What began after it was judged is something new, though it may look the same. */
+    if (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns)
+        return false;
     if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
         return true;
     return there->level >= wanted->level && there->group_id == wanted->group_id &&
@@ -572,7 +588,7 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
         mine.state = NG_INCIDENT_CLAIMED;
         mine.claimant_pid = local->own_box->header->pid;
         mine.claimant_ticks = local->own_box->header->start_ticks;
-        mine.claimed_unix_ns = ng_clock_unix_ns();
+        mine.claimed_mono_ns = ng_clock_mono_ns();
         int error = write_incident(local, &mine, true);
         if (error == -EEXIST)
             continue; /* somebody was faster: is it the same incident? */
@@ -650,7 +666,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     local->board.ops = &local_ops;
     local->own_box = own_box;
     local->inotify = NG_DESCRIPTOR_NONE;
-    local->joined_unix_ns = ng_clock_unix_ns();
+    local->joined_mono_ns = ng_clock_mono_ns();
     identify(local);
     *ret_board = &local->board;
     return 0;
