@@ -330,6 +330,10 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     struct ng_board *board = ng_guard.board;
     struct ng_incident incident = *wanted;
 
+    /* Named for what the verdict is about: ranks are stuck in different places for one reason. */
+    incident.group_id = verdict->group_id;
+    incident.seq = verdict->seq;
+    incident.op = verdict->op;
     incident.claimant_rank = own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;

@@ -8,6 +8,10 @@ extern "C" {
 #include "tests/fake/nccl/fake_device.h"
 }
 
+#if NCCL_VERSION_CODE < 22807
+typedef struct ncclGinBarrierHandle ncclGinBarrierHandle_t; /* came with 2.28.7 */
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 #define DEVICE_API(ret, name, args)                                                                \
     extern "C" EXPORT ret p##name args;                                                            \

@@ -16,6 +16,11 @@
 
 #include <cuda.h>
 #include <nccl.h>
+
+#ifndef NCCL_REVOKE_DEFAULT
+#define NCCL_REVOKE_DEFAULT 0 /* came with 2.28.7 */
+#endif
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
