@@ -41,9 +41,10 @@ struct ng_incident {
     uint64_t claimant_ticks; /* tells a reused pid */
     int64_t claimed_mono_ns;
     int64_t since_mono_ns; /* when that which is stuck began to wait; 0 not known */
-    int64_t stalled_ns;  /* work pending for this long counts as stuck in its verdict */
-    uint64_t supersedes; /* incidents up to this epoch are given up: their claimants did not come through */
-    char line[512]; /* the verdict in one line */
+    int64_t stalled_ns;    /* work pending for this long counts as stuck in its verdict */
+    uint64_t supersedes;   /* incidents up to this epoch are given up: their claimants did not come
+                              through */
+    char line[512];        /* the verdict in one line */
 };
 
 /* What ended ng_board_ops.wait. */

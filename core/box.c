@@ -109,7 +109,8 @@ static bool fits_limit(uint64_t bytes)
 {
     struct rlimit limit;
 
-    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+           limit.rlim_cur >= bytes;
 }
 
 static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map,
@@ -195,9 +196,9 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
      * SIGBUS. */
     if (!ng_descriptor_ours(&box->file))
         return -EBADF;
-    int error = reserve(box->file.fd,
-                        box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
-                        GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    int error =
+        reserve(box->file.fd, box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
+                GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
         box->groups_reserved = first + GROUPS_AT_ONCE;
     return error;

@@ -417,8 +417,10 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
         ng_comm_end(comm, NG_GROUP_FAILED);
         return NULL;
     }
-    *created = (struct ng_created){.comm = comm, .new_comm = new_comm, .watched = call->comm,
-                                     .generation = atomic_load(&comm->group->generation)};
+    *created = (struct ng_created){.comm = comm,
+                                   .new_comm = new_comm,
+                                   .watched = call->comm,
+                                   .generation = atomic_load(&comm->group->generation)};
     set_name(comm, call->creation);
     return comm;
 }
@@ -517,8 +519,9 @@ static void bind_created(struct ng_thread *thread, int result)
 }
 
 /*
- * The program has asked for the state of `watched`. Once that is no longer in progress, what was made from it is
- * finished: NCCL has written the handle, which therefore is still there to be read, and answers questions.
+ * The program has asked for the state of `watched`. Once that is no longer in progress, what was
+ * made from it is finished: NCCL has written the handle, which therefore is still there to be read,
+ * and answers questions.
  */
 static void bind_finished(const struct ng_call *call)
 {
@@ -533,7 +536,8 @@ static void bind_finished(const struct ng_call *call)
     for (uint32_t i = 0; i < unbound_count; i++) {
         struct ng_created *created = &unbound[i];
         uint32_t life = atomic_load(&created->comm->group->state);
-        /* Ended meanwhile: its record, its handle and the program's variable may mean something else by now. */
+        /* Ended meanwhile: its record, its handle and the program's variable may mean something
+         * else by now. */
         if (created->generation != atomic_load(&created->comm->group->generation) ||
             (life != NG_GROUP_CREATING && life != NG_GROUP_READY))
             continue;

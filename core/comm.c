@@ -187,9 +187,11 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
     const struct ng_nccl *nccl = comm->nccl;
     int value;
 
-    if (atomic_load(&group->nranks) <= 0 && nccl->comm_count && nccl->comm_count(handle, &value) == 0)
+    if (atomic_load(&group->nranks) <= 0 && nccl->comm_count &&
+        nccl->comm_count(handle, &value) == 0)
         atomic_store(&group->nranks, value);
-    if (atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank && nccl->comm_user_rank(handle, &value) == 0)
+    if (atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank &&
+        nccl->comm_user_rank(handle, &value) == 0)
         atomic_store(&group->group_rank, value);
     if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
         atomic_store(&group->device, value);

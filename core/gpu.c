@@ -56,7 +56,8 @@ static struct ng_gpu *add_gpu(CUcontext context)
     return gpu;
 }
 
-/* NCCL works on the communicator's device, whichever is current: so its default stream is that device's. */
+/* NCCL works on the communicator's device, whichever is current: so its default stream is that
+ * device's. */
 static CUcontext context_of_device(int device)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -65,7 +66,8 @@ static CUcontext context_of_device(int device)
 
     if (cuda->ctx_get_current(&current) != CUDA_SUCCESS)
         current = NULL;
-    if (current && (device < 0 || (cuda->ctx_get_device(&current_device) == CUDA_SUCCESS && current_device == device)))
+    if (current && (device < 0 || (cuda->ctx_get_device(&current_device) == CUDA_SUCCESS &&
+                                   current_device == device)))
         return current;
     if (device < 0 || cuda->primary_ctx_retain(&primary, device) != CUDA_SUCCESS)
         return NULL;

@@ -124,8 +124,9 @@ enum ng_gpu_state ng_gpu_started(const struct ng_work *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
 
 /*
- * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed mode, or its questions
- * would break another thread's capture. False: no driver, or not initialised yet.
+ * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed
+ * mode, or its questions would break another thread's capture. False: no driver, or not initialised
+ * yet.
  */
 bool ng_gpu_relax_thread(CUstreamCaptureMode *mode);
 

@@ -23,8 +23,8 @@
 #include "core/paths.h"
 #include "core/watchdog.h"
 
-/* The C library takes the program's thread-local storage out of a thread's stack, however large that is; pages that
- * are not touched cost nothing. */
+/* The C library takes the program's thread-local storage out of a thread's stack, however large
+ * that is; pages that are not touched cost nothing. */
 #define THREAD_STACK_BYTES     (1u << 20)
 #define THREAD_STACK_MAX_BYTES (64u << 20)
 
@@ -61,7 +61,8 @@ int ng_guard_thread(const char *name, void *(*body)(void *))
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     int error = EINVAL;
-    for (size_t bytes = THREAD_STACK_BYTES; error == EINVAL && bytes <= THREAD_STACK_MAX_BYTES; bytes *= 4) {
+    for (size_t bytes = THREAD_STACK_BYTES; error == EINVAL && bytes <= THREAD_STACK_MAX_BYTES;
+         bytes *= 4) {
         pthread_attr_setstacksize(&attributes, bytes);
         error = pthread_create(&thread, &attributes, body, NULL);
     }
@@ -157,8 +158,8 @@ bool ng_guard_start(void)
 
 void ng_guard_exit(int status)
 {
-    /* A child made without atfork handlers (vfork, clone) shares the box, and must not speak for the
-     * parent. */
+    /* A child made without atfork handlers (vfork, clone) shares the box, and must not speak for
+     * the parent. */
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
@@ -166,7 +167,8 @@ void ng_guard_exit(int status)
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
-    /* What the program still calls, from static destructors perhaps, is nobody's business any more. */
+    /* What the program still calls, from static destructors perhaps, is nobody's business any more.
+     */
     atomic_store(&ng_guard.running, false);
     ng_incident_finish(500);
 }

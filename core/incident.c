@@ -35,13 +35,13 @@
 #include "core/verdict.h"
 #include "core/watchdog.h"
 
-#define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
-#define BUSY_ROUND_MS  50   /* while an incident is under way */
-#define DEATH_CHECK_NS (100 * NG_MS)
+#define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
+#define BUSY_ROUND_MS       50   /* while an incident is under way */
+#define DEATH_CHECK_NS      (100 * NG_MS)
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
-#define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
-#define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
-#define END_MARGIN_NS      (4 * NG_S) /* and for everything together */
+#define DEATH_CHECKS        20            /* at this pace after a death, then once a second */
+#define DEATH_STALL_NS      (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
+#define END_MARGIN_NS       (4 * NG_S)    /* and for everything together */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
 
@@ -61,7 +61,7 @@ static struct {
     int64_t next_death_check_ns;
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
-    bool took_over; /* from a claimant that did not come through */
+    bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
 
@@ -240,8 +240,8 @@ static void deal_done(const struct ng_incident *incident)
 }
 
 /*
- * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the verdict, act. False:
- * the claimant is gone or hangs, and somebody has to take over.
+ * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
+ * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
  */
 static bool follow(struct ng_incident *incident)
 {
@@ -378,15 +378,17 @@ static void join_incident(struct ng_incident *incident)
     if (follow(incident))
         return;
     if (own.took_over) {
-        snprintf(incident->line, sizeof(incident->line),
-                 "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
-                 incident->claimant_pid);
+        snprintf(
+            incident->line, sizeof(incident->line),
+            "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
+            incident->claimant_pid);
         log_verdict(incident);
         ng_policy_act();
         return;
     }
     own.took_over = true;
-    ng_log(NG_LOG_WARN, "pid %d did not come through with its verdict: taking over", incident->claimant_pid);
+    ng_log(NG_LOG_WARN, "pid %d did not come through with its verdict: taking over",
+           incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
     examine(&wanted, true);
@@ -396,8 +398,8 @@ static void join_incident(struct ng_incident *incident)
 static void handle_alarm(const struct ng_alarm *alarm)
 {
     /*
-     * Others may have waited less than we and still be the reason, or stand before it. What has lasted for half the
-     * suspect time is nothing ordinary.
+     * Others may have waited less than we and still be the reason, or stand before it. What has
+     * lasted for half the suspect time is nothing ordinary.
      */
     int64_t unusual_ns = ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2 : 2 * NG_S;
     int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns ? alarm->age_ns / 2 : unusual_ns;
@@ -468,15 +470,15 @@ static void check_deaths(void)
     if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
         /* Who leaves while others still tidy up has done its part; who dies there too. */
         bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
-        bool death = !tidying && (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY);
+        bool death =
+            !tidying && (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY);
         if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
             struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
                                          .group_id = verdict.group_id,
                                          .seq = verdict.seq,
                                          .op = verdict.op,
                                          .stalled_ns = DEATH_STALL_NS,
-                                         .since_mono_ns =
-                                             ng_clock_mono_ns() - verdict.stalled_ns};
+                                         .since_mono_ns = ng_clock_mono_ns() - verdict.stalled_ns};
             own.death_group = verdict.group_id;
             own.death_seq = verdict.seq;
             open_incident(&wanted, &view, &verdict);
@@ -487,8 +489,9 @@ static void check_deaths(void)
 }
 
 /*
- * The watchdog itself does not come round: it hangs in a call of CUDA, or in the dynamic linker. Then the clocks of what
- * it last saw in flight go on here, credited like its own, so that a deadline holds all the same.
+ * The watchdog itself does not come round: it hangs in a call of CUDA, or in the dynamic linker.
+ * Then the clocks of what it last saw in flight go on here, credited like its own, so that a
+ * deadline holds all the same.
  */
 static void stand_in_for_watchdog(void)
 {
@@ -510,12 +513,15 @@ static void stand_in_for_watchdog(void)
     if (own.silence_ns < WATCHDOG_SILENCE_NS)
         return;
     if (!own.silence_told)
-        ng_log(NG_LOG_WARN, "the watchdog has not come round for %.0f s: a call of CUDA does not return", (double)own.silence_ns / 1e9);
+        ng_log(NG_LOG_WARN,
+               "the watchdog has not come round for %.0f s: a call of CUDA does not return",
+               (double)own.silence_ns / 1e9);
     for (uint32_t i = 0; i < groups; i++) {
         struct ng_box_group *group = &box->groups[i];
         if (!NG_LOAD(group->pending_record))
             continue;
-        /* The watchdog writes this, but it does not run; the first time makes up for the whole silence. */
+        /* The watchdog writes this, but it does not run; the first time makes up for the whole
+         * silence. */
         int64_t before = NG_LOAD(group->pending_age_ns);
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
         NG_STORE(group->pending_age_ns, age);

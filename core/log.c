@@ -85,8 +85,9 @@ bool ng_log_enabled(enum ng_log_level level)
 }
 
 /*
- * A closed pipe at the other end must not raise SIGPIPE in the program's thread, nor a limit on file sizes SIGXFSZ; and
- * a full one that nobody reads must not hold anybody up for long: then the line is dropped.
+ * A closed pipe at the other end must not raise SIGPIPE in the program's thread, nor a limit on
+ * file sizes SIGXFSZ; and a full one that nobody reads must not hold anybody up for long: then the
+ * line is dropped.
  */
 static void write_quietly(int fd, const char *line, size_t length)
 {

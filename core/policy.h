@@ -12,8 +12,9 @@
 const char *ng_policy_name(void);
 
 /*
- * From now on the process ends within `bound_ns` where the policy ends it, though writing evidence, logging or waiting
- * hang (a dead file server, a pipe that nobody reads). Once per process; later calls change nothing.
+ * From now on the process ends within `bound_ns` where the policy ends it, though writing evidence,
+ * logging or waiting hang (a dead file server, a pipe that nobody reads). Once per process; later
+ * calls change nothing.
  */
 void ng_policy_bound(int64_t bound_ns);
 

@@ -6,13 +6,14 @@
 
 #include "core/view.h"
 
-/* NG_F_* bits in which two calls of one sequence number differ, or NG_F_OP; 0 alike. Fields that NCCL lets differ
- * for the operation are not compared. */
+/* NG_F_* bits in which two calls of one sequence number differ, or NG_F_OP; 0 alike. Fields that
+ * NCCL lets differ for the operation are not compared. */
 #define NG_F_OP 0x100u
 uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signature *b);
 
 /* What member `member` passed to collective `seq`; false where nobody knows any more. */
-bool ng_signature_at(const struct ng_view_member *member, uint64_t seq, struct ng_signature *ret_signature);
+bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
+                     struct ng_signature *ret_signature);
 
 /* "AllReduce(count 1024, float32, sum)", only the fields that matter for the operation. */
 void ng_signature_text(const struct ng_signature *signature, char *ret_text, size_t bytes);
@@ -27,9 +28,10 @@ struct ng_mismatch {
 };
 
 /*
- * The first collective of the group, from the oldest that is still recorded up to `last`, in which members differ.
- * False: none. Linear in the records.
+ * The first collective of the group, from the oldest that is still recorded up to `last`, in which
+ * members differ. False: none. Linear in the records.
  */
-bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last, struct ng_mismatch *ret_mismatch);
+bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
+                      struct ng_mismatch *ret_mismatch);
 
 #endif

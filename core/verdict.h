@@ -1,9 +1,9 @@
 /*
  * The verdict engine: a job's progress in, the reason of a stall out.
  *
- * Step 9. Pure functions: no clock, no file, no lock, no globals; the live library and the offline tool share them.
- * Linear in members and records. Calibrated: a rank without evidence is never blamed, it is listed as missing
- * evidence, and the confidence says how far the evidence goes.
+ * Step 9. Pure functions: no clock, no file, no lock, no globals; the live library and the offline
+ * tool share them. Linear in members and records. Calibrated: a rank without evidence is never
+ * blamed, it is listed as missing evidence, and the confidence says how far the evidence goes.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_H
 #define NCCLGUARD_CORE_VERDICT_H
@@ -51,8 +51,8 @@ struct ng_verdict {
     /* Not the engine's: filled by who acts. */
     char job[128];
     int64_t time_unix_ns;
-    int detected_by;       /* global rank; -1 offline */
-    const char *action;    /* "none", "log", "kill" */
+    int detected_by;    /* global rank; -1 offline */
+    const char *action; /* "none", "log", "kill" */
 };
 
 struct ng_verdict_query {
@@ -61,8 +61,8 @@ struct ng_verdict_query {
 };
 
 /*
- * Judge a sealed view. Always gives a verdict; HEALTHY where nothing is stalled. `verdict` is initialised by this
- * function and freed with ng_verdict_fini. -ENOMEM is the only error.
+ * Judge a sealed view. Always gives a verdict; HEALTHY where nothing is stalled. `verdict` is
+ * initialised by this function and freed with ng_verdict_fini. -ENOMEM is the only error.
  */
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict);

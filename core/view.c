@@ -162,8 +162,9 @@ static void find_several(struct ng_view *view)
 }
 
 /*
- * A launcher's variables name the task; processes that it starts below itself (one task a node, a process a device)
- * inherit them all alike. Ranks that collide, or that a group outgrows, name nobody.
+ * A launcher's variables name the task; processes that it starts below itself (one task a node, a
+ * process a device) inherit them all alike. Ranks that collide, or that a group outgrows, name
+ * nobody.
  */
 static void distrust_launcher(struct ng_view *view)
 {
@@ -179,7 +180,8 @@ static void distrust_launcher(struct ng_view *view)
     }
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_process *process = &view->processes[view->members[i].process];
-        if (process->world_size > 0 && view->groups[view->members[i].group].nranks > process->world_size)
+        if (process->world_size > 0 &&
+            view->groups[view->members[i].group].nranks > process->world_size)
             process->rank_collides = true;
     }
     for (uint32_t i = 0; i < view->process_count; i++)

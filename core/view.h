@@ -30,7 +30,7 @@ struct ng_view_process {
     int pid;
     char host[64];
     char source[128]; /* file name it was read from, for messages */
-    bool self; /* the process that looks */
+    bool self;        /* the process that looks */
     enum ng_life life;
     int exit_status;     /* meaningful for NG_LIFE_EXITED */
     int64_t life_age_ns; /* how long ago its life ended; 0 unknown or alive */

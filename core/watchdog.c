@@ -340,7 +340,8 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     for (uint32_t i = 0; i < comms; i++) {
         struct ng_box_group *group = ng_comm_at(i)->group;
         if (NG_LOAD(group->id) == alarm->group_id && NG_LOAD(group->pending_record) &&
-            NG_LOAD(group->pending_seq) == alarm->seq && NG_LOAD(group->pending_age_ns) >= alarm->age_ns)
+            NG_LOAD(group->pending_seq) == alarm->seq &&
+            NG_LOAD(group->pending_age_ns) >= alarm->age_ns)
             return true;
     }
     for (uint32_t i = 0; i < threads && i < box->thread_capacity; i++) {

@@ -47,9 +47,10 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 static const struct ng_usage usage = {
     .command = COMMAND,
     .synopsis = "PATH… [--json]",
-    .about = "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), or a folder\n"
-             "of either: a job's folder in shared memory, or the folder of its evidence.\n"
-             "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
+    .about =
+        "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), or a folder\n"
+        "of either: a job's folder in shared memory, or the folder of its evidence.\n"
+        "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
     .options = options,
     .option_count = OPTION_COUNT,
 };

@@ -1,3 +1,6 @@
+/*
+ * Evidence for the tests of `ncclguard analyze`: black boxes of real processes, made through core.
+ */
 #include "tests/unit/tools/evidence.h"
 
 #include <errno.h>
