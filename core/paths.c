@@ -79,10 +79,17 @@ int ng_paths_make(const char *path)
  */
 static bool is_of_board(const char *name)
 {
+    const char *numbers;
+
     if (name[0] == '.')
         name++;
-    return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0 ||
-           strncmp(name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) == 0;
+    if (strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+        numbers = name + strlen(NG_BOX_PREFIX);
+    else if (strncmp(name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) == 0)
+        numbers = name + strlen(NG_INCIDENT_PREFIX);
+    else
+        return false;
+    return *numbers && numbers[strspn(numbers, "0123456789-")] == '\0';
 }
 
 void ng_paths_remove_board(const char *path)

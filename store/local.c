@@ -452,7 +452,7 @@ static int read_incident(const struct local *local, uint64_t epoch,
     char path[PATH_MAX];
 
     incident_path(local, epoch, false, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     ssize_t got = read(fd, &file, sizeof(file));
@@ -574,6 +574,8 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
 
     for (int tries = 0; tries < 100; tries++) {
         uint64_t epoch = 0;
+        /* The number first: whoever claims after this takes the same one, and link tells. */
+        find_epochs(local, 0, &next, &largest);
         while (local_next(board, epoch, &there) == 0) {
             epoch = there.epoch;
             if (epoch > wanted->supersedes && covers(&there, wanted) &&
@@ -582,7 +584,6 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
                 return -EEXIST;
             }
         }
-        find_epochs(local, 0, &next, &largest);
         struct ng_incident mine = *wanted;
         mine.epoch = largest + 1;
         mine.state = NG_INCIDENT_CLAIMED;
