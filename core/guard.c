@@ -123,6 +123,7 @@ static bool start(void)
                ng_guard.dir, strerror(-error));
         /* The board shows what lies in its folder, and ours does not. */
         ng_guard.board = NULL;
+        rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_incident_start();

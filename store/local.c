@@ -42,6 +42,7 @@ struct peer {
         pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
     struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
+    bool same_namespace; /* of process numbers, as ours */
     bool gone;    /* dead for sure */
     bool counted; /* in `ended` */
     int64_t gone_mono_ns;
@@ -114,7 +115,8 @@ static int open_peer(const char *folder, const char *name, const char *boot_id,
         ng_box_close(&peer.box, NULL);
         return -ESTALE;
     }
-    if (peer.box.header->pid_namespace == pid_namespace) {
+    peer.same_namespace = peer.box.header->pid_namespace == pid_namespace;
+    if (peer.same_namespace) {
         int fd = open_pid(peer.pid, peer.start_ticks);
         if (fd < 0 && errno == ESRCH)
             mark_gone(&peer);
@@ -153,7 +155,8 @@ static void refresh_peer(struct peer *peer)
         return;
     if (peer->pid_fd.fd >= 0) {
         struct pollfd ended = {.fd = peer->pid_fd.fd, .events = POLLIN};
-        if (poll(&ended, 1, 0) <= 0)
+        /* What the program put in its place may never have anything to read. */
+        if (ng_descriptor_ours(&peer->pid_fd) && poll(&ended, 1, 0) <= 0)
             return;
         /* Something is there to read: the end of the process, unless the program closed our
          * descriptor and the number means something else by now. */
@@ -163,6 +166,8 @@ static void refresh_peer(struct peer *peer)
             peer->pid_fd = ng_descriptor_keep(open_pid(peer->pid, peer->start_ticks));
     } else if (ng_descriptor_ours(&peer->lock_fd) &&
                fcntl(peer->lock_fd.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
+        mark_gone(peer);
+    } else if (peer->same_namespace && has_ended(peer)) {
         mark_gone(peer);
     }
 }

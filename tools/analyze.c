@@ -32,6 +32,7 @@
 
 /* Dumps do not say when their job calls work stuck; black boxes do. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
+#define UNUSUAL_NS         NG_S /* beside work that is stuck, waits of this length are no chance */
 /* The heartbeat of a black box is at least this fresh at its process's end. */
 #define TOGETHER_NS (2 * NG_S)
 
@@ -305,11 +306,11 @@ static int judge(struct analysis *analysis, int64_t asked_ns, struct ng_verdict 
         query.stalled_ns = STALLED_DEFAULT_NS;
     /*
      * As the library does: once something is stuck, half of the longest wait counts, for ranks do
-     * not come at the same moment. And a death is noticed long before the work that it holds up is
-     * old.
+     * not come at the same moment; but what came later may be the reason, if it is no
+     * ordinary wait. And a death is noticed long before the work that it holds up is old.
      */
     if (oldest_ns >= query.stalled_ns || incident_is_certain(analysis, looked_before))
-        query.stalled_ns = oldest_ns / 2 + 1;
+        query.stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
     if (asked_ns > 0)
         query.stalled_ns = asked_ns;
     return ng_verdict_reach(&analysis->view, &query, ret_verdict);

@@ -2,21 +2,31 @@
  * What the programs of tests/programs do not do: `odd MODE OPTIONS…`, each mode a few lines. Faults
  * count the steps that a mode names.
  *
- *   late        every rank starts whenever it likes (step 1: communicator init), then collectives
- *   split       step 1: ncclCommSplit into halves, then collectives on the half
- *   finalize    --iters collectives (the steps) queued, then ncclCommFinalize without a
- * synchronisation opposite    two communicators; rank --root uses them in the other order than
- * everybody else init-all    one process: ncclCommInitAll and destroy, --times times, on --devices
- * devices slow-queue  --iters collectives queued at once, each behind a host function that takes
- * 300 ms fork        forks children that end in different ways between collectives exec after its
- * collectives it becomes another program, without ending its communicator
+ * - late: every rank starts whenever it likes (step 1: communicator init), then collectives
+ * - split: step 1: ncclCommSplit into halves, then collectives on the half
+ * - finalize: --iters collectives (the steps) queued, then ncclCommFinalize without synchronising
+ * - opposite: two communicators; rank --root uses them in the other order than everybody else
+ * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
+ * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
+ * - fork: forks children that end in different ways between collectives
+ * - raw-fork: a child of rank --root, made without fork handlers, calls exit(); step 1 follows
+ * - exec: after its collectives it becomes another program, without ending its communicator
+ * - chain: 0 waits for 1 in one communicator, and 1 for 2 in another; step 1 comes before each
+ * - null-streams: default streams of --devices devices; the first is held up for ever after --iters
+ *   collectives, while the last device is the current one
+ * - close-all: closes all descriptors and takes their numbers, then --iters collectives (the steps)
+ * - small-files: under a limit on file sizes that no black box fits
+ * - full-memory: --times communicators; after the first, the folder of the black boxes gets full
  */
 #include "tests/programs/common.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -204,13 +214,171 @@ static void become_another(const struct options *options, const struct place *pl
     fail(__FILE__, __LINE__, "execlp", strerror(errno));
 }
 
+static void raw_fork(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    init_other(&world, options, place, comm, 1);
+    run_collectives(&world, options);
+    if (place->rank == options->root) {
+        pid_t child = _Fork();
+        if (child == 0)
+            exit(0);
+        if (child < 0 || waitpid(child, NULL, 0) != child)
+            fail(__FILE__, __LINE__, "_Fork", strerror(errno));
+    }
+    step(options, place, 1);
+    run_collectives(&world, options);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static ncclComm_t split_off(ncclComm_t comm, const struct place *place, bool in)
+{
+    ncclComm_t part = NULL;
+    NCCL(ncclCommSplit(comm, in ? 0 : NCCL_SPLIT_NOCOLOR, place->rank, &part, NULL));
+    return part;
+}
+
+static void chain(const struct options *options, const struct place *place)
+{
+    struct member member;
+    ncclComm_t comm = world_init(place, options, 0);
+    ncclComm_t parts[2] = {split_off(comm, place, place->rank < 2),
+                           split_off(comm, place, place->rank > 0)};
+    step(options, place, 1);
+    /* Rank 1 is in both, and uses the second first. */
+    for (int i = 1; i >= 0; i--) {
+        if (!parts[i])
+            continue;
+        init_other(&member, options, place, parts[i], 1);
+        member_call(&member, OP_ALLREDUCE);
+        member_drain(&member);
+        member_fini(&member);
+    }
+}
+
+static void never_return(void *unused)
+{
+    (void)unused;
+    for (;;)
+        sleep_ms(1000);
+}
+
+static void null_streams(const struct options *options, const struct place *place)
+{
+    enum { LIMIT = 16 };
+    ncclComm_t comms[LIMIT];
+    void *buffers[LIMIT];
+    int n = options->devices;
+    if (n < 2 || n > LIMIT)
+        fail(__FILE__, __LINE__, "--devices", "from 2 to 16");
+    NCCL(ncclCommInitAll(comms, n, NULL));
+    for (int k = 0; k < n; k++) {
+        device_use(k);
+        buffers[k] = device_alloc(4096);
+    }
+    for (unsigned long i = 0; i <= options->iters; i++) {
+        if (i == options->iters) {
+            fprintf(stderr, "rank %d (pid %d): stall at call %lu\n", place->rank, getpid(), i + 1);
+            device_use(0);
+            device_host_function(NULL, never_return, NULL);
+        }
+        device_use(n - 1);
+        NCCL(ncclGroupStart());
+        for (int k = 0; k < n; k++)
+            NCCL(ncclBroadcast(buffers[k], buffers[k], 16, ncclFloat, n - 1, comms[k], NULL));
+        NCCL(ncclGroupEnd());
+        for (int k = 0; k < n; k++) {
+            device_use(k);
+            device_stream_sync(NULL);
+        }
+    }
+}
+
+static void close_all(const struct options *options, const struct place *place)
+{
+    struct member world;
+    int pair[2];
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, 1);
+    /* The guard has looked around by then. */
+    sleep_ms(1500);
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    for (int i = 0; i < 200; i++)
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+            fail(__FILE__, __LINE__, "socketpair", strerror(errno));
+    run_collectives(&world, options);
+    for (int fd = 3; fd < 403; fd++) {
+        char byte;
+        if (fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0)
+            fail(__FILE__, __LINE__, "read", "somebody wrote into a socket of ours");
+    }
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void small_files(const struct options *options, const struct place *place)
+{
+    struct rlimit limit = {1500000, 1500000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        fail(__FILE__, __LINE__, "setrlimit", strerror(errno));
+    late(options, place);
+}
+
+static void fill(const char *folder)
+{
+    static const char zeros[4096];
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/filler", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        fail(__FILE__, __LINE__, path, strerror(errno));
+    while (write(fd, zeros, sizeof(zeros)) > 0)
+        ;
+    close(fd);
+}
+
+static void full_memory(const struct options *options, const struct place *place)
+{
+    const char *folder = getenv("NCCLGUARD_DIR");
+    ncclComm_t *comms = calloc(options->times, sizeof(*comms));
+    if (!comms)
+        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
+    for (unsigned long i = 0; i < options->times; i++) {
+        ncclUniqueId id;
+        NCCL(ncclGetUniqueId(&id));
+        NCCL(ncclCommInitRank(&comms[i], 1, id, 0));
+        if (i == 0 && folder)
+            fill(folder);
+    }
+    for (unsigned long i = 0; i < options->times; i++)
+        NCCL(ncclCommDestroy(comms[i]));
+    free(comms);
+    report(place->rank, NULL, 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(const struct options *options, const struct place *place);
 } modes[] = {
-    {"late", late},          {"split", split},         {"finalize", finalize},
-    {"opposite", opposite},  {"init-all", init_all},   {"slow-queue", slow_queue},
-    {"fork", fork_children}, {"exec", become_another},
+    {"late", late},
+    {"split", split},
+    {"finalize", finalize},
+    {"opposite", opposite},
+    {"init-all", init_all},
+    {"slow-queue", slow_queue},
+    {"fork", fork_children},
+    {"raw-fork", raw_fork},
+    {"exec", become_another},
+    {"chain", chain},
+    {"null-streams", null_streams},
+    {"close-all", close_all},
+    {"small-files", small_files},
+    {"full-memory", full_memory},
 };
 
 int main(int argc, char **argv)

@@ -287,8 +287,8 @@ TEST(LocalCollect, ReadsEveryBoxAndNotesWhatIsNone)
         EXPECT_FALSE(view.processes[i].self);
     }
     std::set<std::string> notes(view.notes, view.notes + view.note_count);
-    EXPECT_EQ(notes, (std::set<std::string>{"box-1-1: not a black box",
-                                            "box-9-9: damaged or cut off"}));
+    EXPECT_EQ(notes,
+              (std::set<std::string>{"box-1-1: not a black box", "box-9-9: damaged or cut off"}));
     ng_view_fini(&view);
     EXPECT_EQ(folder.names().size(), 5u) << "a reader removes nothing";
 }

@@ -1,6 +1,6 @@
 /*
- * Other ranks for tests of boards: forked processes with black boxes of their own, that do one thing
- * when told to and then live on until they are told to leave, or are killed.
+ * Other ranks for tests of boards: forked processes with black boxes of their own, that do one
+ * thing when told to and then live on until they are told to leave, or are killed.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_STORE_PEER_H
 #define NCCLGUARD_TESTS_UNIT_STORE_PEER_H
@@ -88,7 +88,8 @@ class Board
     struct ng_descriptor kick = NG_DESCRIPTOR_NONE;
 };
 
-/* What a peer may do once its box is in the folder; a value other than 0 ends it with that status. */
+/* What a peer may do once its box is in the folder; a value other than 0 ends it with that status.
+ */
 using Deed = std::function<int(struct ng_box *box)>;
 
 class Peer
