@@ -60,8 +60,8 @@ static struct ng_comm *adopt(const struct ng_call *call)
 
 /* ---- Work on a stream ---- */
 
-/* The watchdog ages every call against the deadline of its kind; ranks of a communicator call it
- * from one thread at a time (NCCL's rule), so its counters are plain loads and stores. */
+/* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
+ * and stores. */
 static inline uint64_t count_up(_Atomic uint64_t *counter)
 {
     uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
