@@ -98,6 +98,10 @@ struct ng_board_ops {
 
     /* This process leaves. Where it was the last and nothing happened, nothing stays behind. */
     void (*leave)(struct ng_board *board);
+
+    /* In a forked child, which has no part in it: close what was inherited. Async-signal-safe; the
+     * board is not used after it. */
+    void (*abandon)(struct ng_board *board);
 };
 
 struct ng_board {

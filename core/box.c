@@ -23,6 +23,7 @@
 #define GROUP_CAPACITY  4096u
 #define THREAD_CAPACITY 256u
 #define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
+#define NAMES_MAX       1000u
 
 static size_t page_up(size_t bytes)
 {
@@ -65,8 +66,8 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     snprintf(header->job, sizeof(header->job), "%s", identity->job);
     snprintf(header->program, sizeof(header->program), "%s", program_invocation_short_name);
     snprintf(header->guard_version, sizeof(header->guard_version), "%s", NG_VERSION);
-    const char *run_id = getenv("NCCLGUARD_RUN_ID");
-    snprintf(header->run_id, sizeof(header->run_id), "%s", run_id ? run_id : "");
+    snprintf(header->run_id, sizeof(header->run_id), "%s",
+             identity->run_id ? identity->run_id : "");
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();
     header->life = NG_BOX_RUNNING;
@@ -93,14 +94,35 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
     snprintf(ret_name, bytes, NG_BOX_PREFIX "%d-%llu", pid, (unsigned long long)start_ticks);
 }
 
-/* Reserve blocks of a shared file; file systems without reservation get zeros written. */
+/* Zeros where nothing has been written yet, for want of a better way to make pages. */
+static int write_zeros(int fd, uint64_t offset, uint64_t bytes)
+{
+    static const char zeros[4096];
+
+    while (bytes > 0) {
+        size_t part = bytes < sizeof(zeros) ? bytes : sizeof(zeros);
+        ssize_t written = pwrite(fd, zeros, part, (off_t)offset);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        if (written > 0) {
+            offset += (uint64_t)written;
+            bytes -= (uint64_t)written;
+        }
+    }
+    return 0;
+}
+
+/* Reserve blocks of a shared file; where that cannot be had, or is forbidden (seccomp), zeros do.
+ */
 static int reserve(int fd, uint64_t offset, uint64_t bytes)
 {
     int error = EINTR;
 
     /* A program's interval timer may interrupt it again and again, and each time undo it. */
     for (int tries = 0; error == EINTR && tries < 20; tries++)
-        error = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+        error = fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
+    if (error == EPERM || error == ENOSYS || error == EOPNOTSUPP)
+        error = write_zeros(fd, offset, bytes);
     return -error;
 }
 
@@ -113,15 +135,57 @@ static bool fits_limit(uint64_t bytes)
            limit.rlim_cur >= bytes;
 }
 
-static int create_file(const char *folder, const struct ng_box_header *header, void **ret_map,
-                       struct ng_descriptor *ret_file)
+/* "name", "name-2", "name-3" … */
+static void numbered(const struct ng_box_header *header, unsigned number, char *ret_name,
+                     size_t bytes)
 {
-    char name[64], path[PATH_MAX], hidden[PATH_MAX];
+    ng_box_name(header->pid, header->start_ticks, ret_name, bytes);
+    if (number > 1)
+        snprintf(ret_name + strlen(ret_name), bytes - strlen(ret_name), "-%u", number);
+}
+
+/* Never in the place of another file. The first way keeps the name true in /proc/PID/maps; not
+ * every file system has it. */
+static int rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
+        return -errno;
+    if (link(from, to) != 0)
+        return -errno;
+    unlink(from);
+    return 0;
+}
+
+/* The complete file gets a name that nobody has: never that of a box that others may be reading. */
+static int give_name(const char *folder, const char *hidden, const struct ng_box_header *header,
+                     char *ret_name, size_t bytes)
+{
+    char path[PATH_MAX];
+    int error = -EEXIST;
+
+    for (unsigned number = 1; error == -EEXIST && number <= NAMES_MAX; number++) {
+        numbered(header, number, ret_name, bytes);
+        snprintf(path, sizeof(path), "%s/%s", folder, ret_name);
+        error = rename_new(hidden, path);
+    }
+    /* A file system without either, or a process that may not use them. */
+    if (error == -EPERM || error == -EOPNOTSUPP || error == -ENOSYS)
+        error = rename(hidden, path) == 0 ? 0 : -errno;
+    return error;
+}
+
+static int create_file(const char *folder, const struct ng_box_header *header,
+                       struct ng_box *ret_box, void **ret_map)
+{
+    char name[sizeof(ret_box->name)], hidden[PATH_MAX];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-    ng_box_name(header->pid, header->start_ticks, name, sizeof(name));
-    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
-        snprintf(hidden, sizeof(hidden), "%s/.%s", folder, name) >= (int)sizeof(hidden))
+    numbered(header, 1, name, sizeof(name));
+    /* Process numbers of another namespace may be the same. */
+    if (snprintf(hidden, sizeof(hidden), "%s/.%s-%llu", folder, name,
+                 (unsigned long long)header->pid_namespace) >= (int)sizeof(hidden))
         return -ENAMETOOLONG;
     if (!fits_limit(header->total_bytes))
         return -EFBIG;
@@ -130,6 +194,7 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
         return -errno;
     struct ng_descriptor file = ng_descriptor_keep(fd);
     fd = file.fd;
+    fchmod(fd, 0600); /* whatever the program's umask takes away: others of the job read it */
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
     if (!error)
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
@@ -144,8 +209,7 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
         /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing
          * else is lost. */
         fcntl(fd, F_OFD_SETLK, &lock);
-        if (rename(hidden, path) != 0)
-            error = -errno;
+        error = give_name(folder, hidden, header, name, sizeof(name));
     }
     if (error) {
         if (map != MAP_FAILED)
@@ -155,7 +219,9 @@ static int create_file(const char *folder, const struct ng_box_header *header, v
         return error;
     }
     *ret_map = map;
-    *ret_file = file;
+    ret_box->file = file;
+    ret_box->inode = file.inode;
+    memcpy(ret_box->name, name, sizeof(name));
     return 0;
 }
 
@@ -163,14 +229,14 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
                   struct ng_box *ret_box)
 {
     struct ng_box_header header = {0};
+    struct ng_box box = NG_BOX_NONE;
     void *map;
-    struct ng_descriptor file = NG_DESCRIPTOR_NONE;
     int error = -ENOENT;
 
     lay_out(&header, records);
     fill_identity(&header, identity);
     if (folder)
-        error = create_file(folder, &header, &map, &file);
+        error = create_file(folder, &header, &box, &map);
     if (error) {
         map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -178,9 +244,9 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
             return -ENOMEM;
         memcpy(map, &header, sizeof(header));
     }
-    point(ret_box, map);
-    ret_box->file = file;
-    ret_box->groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
+    point(&box, map);
+    box.groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
+    *ret_box = box;
     return folder ? error : 0;
 }
 
@@ -256,6 +322,8 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
     ret_box->thread_capacity = header.thread_capacity;
     ret_box->record_capacity = header.record_capacity;
     ret_box->map_bytes = header.total_bytes;
+    ret_box->inode = status.st_ino;
+    ret_box->name[0] = '\0';
     ret_box->file = NG_DESCRIPTOR_NONE;
     return 0;
 }
@@ -268,4 +336,30 @@ void ng_box_close(struct ng_box *box, const char *unlink_path)
         munmap(box->header, box->map_bytes);
     ng_descriptor_close(&box->file);
     *box = NG_BOX_NONE;
+}
+
+int ng_box_mark_execed(const char *path)
+{
+    struct ng_box box = NG_BOX_NONE;
+    int32_t status = NG_EXIT_STATUS_EXEC;
+    uint32_t life = NG_BOX_EXECED;
+
+    /* Only what has been found to be a whole box is written to, and nothing but these fields. */
+    int error = ng_box_open(path, &box);
+    if (error)
+        return error;
+    int64_t when = atomic_load(&box.header->heartbeat_mono_ns);
+    bool runs = atomic_load(&box.header->life) == NG_BOX_RUNNING;
+    ng_box_close(&box, NULL);
+    if (!runs)
+        return 0;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (pwrite(fd, &status, sizeof(status), offsetof(struct ng_box_header, exit_status)) < 0 ||
+        pwrite(fd, &when, sizeof(when), offsetof(struct ng_box_header, life_mono_ns)) < 0 ||
+        pwrite(fd, &life, sizeof(life), offsetof(struct ng_box_header, life)) < 0)
+        error = -errno;
+    close(fd);
+    return error;
 }

@@ -12,10 +12,11 @@
  *   records  record_capacity slots: the newest calls, slot = id % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages). Every shared field is atomic and is read and
- * written relaxed; a slot is valid when its own guard word says so (record.id_state, group.state,
- * thread.tid), which is written last with release. Readers copy a slot and check the guard word
- * before and after.
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`). Every shared field is atomic and
+ * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
+ * group.state, thread.tid), which is written last with release. Readers copy a slot and check the
+ * guard word before and after. A field may be added in reserved bytes, where zero means "not
+ * known", within a version; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
 #define NCCLGUARD_CORE_BOX_H
@@ -30,7 +31,9 @@
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
 #define NG_BOX_VERSION 1
-/* Files of black boxes are named NG_BOX_PREFIX + pid + "-" + start ticks. */
+/* Files of black boxes are named NG_BOX_PREFIX + pid + "-" + start ticks, and where there is one of
+ * that name already, "-" + a number from 2: a process that became another program has one for each.
+ */
 #define NG_BOX_PREFIX "box-"
 
 /* How the process lives, as it says itself; what it cannot say (killed, stopped) its neighbours
@@ -39,8 +42,12 @@ enum ng_box_life {
     NG_BOX_RUNNING = 1,
     NG_BOX_EXITED = 2,         /* left through exit() or return from main; exit_status is known */
     NG_BOX_ENDED_BY_GUARD = 3, /* by policy, after the dumps */
-    NG_BOX_EXECED = 4,
+    NG_BOX_EXECED = 4,         /* became another program, which has told so */
 };
+
+/* exit_status of those who leave without telling any; what a program tells is from 0 to 255. */
+#define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
+#define NG_EXIT_STATUS_EXEC     (-2) /* became another program */
 
 struct ng_box_header {
     uint64_t magic;
@@ -133,7 +140,10 @@ struct ng_box_group {
     _Atomic int64_t pending_age_ns;   /* credited: without time in which the guard did not run */
     _Atomic uint32_t pending_started; /* 1: the device has reached it */
     _Atomic uint32_t pending_works;   /* works in flight on this communicator */
-    uint8_t reserved[112];
+
+    _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
+    _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
+    uint8_t reserved[104];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -204,6 +214,8 @@ struct ng_box {
     uint32_t group_capacity, thread_capacity, record_capacity;
     uint32_t groups_reserved; /* slots whose pages exist for sure */
     size_t map_bytes;
+    uint64_t inode;            /* of its file; 0 none */
+    char name[64];             /* of its file, without the folder; "" none, or not ours to write */
     struct ng_descriptor file; /* none: memory of this process only, or not ours to write */
 };
 
@@ -213,6 +225,7 @@ struct ng_box {
 struct ng_box_identity {
     int rank, world_size, local_rank;
     const char *job;
+    const char *run_id; /* of the `ncclguard run` above the process; NULL none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
 };
 
@@ -234,8 +247,14 @@ int ng_box_open(const char *path, struct ng_box *ret_box);
 /* Unmap; `unlink_path` NULL keeps the file. */
 void ng_box_close(struct ng_box *box, const char *unlink_path);
 
-/* File name (without folder) of the box of a process. */
+/* File name (without folder) of the first box of a process. */
 void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
+
+/*
+ * The box in this file is of a program that this process was before an exec: write so into it. 0 or
+ * -errno.
+ */
+int ng_box_mark_execed(const char *path);
 
 /* Pages of the group table are reserved in steps, so that a full shared memory is an error, not
  * SIGBUS. Makes slot `index` usable: 0, or -errno. Serialised by the caller. */

@@ -18,6 +18,7 @@
 struct ng_comm;
 struct ng_nccl;
 struct ng_box_record;
+struct ng_group_calls;
 struct ng_thread;
 struct ng_work;
 
@@ -67,7 +68,8 @@ struct ng_passage {
     uint64_t record_id; /* in the black box; 0 none */
     uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
-    struct ng_work *work;    /* its events; NULL not observed */
+    struct ng_work *work;               /* its events; NULL not observed */
+    struct ng_group_calls *group_calls; /* of the open NCCL group that it is in; NULL none */
     uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
     bool capturing;          /* the stream is being captured into a graph */
 };

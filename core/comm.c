@@ -10,11 +10,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "core/clock.h"
+#include "core/gpu.h"
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
@@ -130,6 +130,8 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->ordinal, 0);
     atomic_store(&group->derived, 0);
     atomic_store(&group->async_error, 0);
+    atomic_store(&group->cuda_error, 0);
+    atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
     memset(group->name, 0, sizeof(group->name));
@@ -146,8 +148,16 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
+static void forget_peers(struct ng_comm *comm)
+{
+    struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
+
+    if (peers)
+        munmap(peers, comm->peers_bytes);
+}
+
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
-                               int nranks, int rank)
+                               int nranks, int rank, const char *name)
 {
     pthread_mutex_lock(&registry_lock);
     struct ng_comm *comm = take_record();
@@ -158,10 +168,12 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
-    free(atomic_exchange(&comm->peers, NULL));
+    forget_peers(comm);
+    comm->peers_lost = false;
     atomic_store(&comm->handle, NULL);
-    comm->nccl = nccl;
-    atomic_store(&comm->gpu, NULL);
+    atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
+    atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
+    strncpy(group->name, name, sizeof(group->name) - 1);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
@@ -184,7 +196,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
 void ng_comm_ask(struct ng_comm *comm, void *handle)
 {
     struct ng_box_group *group = comm->group;
-    const struct ng_nccl *nccl = comm->nccl;
+    const struct ng_nccl *nccl = atomic_load_explicit(&comm->nccl, memory_order_relaxed);
     int value;
 
     if (atomic_load(&group->nranks) <= 0 && nccl->comm_count &&
@@ -197,6 +209,21 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         atomic_store(&group->device, value);
 }
 
+/* Under the lock. */
+static void end_locked(struct ng_comm *comm, enum ng_group_state state)
+{
+    void *handle = atomic_exchange(&comm->handle, NULL);
+    uint32_t before = atomic_load(&comm->group->state);
+
+    if (before != NG_GROUP_CREATING && before != NG_GROUP_READY && before != NG_GROUP_FINALIZED)
+        return;
+    if (handle)
+        table_remove(handle, comm);
+    atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
+    atomic_store_explicit(&comm->group->state, state, memory_order_release);
+    ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+}
+
 void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
 {
     struct ng_box_group *group = comm->group;
@@ -205,6 +232,11 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
         ng_comm_ask(comm, handle);
     atomic_store(&group->handle, (uintptr_t)handle);
     pthread_mutex_lock(&registry_lock);
+    /* NCCL gave the memory of another communicator to this one: that other one has ended, though
+     * nobody saw it (its destruction reported an error, or came from where we do not look). */
+    struct ng_comm *before = ng_comm_find(handle);
+    if (before && before != comm)
+        end_locked(before, NG_GROUP_DESTROYED);
     atomic_store(&comm->handle, handle);
     table_insert(handle, comm);
     atomic_store_explicit(&group->state, NG_GROUP_READY, memory_order_release);
@@ -218,7 +250,7 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
     uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid,
                         ng_guard.box.header->start_ticks};
     struct ng_comm *comm =
-        ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1);
+        ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1, "");
 
     if (comm)
         ng_comm_bind(comm, handle, true);
@@ -228,15 +260,7 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
 {
     pthread_mutex_lock(&registry_lock);
-    void *handle = atomic_exchange(&comm->handle, NULL);
-    uint32_t before = atomic_load(&comm->group->state);
-    if (before == NG_GROUP_CREATING || before == NG_GROUP_READY || before == NG_GROUP_FINALIZED) {
-        if (handle)
-            table_remove(handle, comm);
-        atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
-        atomic_store_explicit(&comm->group->state, state, memory_order_release);
-        ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
-    }
+    end_locked(comm, state);
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -248,17 +272,37 @@ struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
     if (peer < 0 || peer >= nranks)
         return NULL;
     if (__builtin_expect(!peers, 0)) {
-        struct ng_peer_count *made = calloc((size_t)nranks, sizeof(*made)), *expected = NULL;
+        if (comm->peers_lost)
+            return NULL;
+        /* Not from malloc: leak checkers do not see who holds it. */
+        size_t bytes = (size_t)nranks * sizeof(*peers);
+        struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
         if (!made)
             return NULL;
         if (atomic_compare_exchange_strong(&comm->peers, &expected, made)) {
+            comm->peers_bytes = bytes;
             peers = made;
         } else {
-            free(made);
+            munmap(made, bytes);
             peers = expected;
         }
     }
     return &peers[peer];
+}
+
+void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer)
+{
+    struct ng_peer_count *counts = ng_comm_peer(comm, peer);
+
+    if (counts)
+        atomic_fetch_sub_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
+                                  memory_order_relaxed);
+}
+
+void ng_comm_lose_peers(struct ng_comm *comm)
+{
+    comm->peers_lost = true;
+    forget_peers(comm);
 }
 
 void ng_comm_after_fork(void)

@@ -9,6 +9,8 @@
 #define NCCLGUARD_CORE_COMM_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/box.h"
@@ -31,15 +33,17 @@ struct ng_peer_count {
 #define NG_HISTORY_BUCKETS 40
 
 struct ng_comm {
-    _Atomic(void *) handle; /* ncclComm_t; NULL before NCCL wrote it */
-    const struct ng_nccl *nccl;
-    struct ng_box_group *group; /* in the black box, or `spare` when that is full */
+    _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
+    const struct ng_nccl *_Atomic nccl; /* the library that made it */
+    struct ng_box_group *group;         /* in the black box, or `spare` when that is full */
     uint32_t slot;
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
     _Atomic(struct ng_work *)
         incoming; /* newest first; program threads push, the watchdog takes all */
     _Atomic(struct ng_peer_count *)
         peers; /* nranks of them, made with the first point-to-point call */
+    size_t peers_bytes;
+    bool peers_lost; /* counted no more: see ng_comm_lose_peers */
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
@@ -56,10 +60,10 @@ struct ng_comm {
 
 /*
  * A record for a communicator that is being made, in state CREATING; NULL when there is no room
- * (counted). `id` 0: not known before the call.
+ * (counted). `id` 0: not known before the call; `name` "" none.
  */
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
-                               int nranks, int rank);
+                               int nranks, int rank, const char *name);
 
 /*
  * NCCL wrote the handle: the record becomes READY and can be found. Asks NCCL for rank, size and
@@ -105,6 +109,18 @@ static inline struct ng_comm *ng_comm_find(const void *handle)
     return NULL;
 }
 
+/*
+ * The library that a communicator belongs to; NULL where the handle is not known. Lock-free, any
+ * thread. A handle value that comes again with another library's communicator means that one from
+ * the moment it is bound.
+ */
+static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
+{
+    struct ng_comm *comm = ng_comm_find(handle);
+
+    return comm ? atomic_load_explicit(&comm->nccl, memory_order_relaxed) : NULL;
+}
+
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
@@ -116,8 +132,15 @@ void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
 uint32_t ng_comm_count(void);
 struct ng_comm *ng_comm_at(uint32_t index);
 
-/* Counts of point-to-point calls with a peer; NULL out of range or out of memory. */
+/* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
+
+/* NCCL refused a send or receive that was counted: it did not happen. */
+void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer);
+
+/* Some did not happen, and nobody knows which: from now on none is counted, so that none is taken
+ * for the counterpart of another. */
+void ng_comm_lose_peers(struct ng_comm *comm);
 
 /* In a forked child: everything is forgotten. */
 void ng_comm_after_fork(void);

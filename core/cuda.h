@@ -31,10 +31,15 @@
     NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))                      \
     NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))
 
+/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0. */
+#define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
+    NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))
+
 struct ng_cuda {
-    bool loaded; /* libcuda.so.1 is in this process and every function above was found */
+    bool loaded; /* libcuda.so.1 is in this process and has all of NG_CUDA_FUNCTIONS */
 #define NG_CUDA_FIELD(field, name, prototype) CUresult(CUDAAPI *field) prototype;
     NG_CUDA_FUNCTIONS(NG_CUDA_FIELD)
+    NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA_FIELD)
 #undef NG_CUDA_FIELD
 };
 

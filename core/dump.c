@@ -154,6 +154,9 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     ng_json_int(json, "entered_age_ns", record->entered_age_ns);
     ng_json_hex(json, "caller", record->caller);
     ng_json_uint(json, "flags", record->flags);
+    ng_json_uint(json, "tid", record->tid);
+    ng_json_string(json, "result", ng_result_name(record->result));
+    ng_json_int(json, "result_number", record->result);
     ng_json_close_object(json);
 }
 
@@ -174,6 +177,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_string(json, "state", ng_dump_group_state_name(member->state));
     ng_json_int(json, "state_number", member->state);
     ng_json_int(json, "async_error", member->async_error);
+    ng_json_int(json, "cuda_error", member->cuda_error);
+    ng_json_uint(json, "creator_tid", member->creator_tid);
     ng_json_uint(json, "ordinal", member->ordinal);
     ng_json_uint(json, "derived", member->derived);
     put_uint(json, "entered", member->entered);

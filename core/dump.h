@@ -15,7 +15,7 @@
  *     pid                 int
  *     host, source        strings; `source` is the file that it was read from
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
- *     exit_status         int; meaningful for life "exited"
+ *     exit_status         int; meaningful for life "exited"; -1 not told, -2 became another program
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
  *     tid                 int
@@ -32,6 +32,8 @@
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
  *     async_error         ncclResult_t; 0 none
+ *     cuda_error          CUresult with which its device failed for good; 0 none
+ *     creator_tid         thread that called for its creation; 0 not known
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
@@ -43,6 +45,8 @@
  *       op ... count            its signature, see below
  *       coll_seq, p2p_seq, peer_ordinal, entered_age_ns, flags   as in struct ng_view_record
  *       caller                16 hex digits: return address in the program
+ *       tid                   thread that called
+ *       result, result_number name and number of the ncclResult_t of the host call
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
  *

@@ -7,50 +7,170 @@
  */
 #include "core/gpu.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "core/comm.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/op.h"
 #include "core/watchdog.h"
 
-#define GPUS_MAX   64u /* contexts */
-#define WORKS_MAX  NG_GPU_WORKS_MAX
-#define WORKS_STEP 64u /* the pool grows by so many */
+#define GPUS_MAX    64u /* contexts */
+#define WORKS_MAX   NG_GPU_WORKS_MAX
+#define WORKS_STEP  64u /* the pool grows by so many */
+#define GROW_YIELDS 100 /* how often a thread waits for another's growing */
+
+struct ng_gpu ng_gpu_out_of_reach;
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
 
-static struct ng_gpu *find_gpu(CUcontext context)
+/* The context is not there any more: its program has destroyed it, or reset the device. */
+static bool is_gone(CUresult result)
+{
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* CUDA fails here for good: say so once, and in the black box of every communicator that worked
+ * here. */
+static void lose(struct ng_gpu *gpu, CUresult result)
+{
+    if (atomic_exchange(&gpu->lost, true))
+        return;
+    /* A driver that has shut down is the ordinary end of a program. */
+    if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_NOT_INITIALIZED ||
+        atomic_load(&ng_guard.ending))
+        return;
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        uint32_t state = NG_LOAD(comm->group->state);
+        if (atomic_load(&comm->gpu) == gpu &&
+            (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED))
+            NG_STORE(comm->group->cuda_error, (int)result);
+    }
+    if (is_gone(result))
+        ng_log(NG_LOG_INFO,
+               "a CUDA context has ended (CUDA error %d) while collectives were in flight there",
+               (int)result);
+    else
+        ng_log(NG_LOG_WARN,
+               "CUDA error %d (%s) when asking whether work has finished: collectives on this "
+               "device are no longer watched",
+               (int)result, ng_cuda_error_text((int)result));
+}
+
+/* + 1; 0 not known. */
+static uint64_t id_of(CUcontext context)
+{
+    unsigned long long id;
+
+    if (!ng_guard.cuda.ctx_get_id || ng_guard.cuda.ctx_get_id(context, &id) != CUDA_SUCCESS)
+        return 0;
+    return id + 1;
+}
+
+/*
+ * Do the events of this pool still exist? A device that was reset and used again has taken them
+ * along, though its context is at the same address. Drivers that number their contexts tell; of
+ * others one event is asked.
+ */
+static bool is_alive(struct ng_gpu *gpu, uint64_t id)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    if (atomic_load_explicit(&gpu->lost, memory_order_acquire))
+        return false;
+    if (id && id == atomic_load(&gpu->context_id))
+        return true;
+    if (id) {
+        atomic_store(&gpu->lost, true);
+        return false;
+    }
+    if (!atomic_load(&gpu->made) || !ng_gpu_relax_thread(&mode))
+        return true;
+    uint32_t first = (uint32_t)atomic_load(&gpu->free);
+    CUresult result = cuda->event_query(gpu->works[first ? first - 1 : 0].end);
+    ng_gpu_relax_thread(&mode);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return true;
+    atomic_store(&gpu->lost, true);
+    return false;
+}
+
+/* The pool of a live context; NULL there is none yet. */
+static struct ng_gpu *find_gpu(CUcontext context, uint64_t id)
 {
     uint32_t count = atomic_load_explicit(&gpu_count, memory_order_acquire);
 
     for (uint32_t i = 0; i < count; i++)
-        if (gpus[i].context == context)
+        if (atomic_load_explicit(&gpus[i].context, memory_order_relaxed) == context &&
+            is_alive(&gpus[i], id))
             return &gpus[i];
     return NULL;
 }
 
-static struct ng_gpu *add_gpu(CUcontext context)
+/* A lost pool to which all works have come back. The events are gone with their context. */
+static bool is_empty(struct ng_gpu *gpu)
+{
+    uint32_t made = atomic_load(&gpu->made), home = 0;
+
+    for (uint32_t at = (uint32_t)atomic_load_explicit(&gpu->free, memory_order_acquire);
+         at && home < made; home++)
+        at = atomic_load_explicit(&gpu->works[at - 1].next_free, memory_order_relaxed);
+    return home == made;
+}
+
+/* A pool for a context that has none, an old one where possible. Under gpu_adding. */
+static struct ng_gpu *unused_gpu(void)
 {
     struct ng_gpu *gpu;
 
+    for (uint32_t i = 0; i < gpu_count; i++) {
+        gpu = &gpus[i];
+        if (!atomic_load_explicit(&gpu->lost, memory_order_acquire) ||
+            atomic_flag_test_and_set_explicit(&gpu->growing, memory_order_acquire))
+            continue;
+        bool empty = is_empty(gpu);
+        if (empty) {
+            atomic_store(&gpu->made, 0);
+            atomic_store(&gpu->free, ((atomic_load(&gpu->free) >> 32) + 1) << 32);
+        }
+        atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
+        if (empty)
+            return gpu;
+    }
+    if (gpu_count == GPUS_MAX)
+        return NULL;
+    gpu = &gpus[gpu_count];
+    void *map = mmap(NULL, WORKS_MAX * sizeof(*gpu->works), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    gpu->works = map;
+    return gpu;
+}
+
+static struct ng_gpu *add_gpu(CUcontext context, uint64_t id)
+{
     while (atomic_flag_test_and_set_explicit(&gpu_adding, memory_order_acquire))
         ; /* a few instructions long, once per context */
-    gpu = find_gpu(context);
-    if (!gpu && gpu_count < GPUS_MAX) {
-        gpu = &gpus[gpu_count];
-        void *map = mmap(NULL, WORKS_MAX * sizeof(*gpu->works), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (map == MAP_FAILED) {
-            gpu = NULL;
-        } else {
-            gpu->works = map;
-            gpu->context = context;
+    struct ng_gpu *gpu = NULL;
+    /* Another thread was first? Nothing is asked of CUDA here. */
+    for (uint32_t i = 0; i < gpu_count && !gpu; i++)
+        if (!atomic_load(&gpus[i].lost) && atomic_load(&gpus[i].context) == context &&
+            atomic_load(&gpus[i].context_id) == id)
+            gpu = &gpus[i];
+    if (!gpu && (gpu = unused_gpu())) {
+        atomic_store(&gpu->context, context);
+        atomic_store(&gpu->context_id, id);
+        atomic_store_explicit(&gpu->lost, false, memory_order_release);
+        if (gpu == &gpus[gpu_count])
             atomic_store_explicit(&gpu_count, gpu_count + 1, memory_order_release);
-        }
     }
     atomic_flag_clear_explicit(&gpu_adding, memory_order_release);
     return gpu;
@@ -79,6 +199,7 @@ static CUcontext context_of_device(int device)
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
+    struct ng_gpu *before = atomic_load_explicit(&comm->gpu, memory_order_acquire);
     CUcontext context = NULL;
 
     if (ng_gpu_default_stream(stream)) {
@@ -88,9 +209,14 @@ struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
     }
     if (!context)
         return NULL;
-    struct ng_gpu *gpu = find_gpu(context);
+    uint64_t id = id_of(context);
+    /* The context that failed before is not tried again with each call. */
+    if (before && atomic_load(&before->lost) && atomic_load(&before->context) == context &&
+        atomic_load(&before->context_id) == id)
+        return NULL;
+    struct ng_gpu *gpu = find_gpu(context, id);
     if (!gpu)
-        gpu = add_gpu(context);
+        gpu = add_gpu(context, id);
     if (gpu)
         atomic_store_explicit(&comm->gpu, gpu, memory_order_release);
     return gpu;
@@ -111,17 +237,29 @@ static void push_free(struct ng_gpu *gpu, struct ng_work *work)
 static void grow_pool(struct ng_gpu *gpu)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUresult result = CUDA_SUCCESS;
     CUcontext popped;
 
-    if (atomic_flag_test_and_set_explicit(&gpu->growing, memory_order_acquire))
+    /* Another thread is at it, and has the first of them in a microsecond or two: not to wait for
+     * that would leave this call unobserved. */
+    for (int i = 0; atomic_flag_test_and_set_explicit(&gpu->growing, memory_order_acquire); i++) {
+        if (i == GROW_YIELDS || (uint32_t)atomic_load(&gpu->free))
+            return;
+        sched_yield();
+    }
+    if ((uint32_t)atomic_load(&gpu->free)) {
+        atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
         return;
+    }
     uint32_t made = atomic_load_explicit(&gpu->made, memory_order_relaxed);
-    if (made < WORKS_MAX && cuda->ctx_push(gpu->context) == CUDA_SUCCESS) {
+    if (made < WORKS_MAX && (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
         for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
             struct ng_work *work = &gpu->works[made + i];
-            if (cuda->event_create(&work->start, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+            result = cuda->event_create(&work->start, CU_EVENT_DISABLE_TIMING);
+            if (result != CUDA_SUCCESS)
                 break;
-            if (cuda->event_create(&work->end, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            result = cuda->event_create(&work->end, CU_EVENT_DISABLE_TIMING);
+            if (result != CUDA_SUCCESS) {
                 cuda->event_destroy(work->start);
                 break;
             }
@@ -131,6 +269,9 @@ static void grow_pool(struct ng_gpu *gpu)
         }
         cuda->ctx_pop(&popped);
     }
+    /* Not one event: this context is of no use, and is not tried again with each call. */
+    if (result != CUDA_SUCCESS && !atomic_load(&gpu->made))
+        lose(gpu, result);
     atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
 }
 
@@ -146,6 +287,21 @@ struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
 void ng_gpu_give(struct ng_work *work)
 {
     push_free(work->gpu, work);
+}
+
+/* The stream refuses the start event: it may be one of another context than the communicator's last
+ * stream, or its device was reset since. */
+struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *work, void *stream)
+{
+    struct ng_gpu *gpu = ng_gpu_choose(comm, stream);
+
+    if (!gpu || gpu == work->gpu)
+        return work;
+    ng_gpu_give(work);
+    work = ng_gpu_take(gpu);
+    if (work)
+        work->has_start = ng_gpu_record(gpu, work->start, stream);
+    return work;
 }
 
 bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
@@ -177,14 +333,7 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
         return NG_GPU_DONE;
     if (result == CUDA_ERROR_NOT_READY)
         return NG_GPU_PENDING;
-    atomic_store(&gpu->lost, true);
-    /* A driver that has shut down is the ordinary end of a program. */
-    if (result != CUDA_ERROR_DEINITIALIZED && result != CUDA_ERROR_NOT_INITIALIZED &&
-        !atomic_load(&ng_guard.ending))
-        ng_log(NG_LOG_WARN,
-               "CUDA error %d when asking whether work has finished: collectives on this device "
-               "are no longer watched",
-               (int)result);
+    lose(gpu, result);
     return NG_GPU_LOST;
 }
 

@@ -32,14 +32,19 @@ struct ng_work {
     int64_t timeout_ns;
 };
 
-/* The works of one CUDA context. */
+/*
+ * The works of one CUDA context. Once lost, nothing more is taken from it; a context that is found
+ * alive later (a device that was reset has a new one, mostly at the same address) gets works and
+ * events of its own.
+ */
 struct ng_gpu {
-    CUcontext context;
+    CUcontext _Atomic context;
+    _Atomic uint64_t context_id; /* + 1; 0 not known: the driver is older than 12.0 */
     struct ng_work *works;
     _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
     _Atomic uint32_t made; /* works that have their events */
     atomic_flag growing;
-    atomic_bool lost; /* a query failed for good */
+    atomic_bool lost; /* CUDA fails here for good */
 };
 
 /* The default streams have no context of their own: they mean the current one. */
@@ -48,9 +53,14 @@ static inline bool ng_gpu_default_stream(const void *stream)
     return (uintptr_t)stream <= 2;
 }
 
+/* Stands for the context of a communicator whose streams belong to another CUDA than ours: handing
+ * them to our driver would be wrong, so nothing is observed. */
+extern struct ng_gpu ng_gpu_out_of_reach __attribute__((visibility("hidden")));
+
 /* The slow halves of the functions below. */
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream);
 struct ng_work *ng_gpu_grow(struct ng_gpu *gpu);
+struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *work, void *stream);
 bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream);
 
 /*
@@ -63,8 +73,10 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     const struct ng_cuda *cuda = ng_guard_cuda();
 
+    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+
     *ret_capturing = false;
-    if (__builtin_expect(!cuda, 0))
+    if (__builtin_expect(!cuda || gpu == &ng_gpu_out_of_reach, 0))
         return NULL;
     CUresult result = cuda->stream_is_capturing(stream, &capture);
     /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while another one is captured. */
@@ -72,10 +84,9 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
         *ret_capturing = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         return NULL;
     }
-    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
-    if (__builtin_expect(!gpu, 0))
+    if (__builtin_expect(!gpu || atomic_load_explicit(&gpu->lost, memory_order_relaxed), 0))
         gpu = ng_gpu_choose(comm, stream);
-    return gpu && !atomic_load_explicit(&gpu->lost, memory_order_relaxed) ? gpu : NULL;
+    return gpu;
 }
 
 /* A work of the pool; NULL when all are in flight (counted by the caller). */
@@ -108,9 +119,20 @@ static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream
     return ng_gpu_record_elsewhere(gpu, event, stream);
 }
 
-static inline void ng_gpu_record_start(struct ng_work *work, void *stream)
+/*
+ * Begin to observe what the program puts on `stream` next: a work whose start is recorded; NULL
+ * where nothing can be observed, *ret_capturing as in ng_gpu_of.
+ */
+static inline __attribute__((always_inline)) struct ng_work *
+ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
 {
-    work->has_start = ng_gpu_record(work->gpu, work->start, stream);
+    struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
+    struct ng_work *work = __builtin_expect(gpu != NULL, 1) ? ng_gpu_take(gpu) : NULL;
+
+    if (__builtin_expect(!work, 0))
+        return NULL;
+    work->has_start = ng_gpu_record(gpu, work->start, stream);
+    return __builtin_expect(work->has_start, 1) ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
 enum ng_gpu_state {

@@ -17,10 +17,13 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/paths.h"
+#include "core/policy.h"
+#include "core/proc.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -33,6 +36,11 @@ struct ng_guard ng_guard;
 /* Protects the start. Nests inside nothing; held while files are made and threads started. */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool failed; /* under start_lock: no second attempt, one message */
+
+/* This is a child whose parent was guarded, and it has not made a communicator. */
+static atomic_bool inert_child;
+
+static _Atomic unsigned thread_count; /* of the guard, as long as they run */
 
 static atomic_flag looking = ATOMIC_FLAG_INIT; /* somebody looks for the driver */
 
@@ -50,36 +58,70 @@ void ng_guard_find_cuda(void)
     atomic_flag_clear(&looking);
 }
 
-int ng_guard_thread(const char *name, void *(*body)(void *))
+static void *run_counted(void *argument)
+{
+    void *(*run)(void *) = (void *(*)(void *))argument;
+
+    run(NULL);
+    atomic_fetch_sub(&thread_count, 1);
+    return NULL;
+}
+
+static int make_thread(const char *name, void *(*run)(void *), void *argument, bool detached,
+                       pthread_t *ret_thread)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
-    pthread_t thread;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (detached)
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     int error = EINVAL;
     for (size_t bytes = THREAD_STACK_BYTES; error == EINVAL && bytes <= THREAD_STACK_MAX_BYTES;
          bytes *= 4) {
         pthread_attr_setstacksize(&attributes, bytes);
-        error = pthread_create(&thread, &attributes, body, NULL);
+        error = pthread_create(ret_thread, &attributes, run, argument);
     }
     pthread_attr_destroy(&attributes);
     if (!error)
-        pthread_setname_np(thread, name);
+        pthread_setname_np(*ret_thread, name);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return -error;
 }
 
+int ng_guard_thread(const char *name, void *(*body)(void *))
+{
+    pthread_t thread;
+
+    atomic_fetch_add(&thread_count, 1);
+    int error = make_thread(name, run_counted, (void *)body, true, &thread);
+    if (error)
+        atomic_fetch_sub(&thread_count, 1);
+    return error;
+}
+
+bool ng_guard_is_alone(void)
+{
+    struct ng_folder tasks;
+    unsigned others = 0;
+
+    /* The first thread stays in the list as a zombie. */
+    if (!ng_proc_first_thread_ended() || ng_folder_open(&tasks, "/proc/self/task", true) != 0)
+        return false;
+    while (ng_folder_next(&tasks))
+        others++;
+    ng_folder_close(&tasks);
+    return others == atomic_load(&thread_count) + 1;
+}
+
 static void unlink_box(void)
 {
-    char name[64], path[PATH_MAX + 64];
+    char path[PATH_MAX + 64];
 
-    ng_box_name(ng_guard.box.header->pid, ng_guard.box.header->start_ticks, name, sizeof(name));
-    snprintf(path, sizeof(path), "%s/%s", ng_guard.dir, name);
-    if (ng_guard.board)
+    snprintf(path, sizeof(path), "%s/%s", ng_guard.dir, ng_guard.box.name);
+    if (ng_guard.board && ng_guard.box.name[0])
         unlink(path);
 }
 
@@ -90,6 +132,7 @@ static bool start(void)
         .world_size = ng_guard.launch.world_size,
         .local_rank = ng_guard.launch.local_rank,
         .job = ng_guard.launch.job,
+        .run_id = ng_guard.run_id,
         .timeout_ns = ng_guard.config.timeout_ns,
         .suspect_ns = ng_guard.config.suspect_ns,
         .init_timeout_ns = ng_guard.config.init_timeout_ns,
@@ -126,7 +169,9 @@ static bool start(void)
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
     atomic_fetch_add(&ng_guard.generation, 1);
-    error = ng_incident_start();
+    error = ng_policy_start();
+    if (!error)
+        error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
     if (error) {
@@ -137,24 +182,63 @@ static bool start(void)
         return false;
     }
     atomic_store_explicit(&ng_guard.running, true, memory_order_release);
-    ng_log(NG_LOG_INFO, "guarding job %s, rank %d of %d (%s); black boxes in %s",
-           ng_guard.launch.job, ng_guard.launch.rank, ng_guard.launch.world_size,
-           ng_guard.launch.launcher, ng_guard.board ? ng_guard.dir : "private memory");
+    if (ng_guard.tell_start)
+        ng_guard.tell_start(&ng_guard);
     return true;
+}
+
+static void *start_body(void *ret_started)
+{
+    *(bool *)ret_started = start();
+    return NULL;
+}
+
+/* On a thread of its own: the program's may have next to no stack left. Under start_lock. */
+static bool start_aside(void)
+{
+    pthread_t thread;
+    bool started = false;
+
+    int error = make_thread("ncclguard/start", start_body, &started, false, &thread);
+    if (error) {
+        ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
+               strerror(-error));
+        return false;
+    }
+    pthread_join(thread, NULL);
+    return started;
 }
 
 bool ng_guard_start(void)
 {
+    int before;
+
     if (atomic_load_explicit(&ng_guard.running, memory_order_acquire))
         return true;
-    if (atomic_load(&ng_guard.ending))
+    if (atomic_load(&ng_guard.ending) || atomic_load(&inert_child))
         return false;
+    /* A thread that the program cancels in here would never give back the lock. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&start_lock);
     if (!atomic_load(&ng_guard.running) && !failed)
-        failed = !start();
+        failed = !start_aside();
     bool running = atomic_load(&ng_guard.running);
     pthread_mutex_unlock(&start_lock);
+    pthread_setcancelstate(before, NULL);
     return running;
+}
+
+void ng_guard_expect_communicator(void)
+{
+    if (atomic_load_explicit(&inert_child, memory_order_relaxed))
+        atomic_store(&inert_child, false);
+    /* A child that was made without atfork handlers (_Fork, clone) still believes it is its
+     * parent. */
+    if (atomic_load_explicit(&ng_guard.running, memory_order_acquire) &&
+        getpid() != ng_guard.box.header->pid) {
+        ng_guard_after_fork();
+        atomic_store(&inert_child, false);
+    }
 }
 
 void ng_guard_exit(int status)
@@ -179,8 +263,11 @@ void ng_guard_after_fork(void)
     /* Whatever another thread was about to do. */
     start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_flag_clear(&looking);
-    if (!ng_guard.box.header && !failed)
+    ng_log_after_fork();
+    atomic_store(&thread_count, 0);
+    if (!ng_guard.box.header && !ng_guard.board && !failed)
         return;
+    atomic_store(&inert_child, true);
     /* Box and board are the parent's: the mappings stay, untouched, and a guard of our own starts
      * when needed. */
     atomic_store(&ng_guard.running, false);
@@ -191,10 +278,13 @@ void ng_guard_after_fork(void)
     /* The lock belongs to the open file: held by a child, it would outlive the parent. */
     ng_descriptor_close(&ng_guard.box.file);
     ng_guard.box = NG_BOX_NONE;
+    if (ng_guard.board)
+        ng_guard.board->ops->abandon(ng_guard.board);
     ng_guard.board = NULL;
     ng_call_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();
     ng_incident_after_fork();
+    ng_policy_after_fork();
 }

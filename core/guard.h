@@ -26,6 +26,7 @@ struct ng_guard {
     struct ng_board *board; /* NULL: this process knows only itself */
     char dir[PATH_MAX];     /* of the black boxes; "" none */
     char dump_dir[PATH_MAX];
+    char run_id[64];     /* of the `ncclguard run` above the process; "" none */
     struct ng_cuda cuda; /* complete once `cuda_found` */
     atomic_bool cuda_found;
 
@@ -33,6 +34,7 @@ struct ng_guard {
     bool (*find_cuda)(struct ng_cuda *ret_cuda); /* false: no driver in this process yet */
     int (*open_board)(struct ng_guard *guard);   /* sets dir, dump_dir and board as configured */
     void (*adopt_thread)(void);                  /* the calling thread is the guard's own */
+    void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */
     atomic_bool running;    /* box and threads exist */
@@ -46,6 +48,12 @@ extern struct ng_guard ng_guard __attribute__((visibility("hidden")));
  * guard runs. Cheap when it does. Any program thread.
  */
 bool ng_guard_start(void);
+
+/*
+ * A communicator is about to be made, or a NCCL group opened: a forked child begins a life of its
+ * own with that, and starts its guard with the next ng_guard_start. Any program thread.
+ */
+void ng_guard_expect_communicator(void);
 
 /* Look for the CUDA driver: with each communicator, since NCCL loads it by then. Any thread; never
  * waits. */
@@ -65,10 +73,17 @@ static inline const struct ng_cuda *ng_guard_cuda(void)
  */
 void ng_guard_exit(int status);
 
-/* In a forked child: forget threads, box and communicators of the parent. Async-signal-safe. */
+/*
+ * In a forked child: forget threads, box and communicators of the parent, and close what was
+ * inherited. The child is inert until it makes a communicator of its own. Async-signal-safe.
+ */
 void ng_guard_after_fork(void);
 
-/* Start a guard thread: all signals blocked, small stack, named, detached. 0 or -errno. */
+/* Start a guard thread: all signals blocked, a stack of its own size, named, detached. 0 or -errno.
+ */
 int ng_guard_thread(const char *name, void *(*body)(void *));
+
+/* Have all threads of this process ended but the guard's? Then nobody is left to be guarded. */
+bool ng_guard_is_alone(void);
 
 #endif

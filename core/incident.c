@@ -52,6 +52,7 @@ static unsigned alarm_count;
 
 static struct ng_descriptor kick_event; /* written before the thread starts */
 static atomic_bool stopping, stopped;
+static atomic_bool left_alone; /* the thread ended since no other was there: nobody has left yet */
 
 /* The thread's own. */
 static struct {
@@ -210,11 +211,27 @@ static void dump_self(uint64_t epoch)
     atomic_store(&ng_guard.box.header->dump_epoch, epoch);
 }
 
+/* Does somebody who lives write a dump of this name: the same rank, after an exec or a restart? */
+static bool has_successor(const struct ng_view *view, uint32_t process)
+{
+    char name[64], other[64];
+
+    ng_dump_name(view, process, name, sizeof(name));
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        enum ng_life life = view->processes[i].life;
+        ng_dump_name(view, i, other, sizeof(other));
+        if (i != process && (life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED) &&
+            strcmp(name, other) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Those who cannot write for themselves. */
 static void dump_others(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].life != NG_LIFE_RUNNING)
+        if (view->processes[i].life != NG_LIFE_RUNNING && !has_successor(view, i))
             save_dump(view, i);
 }
 
@@ -581,8 +598,15 @@ static void *attend(void *unused)
         if (board)
             check_deaths();
         stand_in_for_watchdog();
+        if (ng_guard_is_alone()) {
+            /* The last thread of a process to end calls exit, which is what ours kept it from. */
+            atomic_store(&left_alone, true);
+            ng_watchdog_quit();
+            ng_policy_finish();
+            break;
+        }
     }
-    if (board)
+    if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
     atomic_store(&stopped, true);
     return unused;
@@ -590,23 +614,24 @@ static void *attend(void *unused)
 
 int ng_incident_start(void)
 {
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-
-    if (fd < 0)
-        return -errno;
-    kick_event = ng_descriptor_keep(fd);
+    /* Where there is none to be had, it comes round by itself. */
+    kick_event = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return ng_guard_thread("ncclguard/board", attend);
 }
 
 bool ng_incident_finish(int bound_ms)
 {
-    int64_t until = ng_clock_mono_ns() + bound_ms * NG_MS;
+    /* Without the event, the thread may sleep until its next round. */
+    int more_ms = ng_descriptor_ours(&kick_event) ? 0 : ROUND_MS;
+    int64_t until = ng_clock_mono_ns() + (bound_ms + more_ms) * NG_MS;
     struct timespec pause = {.tv_nsec = NG_MS};
 
     atomic_store(&stopping, true);
     kick();
     while (!atomic_load(&stopped) && ng_clock_mono_ns() < until)
         nanosleep(&pause, NULL);
+    if (atomic_exchange(&left_alone, false) && ng_guard.board)
+        ng_guard.board->ops->leave(ng_guard.board);
     return atomic_load(&stopped);
 }
 
@@ -617,5 +642,6 @@ void ng_incident_after_fork(void)
     ng_descriptor_close(&kick_event);
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
+    atomic_store(&left_alone, false);
     memset(&own, 0, sizeof(own));
 }

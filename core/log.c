@@ -27,7 +27,13 @@
  */
 static _Atomic int log_level = NG_LOG_WARN;
 static _Atomic int log_rank = -1;
-static struct ng_descriptor log_file = {.fd = -1}; /* none: stderr */
+
+/* Where the lines go. The first line opens the file; whoever else logs in that moment opens it for
+ * its own line alone, so that nobody waits. */
+enum file_state { FILE_NONE, FILE_CLOSED, FILE_OPENING, FILE_OPEN, FILE_BAD };
+static _Atomic int file_state;                     /* enum file_state */
+static struct ng_descriptor log_file = {.fd = -1}; /* valid in state FILE_OPEN */
+static char file_pattern[4096];                    /* absolute; written at start */
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -57,21 +63,28 @@ static void expand(const char *pattern, int rank, char *ret_path, size_t bytes)
 
 void ng_log_init(enum ng_log_level level, const char *file, int rank)
 {
-    char path[4096];
+    size_t used = 0;
 
     log_level = (int)level;
     log_rank = rank;
     if (!file || !*file)
         return;
-    expand(file, rank, path, sizeof(path));
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-    if (fd < 0) {
-        ng_log(NG_LOG_WARN,
-               "cannot open the log file %s (NCCLGUARD_LOG_FILE): %s; logging to stderr", path,
-               strerror(errno));
-        return;
+    /* The program may go elsewhere before the first line. */
+    if (file[0] != '/' && getcwd(file_pattern, sizeof(file_pattern) - 1)) {
+        used = strlen(file_pattern);
+        file_pattern[used++] = '/';
     }
-    log_file = ng_descriptor_keep(fd);
+    snprintf(file_pattern + used, sizeof(file_pattern) - used, "%s", file);
+    file_state = FILE_CLOSED;
+}
+
+void ng_log_after_fork(void)
+{
+    if (file_state == FILE_NONE)
+        return;
+    if (file_state == FILE_OPEN)
+        ng_descriptor_close(&log_file);
+    file_state = FILE_CLOSED;
 }
 
 void ng_log_set_rank(int rank)
@@ -110,6 +123,62 @@ static void write_quietly(int fd, const char *line, size_t length)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* In a function of its own, so that only the first line needs stack for a path. */
+static __attribute__((noinline)) int open_file(bool tell)
+{
+    char path[sizeof(file_pattern)];
+
+    expand(file_pattern, log_rank, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0 && tell)
+        ng_log(NG_LOG_WARN,
+               "cannot open the log file %s (NCCLGUARD_LOG_FILE): %s; logging to stderr", path,
+               strerror(errno));
+    return fd;
+}
+
+/* The descriptor for a line; *ret_close: it is for this line alone. */
+static int choose_file(bool *ret_close)
+{
+    int state = FILE_CLOSED;
+
+    *ret_close = false;
+    if (atomic_compare_exchange_strong(&file_state, &state, FILE_OPENING)) {
+        int fd = open_file(false);
+        if (fd >= 0)
+            log_file = ng_descriptor_keep(fd);
+        /* From here on the warning finds its way to stderr. */
+        atomic_store_explicit(&file_state, fd >= 0 ? FILE_OPEN : FILE_BAD, memory_order_release);
+        if (fd < 0)
+            open_file(true);
+        state = file_state;
+    }
+    if (state == FILE_OPEN && ng_descriptor_ours(&log_file))
+        return log_file.fd;
+    if (state == FILE_OPENING || state == FILE_OPEN) {
+        /* Somebody is opening it, or the program has closed it. */
+        int fd = open_file(false);
+        *ret_close = fd >= 0;
+        if (fd >= 0)
+            return fd;
+    }
+    return STDERR_FILENO;
+}
+
+static void write_line(const char *line, size_t length)
+{
+    bool close_after;
+    int before;
+
+    /* A thread that the program cancels in here would not come back to what it holds. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    int fd = choose_file(&close_after);
+    write_quietly(fd, line, length);
+    if (close_after)
+        close(fd);
+    pthread_setcancelstate(before, NULL);
+}
+
 void ng_log(enum ng_log_level level, const char *format, ...)
 {
     char line[LINE_BYTES];
@@ -135,6 +204,6 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     if (used > sizeof(line) - 2)
         used = sizeof(line) - 2;
     line[used++] = '\n';
-    write_quietly(ng_descriptor_ours(&log_file) ? log_file.fd : STDERR_FILENO, line, used);
+    write_line(line, used);
     errno = saved_errno;
 }

@@ -12,8 +12,9 @@
 enum ng_log_level { NG_LOG_OFF, NG_LOG_ERROR, NG_LOG_WARN, NG_LOG_INFO, NG_LOG_DEBUG };
 
 /*
- * `file` NULL means stderr; %r, %p and %h in it are replaced. If it cannot be opened, one warning
- * says so and stderr is used. `rank` < 0 is left out of the lines.
+ * `file` NULL means stderr; %r, %p and %h in it are replaced. It is opened with the first line, so
+ * a process that says nothing makes no file, and from where the process stands now. If it cannot be
+ * opened, one warning says so and stderr is used. `rank` < 0 is left out of the lines.
  */
 void ng_log_init(enum ng_log_level level, const char *file, int rank);
 
@@ -21,6 +22,9 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank);
 void ng_log_set_rank(int rank);
 
 bool ng_log_enabled(enum ng_log_level level);
+
+/* In a forked child: its lines go to a file of its own. Async-signal-safe. */
+void ng_log_after_fork(void);
 
 /* One line without its newline; longer than about 1,000 bytes is cut. */
 __attribute__((format(printf, 2, 3))) void ng_log(enum ng_log_level level, const char *format, ...);

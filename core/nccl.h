@@ -7,12 +7,17 @@
 #ifndef NCCLGUARD_CORE_NCCL_H
 #define NCCLGUARD_CORE_NCCL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+/* Copies of NCCL in one process. */
+#define NG_NCCL_MAX 8
+
 struct ng_nccl {
-    uint32_t index;   /* of the instance in this process, from 0 */
+    uint32_t index;   /* of the instance in this process, from 0; below NG_NCCL_MAX */
     int version;      /* ncclGetVersion: 22809 is 2.28.9; 0 not known yet */
     const char *path; /* of the shared object; "" unknown */
+    bool foreign;     /* in another namespace of the linker: its CUDA is not the one that we know */
 
     /* ncclResult_t is int here; ncclComm_t is void *. */
     int (*comm_abort)(void *comm);

@@ -27,6 +27,36 @@ static const struct {
 
 static const char *const redops[] = {"sum", "prod", "max", "min", "avg"};
 
+/* ncclResult_t; 8 came with 2.32. */
+static const char *const results[] = {
+    "ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
+    "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
+    "ncclRemoteError",   "ncclInProgress",         "ncclTimeout",
+};
+
+/* CUresult values of <cuda.h>, which tools and the verdict have to do without. */
+static const struct {
+    int error;
+    const char *text;
+} cuda_errors[] = {
+    {2, "out of memory"},
+    {201, "no such context"},
+    {214, "uncorrectable ECC error"},
+    {220, "NVLink error"},
+    {400, "its CUDA context is gone"},
+    {700, "illegal memory access"},
+    {702, "a kernel ran for too long"},
+    {709, "its CUDA context was destroyed"},
+    {710, "an assertion failed in a kernel"},
+    {714, "hardware stack error"},
+    {715, "illegal instruction"},
+    {716, "misaligned address"},
+    {717, "invalid address space"},
+    {718, "invalid program counter"},
+    {719, "a kernel failed"},
+    {721, "a kernel left tensor memory allocated"},
+};
+
 const char *ng_op_name(unsigned op)
 {
     if (op >= NG_OP_LIMIT || !ng_op_table[op].name)
@@ -65,4 +95,19 @@ const char *ng_redop_name(int redop)
     if (redop >= (int)(sizeof(redops) / sizeof(redops[0])))
         return "custom";
     return redops[redop];
+}
+
+const char *ng_result_name(int result)
+{
+    if (result < 0 || result >= (int)(sizeof(results) / sizeof(results[0])))
+        return "unknown";
+    return results[result];
+}
+
+const char *ng_cuda_error_text(int error)
+{
+    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
+        if (cuda_errors[i].error == error)
+            return cuda_errors[i].text;
+    return "see cuda.h";
 }

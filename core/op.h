@@ -58,6 +58,12 @@ unsigned ng_op_find(const char *name);
 const char *ng_dtype_name(int dtype);
 const char *ng_redop_name(int redop);
 
+/* NCCL's name of a result ("ncclRemoteError"); "unknown" for one that is newer than this. */
+const char *ng_result_name(int result);
+
+/* What a CUresult that ends a context means, in a few words; "see cuda.h" for any other. */
+const char *ng_cuda_error_text(int error);
+
 /* Bytes of one element of a data type; 0 if unknown. */
 unsigned ng_dtype_bytes(int dtype);
 

@@ -6,7 +6,6 @@
  */
 #include "core/paths.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,17 +18,24 @@
 
 #include "core/board.h"
 #include "core/box.h"
+#include "core/folder.h"
 
 void ng_paths_default_dir(const char *job, char *ret_path, size_t bytes)
 {
     snprintf(ret_path, bytes, "/dev/shm/ncclguard-%u/%s", (unsigned)geteuid(), job);
 }
 
+void ng_paths_dump_dir_in(const char *temporary, const char *job, char *ret_path, size_t bytes)
+{
+    bool there = temporary && *temporary && access(temporary, W_OK | X_OK) == 0;
+
+    snprintf(ret_path, bytes, "%s/ncclguard-%u/%s", there ? temporary : "/tmp", (unsigned)geteuid(),
+             job);
+}
+
 void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes)
 {
-    const char *tmp = secure_getenv("TMPDIR");
-    snprintf(ret_path, bytes, "%s/ncclguard-%u/%s", tmp && *tmp ? tmp : "/tmp", (unsigned)geteuid(),
-             job);
+    ng_paths_dump_dir_in(secure_getenv("TMPDIR"), job, ret_path, bytes);
 }
 
 /* A folder that is ours alone to write to: 0, or -errno. `follow`: a link of the user's own making
@@ -55,24 +61,47 @@ static bool is_per_user(const char *path)
     return last && strcmp(last, name) == 0;
 }
 
+/* Whatever the program's umask takes away, a folder that we make is ours to use. */
+static int make_one(const char *path)
+{
+    if (mkdir(path, 0700) != 0)
+        return -errno;
+    chmod(path, 0700); /* where that is forbidden, it is as the umask has it: mostly the same */
+    return 0;
+}
+
+/* Where our own folder per user begins in a path; the path itself where it has none. What lies above
+ * it (/dev/shm, the temporary folder) is the system's, and not ours to make. */
+static const char *find_per_user(const char *path)
+{
+    char name[32];
+    size_t length = (size_t)snprintf(name, sizeof(name), "/ncclguard-%u", (unsigned)geteuid());
+    const char *found = strstr(path, name);
+
+    return found && (found[length] == '/' || found[length] == '\0') ? found : path;
+}
+
 int ng_paths_make(const char *path)
 {
     char part[PATH_MAX];
+    size_t above = (size_t)(find_per_user(path) - path);
     int error;
 
     if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
         return -ENAMETOOLONG;
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if ((size_t)(slash - part) <= above)
+            continue;
         *slash = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST)
-            return -errno;
+        error = make_one(part);
+        if (error && error != -EEXIST)
+            return error;
         if (is_per_user(part) && (error = check_ours(part, false)) != 0)
             return error;
         *slash = '/';
     }
-    if (mkdir(part, 0700) == 0)
-        return 0;
-    return errno == EEXIST ? check_ours(part, true) : -errno;
+    error = make_one(part);
+    return error == -EEXIST ? check_ours(part, true) : error;
 }
 
 /* Names that boards make, complete or still hidden; all else in a folder is somebody's and stays.
@@ -92,19 +121,29 @@ static bool is_of_board(const char *name)
     return *numbers && numbers[strspn(numbers, "0123456789-")] == '\0';
 }
 
+static void remove_board(struct ng_folder *folder, const char *path)
+{
+    const char *name;
+
+    while ((name = ng_folder_next(folder)))
+        if (is_of_board(name))
+            unlinkat(folder->fd, name, 0);
+    ng_folder_close(folder);
+    rmdir(path); /* stays where anything else lies in it */
+}
+
 void ng_paths_remove_board(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    struct ng_folder folder;
 
-    if (!folder) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(folder));)
-        if (is_of_board(entry->d_name))
-            unlinkat(fd, entry->d_name, 0);
-    closedir(folder);
-    rmdir(path); /* stays where anything else lies in it */
+    if (ng_folder_open(&folder, path, false) == 0)
+        remove_board(&folder, path);
+}
+
+void ng_paths_remove_open_board(int fd, const char *path)
+{
+    struct ng_folder folder;
+
+    ng_folder_borrow(&folder, fd);
+    remove_board(&folder, path);
 }

@@ -12,6 +12,19 @@
 const char *ng_policy_name(void);
 
 /*
+ * Start the thread that ends the process where nothing else does: now, since later the program may
+ * be stuck inside malloc, which making a thread needs. Only where the policy ends anything. 0 or
+ * -errno.
+ */
+int ng_policy_start(void);
+
+/* Nobody is left to be guarded: that thread ends. */
+void ng_policy_finish(void);
+
+/* In a forked child. */
+void ng_policy_after_fork(void);
+
+/*
  * From now on the process ends within `bound_ns` where the policy ends it, though writing evidence,
  * logging or waiting hang (a dead file server, a pipe that nobody reads). Once per process; later
  * calls change nothing.

@@ -4,14 +4,25 @@
 #ifndef NCCLGUARD_CORE_PROC_H
 #define NCCLGUARD_CORE_PROC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /*
  * State letter ('R', 'S', 'T', 'Z' …) and start time in clock ticks after boot of process `pid` (0:
- * this one), from /proc/PID/stat. 0, or -ESRCH when there is no such process, or -errno.
+ * this one), from /proc/PID/stat. A process whose first thread alone has ended is no zombie ('Z').
+ * 0, or -ESRCH when there is no such process, or -errno; -ENOTSUP where no /proc is mounted.
  */
 int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks);
+
+/* Has this process's first thread ended before the others? */
+bool ng_proc_first_thread_ended(void);
+
+/*
+ * Does a process have a file in its memory: by inode number (0: not asked), or by the end
+ * of its path? 0; -ESRCH: it has no memory (any more); or -errno: it may not be asked.
+ */
+int ng_proc_maps(int pid, uint64_t inode, const char *name, bool *ret_maps);
 
 /* Inode of this process's pid namespace; 0 unknown. Processes of different namespaces cannot name
  * each other. */

@@ -29,7 +29,7 @@ static const struct {
     [NG_KIND_MISMATCH] = {"did not match the others in", "was called with different arguments",
                           true},
     [NG_KIND_ORDER_DEADLOCK] = {"came in another order to", "is in a cycle across groups", true},
-    [NG_KIND_GPU_STALL] = {"called but never started",
+    [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},

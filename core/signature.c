@@ -53,7 +53,8 @@ bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
     from = from > 8 ? from - 8 : 0;
     for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
         const struct ng_view_record *record = &member->records[i];
-        if (!record->peer_ordinal && record->coll_seq == seq && record->state != NG_RECORD_FAILED) {
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
+            record->state != NG_RECORD_FAILED) {
             *ret_signature = record->signature;
             return true;
         }
@@ -189,7 +190,7 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
         const struct ng_view_member *member = &members[i];
         uint64_t from = member->last.op ? member->entered : 0, to = from;
         for (uint32_t k = 0; k < member->record_count; k++)
-            if (!member->records[k].peer_ordinal && member->records[k].coll_seq) {
+            if (!ng_view_record_is_p2p(&member->records[k]) && member->records[k].coll_seq) {
                 uint64_t seq = member->records[k].coll_seq;
                 from = !from || seq < from ? seq : from;
                 to = seq > to ? seq : to;

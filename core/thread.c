@@ -2,7 +2,8 @@
  * Per-thread state, found through one thread-local pointer.
  *
  * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call,
- * but when a NCCL group grows larger than any before it on this thread.
+ * but for its first call in another copy of NCCL, and when a NCCL group grows larger than any
+ * before it on this thread.
  */
 #include "core/thread.h"
 
@@ -17,6 +18,18 @@ __thread struct ng_thread *ng_this_thread
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
+static void free_group_calls(struct ng_group_calls *calls)
+{
+    free(calls->pending);
+    free(calls->created);
+}
+
+/* Calls that another process makes: nothing of them is ours, but the room. */
+static void forget_group_calls(struct ng_group_calls *calls)
+{
+    calls->depth = calls->pending_count = calls->created_count = 0;
+}
+
 static void release(void *memory)
 {
     struct ng_thread *thread = memory;
@@ -26,8 +39,12 @@ static void release(void *memory)
         atomic_store_explicit(&thread->slot->tid, 0, memory_order_release);
     }
     ng_this_thread = NULL;
-    free(thread->pending);
-    free(thread->created);
+    free_group_calls(&thread->first);
+    for (uint32_t i = 0; i < NG_NCCL_MAX - 1; i++)
+        if (thread->others[i]) {
+            free_group_calls(thread->others[i]);
+            free(thread->others[i]);
+        }
     free(thread);
 }
 
@@ -69,13 +86,26 @@ struct ng_thread *ng_thread_make(void)
         ng_this_thread = thread;
     } else {
         /* Inherited over a fork: the lists belong to the parent's calls. */
-        thread->pending_count = thread->created_count = 0;
-        thread->group_depth = 0;
+        thread->open_groups = 0;
+        forget_group_calls(&thread->first);
+        for (uint32_t i = 0; i < NG_NCCL_MAX - 1; i++)
+            if (thread->others[i])
+                forget_group_calls(thread->others[i]);
     }
     thread->generation = generation;
     thread->tid = (uint32_t)gettid();
     thread->slot = claim_slot(thread);
     return thread;
+}
+
+struct ng_group_calls *ng_thread_other_group_calls(struct ng_thread *thread, uint32_t index)
+{
+    if (index == 0 || index >= NG_NCCL_MAX)
+        return index == 0 ? &thread->first : NULL;
+    struct ng_group_calls **calls = &thread->others[index - 1];
+    if (!*calls)
+        *calls = calloc(1, sizeof(**calls));
+    return *calls;
 }
 
 static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
@@ -89,24 +119,24 @@ static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
     return bigger;
 }
 
-struct ng_pending *ng_thread_add_pending(struct ng_thread *thread)
+struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls)
 {
-    void *array = grow(thread->pending, thread->pending_count, &thread->pending_room,
-                       sizeof(*thread->pending));
+    void *array =
+        grow(calls->pending, calls->pending_count, &calls->pending_room, sizeof(*calls->pending));
 
     if (!array)
         return NULL;
-    thread->pending = array;
-    return &thread->pending[thread->pending_count++];
+    calls->pending = array;
+    return &calls->pending[calls->pending_count++];
 }
 
-struct ng_created *ng_thread_add_created(struct ng_thread *thread)
+struct ng_created *ng_thread_add_created(struct ng_group_calls *calls)
 {
-    void *array = grow(thread->created, thread->created_count, &thread->created_room,
-                       sizeof(*thread->created));
+    void *array =
+        grow(calls->created, calls->created_count, &calls->created_room, sizeof(*calls->created));
 
     if (!array)
         return NULL;
-    thread->created = array;
-    return &thread->created[thread->created_count++];
+    calls->created = array;
+    return &calls->created[calls->created_count++];
 }

@@ -12,16 +12,18 @@
 
 #include "core/box.h"
 #include "core/call.h"
+#include "core/comm.h"
 #include "core/guard.h"
+#include "core/nccl.h"
 
-/* Calls on one communicator and stream in the open NCCL group: one work when the group is closed.
+/* Calls on one communicator and stream in an open NCCL group: one work when the group is closed.
  */
 struct ng_pending {
     struct ng_comm *comm;
     void *stream;
     uint64_t last_record;
     uint64_t first_seq, last_seq;
-    uint32_t p2p_count;
+    uint32_t coll_count, p2p_count;
     int64_t entered_mono_ns;
     struct ng_work *work;
     bool capturing;
@@ -35,16 +37,24 @@ struct ng_created {
     void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
 };
 
+/* What a thread has made between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL
+ * counts its groups for itself. */
+struct ng_group_calls {
+    uint32_t depth; /* open ncclGroupStart */
+    struct ng_pending *pending;
+    uint32_t pending_count, pending_room;
+    struct ng_created *created; /* also by a call outside of any group, until it returns */
+    uint32_t created_count, created_room;
+};
+
 struct ng_thread {
     uint32_t generation; /* of the guard that it belongs to */
     uint32_t tid;
     struct ng_box_thread *slot; /* in the black box, or `spare` */
     struct ng_box_thread spare;
-    uint32_t group_depth; /* open ncclGroupStart */
-    struct ng_pending *pending;
-    uint32_t pending_count, pending_room;
-    struct ng_created *created;
-    uint32_t created_count, created_room;
+    uint32_t open_groups;        /* open ncclGroupStart of all libraries together */
+    struct ng_group_calls first; /* of library 0, which nearly everywhere is the only one */
+    struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and on; made when needed */
 };
 
 /* Initial-exec: read in two instructions, and never allocated behind the program's back. */
@@ -66,8 +76,48 @@ static inline struct ng_thread *ng_thread_get(void)
     return ng_thread_make();
 }
 
+/* The slow half of ng_thread_group_calls: another library than the first. */
+struct ng_group_calls *ng_thread_other_group_calls(struct ng_thread *thread, uint32_t index);
+
+/* The group calls of this thread in `nccl`; NULL when memory is short. */
+static inline struct ng_group_calls *ng_thread_group_calls(struct ng_thread *thread,
+                                                           const struct ng_nccl *nccl)
+{
+    return __builtin_expect(nccl->index == 0, 1) ? &thread->first
+                                                 : ng_thread_other_group_calls(thread, nccl->index);
+}
+
+/* The same where a group is open there; NULL none. */
+static inline struct ng_group_calls *ng_thread_open_group(struct ng_thread *thread,
+                                                          const struct ng_nccl *nccl)
+{
+    if (__builtin_expect(thread->open_groups == 0, 1))
+        return NULL;
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, nccl);
+    return calls && calls->depth ? calls : NULL;
+}
+
 /* Room for one more; NULL when memory is short. */
-struct ng_pending *ng_thread_add_pending(struct ng_thread *thread);
-struct ng_created *ng_thread_add_created(struct ng_thread *thread);
+struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls);
+struct ng_created *ng_thread_add_created(struct ng_group_calls *calls);
+
+/* Readers of the black box see the thread inside `op`, until ng_thread_leave. */
+static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
+                                   const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
+                                   int64_t now_mono_ns)
+{
+    struct ng_box_thread *slot = thread->slot;
+
+    NG_STORE(slot->group_slot, comm ? comm->slot : UINT32_MAX);
+    NG_STORE(slot->record_id, record_id);
+    NG_STORE(slot->seq, seq);
+    NG_STORE(slot->since_mono_ns, now_mono_ns);
+    atomic_store_explicit(&slot->op, op, memory_order_release);
+}
+
+static inline void ng_thread_leave(struct ng_thread *thread)
+{
+    atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
+}
 
 #endif

@@ -35,6 +35,7 @@ enum cause {
     CAUSE_UNSEEN,    /* absentees without evidence */
     CAUSE_DEVICE,    /* nobody is absent */
     CAUSE_MISSING,
+    CAUSE_FAULT, /* a device failed for good: its rank may not call any more after that */
     CAUSE_STOPPED,
     CAUSE_LEFT,
     CAUSE_MISMATCH,
@@ -155,7 +156,7 @@ static void last_words(const struct judge *judge, const struct ng_view_member *m
         return;
     }
     for (uint32_t i = member->record_count; i > 0 && age_ns < 0; i--)
-        if (!member->records[i - 1].peer_ordinal &&
+        if (!ng_view_record_is_p2p(&member->records[i - 1]) &&
             member->records[i - 1].coll_seq == member->entered)
             age_ns = member->records[i - 1].entered_age_ns;
     int used = snprintf(ret_text, bytes, "its last was %s #%" PRIu64, ng_op_name(member->last.op),
@@ -180,6 +181,17 @@ static void present_words(const struct judge *judge, const struct ng_view_member
     }
 }
 
+/* How a process ended that had done with its communicators, or said why. */
+static void end_words(const struct ng_view_process *process, char *ret_text, size_t bytes)
+{
+    if (process->exit_status == NG_EXIT_STATUS_EXEC)
+        snprintf(ret_text, bytes, "became another program (exec)");
+    else if (process->exit_status == NG_EXIT_STATUS_NOT_TOLD)
+        snprintf(ret_text, bytes, "ended (quick_exit)");
+    else
+        snprintf(ret_text, bytes, "ended with exit status %d", process->exit_status);
+}
+
 static void describe_absentee(const struct judge *judge, const struct ng_wait *wait,
                               const struct ng_absentee *absentee, struct ng_culprit *culprit)
 {
@@ -199,12 +211,14 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
 
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
-        snprintf(culprit->why, sizeof(culprit->why), "died (killed or crashed) %s %s; %s",
+        snprintf(culprit->why, sizeof(culprit->why),
+                 "ended without a word (killed, crashed or _exit) %s %s; %s",
                  absentee->came ? "inside" : "before", what, last);
         break;
     case NG_ABSENT_EXITED:
-        snprintf(culprit->why, sizeof(culprit->why), "ended with exit status %d %s %s; %s",
-                 process->exit_status, absentee->came ? "inside" : "without", what, last);
+        end_words(process, present, sizeof(present));
+        snprintf(culprit->why, sizeof(culprit->why), "%s %s %s; %s", present,
+                 absentee->came ? "inside" : "without", what, last);
         break;
     case NG_ABSENT_STOPPED:
         snprintf(culprit->why, sizeof(culprit->why),
@@ -213,7 +227,12 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
         break;
     case NG_ABSENT_ALIVE:
         present_words(judge, absentee->member, present, sizeof(present));
-        if (absentee->open_group)
+        if (absentee->faulted)
+            snprintf(culprit->why, sizeof(culprit->why),
+                     "made the call, but CUDA error %d (%s) on its device ended all work there, %s",
+                     absentee->member->cuda_error, ng_cuda_error_text(absentee->member->cuda_error),
+                     present);
+        else if (absentee->open_group)
             snprintf(culprit->why, sizeof(culprit->why),
                      "called %s inside ncclGroupStart and has not reached ncclGroupEnd", what);
         else if (absentee->left_group)
@@ -227,6 +246,11 @@ static void describe_absentee(const struct judge *judge, const struct ng_wait *w
         snprintf(culprit->why, sizeof(culprit->why), "has not come to %s", what);
         break;
     }
+    size_t used = strlen(culprit->why);
+    if (absentee->member && absentee->member->cuda_error && !absentee->faulted)
+        snprintf(culprit->why + used, sizeof(culprit->why) - used,
+                 "; CUDA error %d (%s) on its device", absentee->member->cuda_error,
+                 ng_cuda_error_text(absentee->member->cuda_error));
 }
 
 /* Processes without a launcher, or with several devices each: ranks are named as in the largest
@@ -283,7 +307,9 @@ static enum cause cause_of_absentee(const struct ng_wait *wait, const struct ng_
     case NG_ABSENT_STOPPED:
         return CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:
-        return absentee->stuck_in >= 0 ? CAUSE_ELSEWHERE : CAUSE_MISSING;
+        return absentee->faulted         ? CAUSE_FAULT
+               : absentee->stuck_in >= 0 ? CAUSE_ELSEWHERE
+                                         : CAUSE_MISSING;
     case NG_ABSENT_UNSEEN:
         break;
     }
@@ -378,16 +404,20 @@ static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum
                 verdict->confidence = NG_CONFIDENCE_LIKELY;
             else
                 snprintf(culprit->why, sizeof(culprit->why), "%s %s",
-                         known.absence == NG_ABSENT_DEAD      ? "died before it called"
+                         known.absence == NG_ABSENT_DEAD ? "ended without a word before it called"
                          : known.absence == NG_ABSENT_EXITED  ? "ended without calling"
                          : known.absence == NG_ABSENT_STOPPED ? "is frozen and has not called"
                                                               : "is alive but has not called",
                          ng_op_name(wait->op));
         }
     }
+    /* One may have failed because of the other, or because of who has not come either. */
+    if (cause == CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
     verdict->kind = died                           ? NG_KIND_DEAD_RANK
                     : left                         ? NG_KIND_LEFT_EARLY
                     : stopped                      ? NG_KIND_STOPPED_RANK
+                    : cause == CAUSE_FAULT         ? NG_KIND_GPU_STALL
                     : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
                                                    : NG_KIND_MISSING_RANK;
     return 0;
@@ -558,14 +588,15 @@ static int list_waiting(struct judge *judge)
     return 0;
 }
 
-/* Runs of ranks without evidence, and what the view could not read. */
+/* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
+ * could not read. */
 static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
 
     verdict->missing_evidence = ng_arena_alloc(
-        &verdict->arena, (wait->absentee_count + view->note_count + 1) * sizeof(char *));
+        &verdict->arena, (wait->absentee_count + view->note_count + 2) * sizeof(char *));
     if (!verdict->missing_evidence)
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
@@ -575,17 +606,28 @@ static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait
         }
         uint32_t end = i + 1;
         while (end < wait->absentee_count && wait->absentees[end].absence == NG_ABSENT_UNSEEN &&
+               wait->absentees[end].overwritten == wait->absentees[i].overwritten &&
                wait->absentees[end].group_rank == wait->absentees[end - 1].group_rank + 1)
             end++;
         int first = wait->absentees[i].group_rank, last = wait->absentees[end - 1].group_rank;
+        const char *what = wait->absentees[i].overwritten
+                               ? "records that reach back to the sends and receives"
+                               : "black box";
         char *line = first == last
-                         ? ng_arena_printf(&verdict->arena, "no black box of group rank %d", first)
-                         : ng_arena_printf(&verdict->arena, "no black box of group ranks %d to %d",
+                         ? ng_arena_printf(&verdict->arena, "no %s of group rank %d", what, first)
+                         : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d", what,
                                            first, last);
         if (!line)
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
         i = end;
+    }
+    if (wait->blind) {
+        char *line = ng_arena_strdup(&verdict->arena,
+                                     "no records of all the sends and receives that ranks wait in");
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
     }
     for (uint32_t i = 0; i < view->note_count; i++) {
         char *line = ng_arena_strdup(&verdict->arena, view->notes[i]);
@@ -623,6 +665,7 @@ static int judge_wait(struct judge *judge, uint32_t index, enum cause cause,
     case CAUSE_DEAD:
     case CAUSE_LEFT:
     case CAUSE_STOPPED:
+    case CAUSE_FAULT:
     case CAUSE_MISSING:
         return blame_absentees(judge, wait, cause);
     case CAUSE_MISMATCH:
@@ -750,8 +793,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     }
     if (!error && judge.waits.count) {
         error = judge_wait(&judge, best, best_cause, &best_mismatch);
-        if (!error && (best_cause == CAUSE_MISSING || best_cause == CAUSE_STOPPED ||
-                       best_cause == CAUSE_DEAD))
+        if (!error && (best_cause == CAUSE_MISSING || best_cause == CAUSE_FAULT ||
+                       best_cause == CAUSE_STOPPED || best_cause == CAUSE_DEAD))
             error = blame_others(&judge, best, best_cause);
         if (!error)
             error = list_waiting(&judge);

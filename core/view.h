@@ -18,8 +18,8 @@ enum ng_life {
     NG_LIFE_UNKNOWN,
     NG_LIFE_RUNNING,
     NG_LIFE_STOPPED,        /* alive, but frozen: SIGSTOP, debugger, or its guard no longer runs */
-    NG_LIFE_EXITED,         /* through exit() or main */
-    NG_LIFE_DEAD,           /* killed, crashed or _exit */
+    NG_LIFE_EXITED,         /* through exit() or main, or became another program */
+    NG_LIFE_DEAD,           /* killed, crashed or _exit: it could not tell which */
     NG_LIFE_ENDED_BY_GUARD, /* by policy: a victim, not a cause */
 };
 
@@ -32,7 +32,7 @@ struct ng_view_process {
     char source[128]; /* file name it was read from, for messages */
     bool self;        /* the process that looks */
     enum ng_life life;
-    int exit_status;     /* meaningful for NG_LIFE_EXITED */
+    int exit_status;     /* meaningful for NG_LIFE_EXITED; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended; 0 unknown or alive */
     uint32_t member_count;
     bool rank_collides;  /* others have the same, so it was set to -1 (by ng_view_seal) */
@@ -56,13 +56,23 @@ struct ng_view_record {
     uint64_t id;
     enum ng_record_state state;
     struct ng_signature signature;
-    uint64_t coll_seq; /* meaningful unless peer_ordinal is set */
+    uint64_t coll_seq; /* of a send or receive: the last one before */
     uint64_t p2p_seq;
-    uint64_t peer_ordinal; /* 0: a collective */
+    uint64_t peer_ordinal; /* of a send or receive; 0 not known, or a collective */
     int64_t entered_age_ns;
     uint64_t caller;
     uint32_t flags; /* NG_RECORD_* bits */
+    uint32_t tid;   /* of the thread that called; 0 not known */
+    int result;     /* ncclResult_t of the host call */
 };
+
+/* Sends and receives are counted apart from collectives, and may lie between their records. */
+static inline bool ng_view_record_is_p2p(const struct ng_view_record *record)
+{
+    uint32_t op = record->signature.op;
+
+    return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_P2P;
+}
 
 /* One rank of one group, as its own process tells it. */
 struct ng_view_member {
@@ -72,6 +82,8 @@ struct ng_view_member {
     int device;
     enum ng_group_state state;
     int async_error;
+    int cuda_error;       /* CUresult with which its device failed for good; 0 none */
+    uint32_t creator_tid; /* thread that called for its creation; 0 not known */
     uint32_t ordinal; /* which split, shrink or grow of the parent made it, from 1; 0 none */
     uint32_t derived; /* splits, shrinks and grows called on this communicator so far */
     uint64_t entered, scheduled, started, completed; /* collectives, from 1 */

@@ -65,6 +65,8 @@ static int read_groups(struct reading *reading)
         member->device = NG_LOAD(group->device);
         member->state = (enum ng_group_state)state;
         member->async_error = NG_LOAD(group->async_error);
+        member->cuda_error = NG_LOAD(group->cuda_error);
+        member->creator_tid = NG_LOAD(group->creator_tid);
         member->ordinal = NG_LOAD(group->ordinal);
         member->derived = NG_LOAD(group->derived);
         member->completed = NG_LOAD(group->completed);
@@ -141,6 +143,8 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         .entered_age_ns = age_of(reading, NG_LOAD(slot->entered_mono_ns)),
         .caller = NG_LOAD(slot->caller),
         .flags = NG_LOAD(slot->flags),
+        .tid = NG_LOAD(slot->tid),
+        .result = NG_LOAD(slot->result),
     };
     uint64_t group_id = NG_LOAD(slot->group_id);
     atomic_thread_fence(memory_order_acquire);
@@ -163,7 +167,7 @@ static void find_last(struct ng_view_member *member)
 {
     for (uint32_t i = member->record_count; i > 0 && !member->last.op; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        if (!record->peer_ordinal && record->coll_seq == member->entered &&
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == member->entered &&
             record->state != NG_RECORD_FAILED)
             member->last = record->signature;
     }
@@ -240,8 +244,11 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     case NG_BOX_ENDED_BY_GUARD:
         process->life = NG_LIFE_ENDED_BY_GUARD;
         break;
-    case NG_BOX_RUNNING:
     case NG_BOX_EXECED:
+        process->life = NG_LIFE_EXITED;
+        process->exit_status = NG_EXIT_STATUS_EXEC;
+        break;
+    case NG_BOX_RUNNING:
         break;
     default:
         ng_view_note(view, "%s: unknown state of life %u", source, NG_LOAD(box->header->life));

@@ -50,17 +50,38 @@ static const struct ng_view_call *call_of(const struct finder *finder,
     return NULL;
 }
 
-/* Closing an NCCL group covers every call in it, whatever its communicator. */
+/* The closing of a NCCL group by thread `tid` (0 not known: by any), which covers every call of
+ * that thread in the group, whatever its communicator. */
 static const struct ng_view_call *group_end_of(const struct finder *finder,
-                                               const struct ng_view_member *member)
+                                               const struct ng_view_member *member, uint32_t tid)
 {
     const struct ng_view *view = finder->view;
     uint32_t first = finder->calls_of_process[member->process];
 
     for (uint32_t i = first;
          first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++)
-        if (view->calls[i - 1].op == NG_OP_GroupEnd)
+        if (view->calls[i - 1].op == NG_OP_GroupEnd && (!tid || view->calls[i - 1].tid == tid))
             return &view->calls[i - 1];
+    return NULL;
+}
+
+/* Was this call made in a NCCL group that its thread is not closing yet? */
+static bool in_open_group(const struct finder *finder, const struct ng_view_member *member,
+                          const struct ng_view_record *record)
+{
+    return record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+           !group_end_of(finder, member, record->tid);
+}
+
+/* The record of a member's collective `seq`; NULL not recorded. */
+static const struct ng_view_record *record_of(const struct ng_view_member *member, uint64_t seq)
+{
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
+            record->state != NG_RECORD_FAILED)
+            return record;
+    }
     return NULL;
 }
 
@@ -149,21 +170,27 @@ static uint64_t stuck_collective(const struct finder *finder, const struct ng_vi
         *ret_age_ns = call->age_ns;
         return call->seq;
     }
-    call = group_end_of(finder, member);
-    if (call && call->age_ns >= finder->stalled_ns && member->entered > member->scheduled) {
+    if (member->entered <= member->scheduled)
+        return 0;
+    const struct ng_view_record *record = record_of(member, member->scheduled + 1);
+    call = group_end_of(finder, member, record ? record->tid : 0);
+    if (call && call->age_ns >= finder->stalled_ns) {
         *ret_age_ns = call->age_ns;
         return member->scheduled + 1;
     }
     return 0;
 }
 
-/* How long ago a member made its collective `seq`; 0 not recorded. */
-static int64_t entered_age_of(const struct ng_view_member *member, uint64_t seq)
+/* Did a member call its collective `seq` in a NCCL group, and has not come to the end of the group?
+ */
+static bool in_open_collective(const struct finder *finder, const struct ng_view_member *member,
+                               uint64_t seq)
 {
-    for (uint32_t i = member->record_count; i > 0; i--)
-        if (!member->records[i - 1].peer_ordinal && member->records[i - 1].coll_seq == seq)
-            return member->records[i - 1].entered_age_ns;
-    return 0;
+    const struct ng_view_record *record = record_of(member, seq);
+    uint64_t group_id = finder->view->groups[member->group].id;
+
+    return member->scheduled < seq && !call_of(finder, member, NG_CLASS_COLLECTIVE, group_id) &&
+           !group_end_of(finder, member, record ? record->tid : 0);
 }
 
 static int find_collective(struct finder *finder, uint32_t group,
@@ -194,9 +221,9 @@ static int find_collective(struct finder *finder, uint32_t group,
             wait->waiter_count++;
             if (age_ns > wait->age_ns)
                 wait->age_ns = age_ns;
-            int64_t entered_age_ns = seq == stuck ? entered_age_of(member, seq) : 0;
-            if (entered_age_ns > wait->entered_age_ns)
-                wait->entered_age_ns = entered_age_ns;
+            const struct ng_view_record *record = seq == stuck ? record_of(member, seq) : NULL;
+            if (record && record->entered_age_ns > wait->entered_age_ns)
+                wait->entered_age_ns = record->entered_age_ns;
             if (seq == stuck && !member->pending_started)
                 wait->not_started++;
         }
@@ -217,9 +244,12 @@ static int find_collective(struct finder *finder, uint32_t group,
             if (!absentee)
                 return -ENOMEM;
             absentee->came = true;
-        } else if (member->scheduled < stuck && member->completed < stuck &&
-                   !call_of(finder, member, NG_CLASS_COLLECTIVE, view->groups[group].id) &&
-                   !group_end_of(finder, member)) {
+        } else if (member->completed < stuck && member->cuda_error) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->faulted = true;
+        } else if (member->completed < stuck && in_open_collective(finder, member, stuck)) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
                 return -ENOMEM;
@@ -239,30 +269,35 @@ static bool done(enum ng_record_state state)
 }
 
 /*
- * Has `peer` made its `ordinal`-th call of the other direction towards `rank`? *ret_open: it lies
- * in a NCCL group that the peer has not closed and is not closing.
+ * The call of the other direction that `peer` made towards `rank` as its `ordinal`-th, or a later
+ * one; NULL none. *ret_known false: there may have been one, but the peer's records do not reach
+ * back far enough.
  */
-static bool peer_made_it(const struct finder *finder, const struct ng_view_member *peer,
-                         bool peer_sends, int rank, uint64_t ordinal, bool *ret_open)
+static const struct ng_view_record *counterpart_of(const struct ng_view_member *peer,
+                                                   bool peer_sends, int rank, uint64_t ordinal,
+                                                   bool *ret_known)
 {
-    bool made = false;
+    const struct ng_view_record *found = NULL;
+    uint64_t kept = 0;
 
-    *ret_open = false;
+    *ret_known = ordinal != 0;
     /* Newest first: the ordinals of a pair only grow. */
-    for (uint32_t i = peer->record_count; i > 0; i--) {
+    for (uint32_t i = peer->record_count; i > 0 && *ret_known; i--) {
         const struct ng_view_record *record = &peer->records[i - 1];
+        if (!ng_view_record_is_p2p(record) || record->state == NG_RECORD_FAILED)
+            continue;
+        kept += record->peer_ordinal != 0;
         if (!record->peer_ordinal || record->signature.root != rank ||
-            (record->signature.op == NG_OP_Send) != peer_sends || record->state == NG_RECORD_FAILED)
+            (record->signature.op == NG_OP_Send) != peer_sends)
             continue;
         if (record->peer_ordinal < ordinal)
-            return made;
-        made = true;
-        *ret_open = record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
-                    !group_end_of(finder, peer);
+            return found;
+        found = record;
         if (record->peer_ordinal == ordinal)
-            return true;
+            return found;
     }
-    return made;
+    *ret_known = found || (*ret_known && kept >= peer->p2p_entered);
+    return found;
 }
 
 static bool already_absent(const struct ng_wait *wait, int group_rank)
@@ -286,13 +321,65 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
         return true;
     }
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_P2P, id);
-    if (!call)
-        call = group_end_of(finder, member);
+    if (!call && !member->record_count)
+        call = group_end_of(finder, member, 0);
+    for (uint32_t i = member->record_count; i > 0 && !call; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+            ng_view_record_is_p2p(record))
+            call = group_end_of(finder, member, record->tid);
+    }
     if (call && call->age_ns >= finder->stalled_ns) {
         *ret_age_ns = call->age_ns;
         return true;
     }
     return false;
+}
+
+/* Is there no telling what the oldest work of a member's sends and receives was? The oldest that is
+ * still recorded has not finished, and is not its first. */
+static bool is_overwritten(const struct ng_view_member *member)
+{
+    for (uint32_t k = 0; k < member->record_count; k++) {
+        const struct ng_view_record *record = &member->records[k];
+        if (ng_view_record_is_p2p(record) && record->state != NG_RECORD_FAILED)
+            return !done(record->state) && record->p2p_seq > 1;
+    }
+    return false;
+}
+
+/* What one send or receive of `member` waits for. *ret_served false: not for its device. */
+static int look_for_peer(struct finder *finder, struct ng_wait *wait,
+                         const struct ng_view_member *member, const struct ng_view_record *record,
+                         bool *ret_served)
+{
+    int peer = record->signature.root;
+    bool peer_sends = record->signature.op == NG_OP_Recv, known = true;
+    const struct ng_view_member *other = ng_view_member(finder->view, member->group, peer);
+    enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
+    const struct ng_view_record *theirs =
+        other ? counterpart_of(other, peer_sends, member->group_rank, record->peer_ordinal, &known)
+              : NULL;
+    bool open = theirs && in_open_group(finder, other, theirs);
+    bool faulted = theirs && other->cuda_error && theirs->state != NG_RECORD_COMPLETED;
+
+    if (theirs && !open && !faulted && !gone(life) && life != NG_LIFE_STOPPED)
+        return 0;
+    *ret_served = false;
+    if (already_absent(wait, peer))
+        return 0;
+    struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
+    if (!absentee)
+        return -ENOMEM;
+    absentee->came = theirs != NULL;
+    absentee->open_group = open;
+    absentee->faulted = faulted && absentee->absence == NG_ABSENT_ALIVE;
+    absentee->overwritten = !known && absentee->absence == NG_ABSENT_ALIVE;
+    if (absentee->overwritten)
+        absentee->absence = NG_ABSENT_UNSEEN;
+    absentee->send = peer_sends;
+    absentee->for_rank = member->group_rank;
+    return 0;
 }
 
 static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members,
@@ -303,14 +390,15 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        bool waits = false, open = false, served = true;
+        bool waits = false, served = true;
         if ((i > 0 && member[-1].group_rank == member->group_rank) ||
             !stuck_p2p(finder, member, &age_ns))
             continue;
         for (uint32_t k = 0; k < member->record_count; k++) {
             const struct ng_view_record *record = &member->records[k];
-            int peer = record->signature.root;
-            if (!record->peer_ordinal || done(record->state) || peer == member->group_rank)
+            if (!ng_view_record_is_p2p(record) || done(record->state) ||
+                record->signature.root == member->group_rank ||
+                in_open_group(finder, member, record))
                 continue;
             /* Work behind the one that is stuck waits for that one, not for its own peer. */
             if (member->pending_record && record->id > member->pending_record)
@@ -322,25 +410,11 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                     return -ENOMEM;
                 wait->op = (enum ng_op)record->signature.op;
             }
-            bool peer_sends = record->signature.op == NG_OP_Recv;
-            const struct ng_view_member *other = ng_view_member(finder->view, group, peer);
-            enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
-            bool made = other && peer_made_it(finder, other, peer_sends, member->group_rank,
-                                              record->peer_ordinal, &open);
             if (record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
-            if (made && !open && !gone(life) && life != NG_LIFE_STOPPED)
-                continue;
-            served = false;
-            if (already_absent(wait, peer))
-                continue;
-            struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
-            if (!absentee)
-                return -ENOMEM;
-            absentee->came = made;
-            absentee->open_group = made && open;
-            absentee->send = peer_sends;
-            absentee->for_rank = member->group_rank;
+            int error = look_for_peer(finder, wait, member, record, &served);
+            if (error)
+                return error;
         }
         if (!waits) {
             /* Only collectives are pending, or the records of the sends and receives are gone. */
@@ -351,6 +425,9 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             if (!wait)
                 return -ENOMEM;
             wait->blind = true;
+        } else if (is_overwritten(member)) {
+            wait->blind = true;
+            served = false;
         }
         wait->served |= waits && served;
         join(finder, wait, member);
@@ -363,96 +440,112 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
-/* Init: members that are inside the creating call, and group ranks that nobody has seen. */
-static int find_create(struct finder *finder, uint32_t group, const struct ng_view_member *members,
-                       uint32_t count)
+/* A member is stuck in a call that makes or ends a communicator: in the wait *wait, which is made
+ * for the first of them. */
+static int join_call(struct finder *finder, struct ng_wait **wait, enum ng_wait_type type,
+                     const struct ng_view_member *member, const struct ng_view_call *call)
 {
-    const struct ng_view *view = finder->view;
-    struct ng_wait *wait = NULL;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_call *call =
-            call_of(finder, &members[i], NG_CLASS_CREATE, view->groups[group].id);
-        if (!call)
-            call = group_end_of(finder, &members[i]);
-        if (members[i].state != NG_GROUP_CREATING || !call || call->age_ns < finder->stalled_ns ||
-            gone(process_of(finder, &members[i])->life))
-            continue;
-        if (!wait) {
-            wait = add_wait(finder, NG_WAIT_CREATE, group);
-            if (!wait)
-                return -ENOMEM;
-        }
-        if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
-            wait->op = call->op;
-        wait->waiter_count++;
-        if (call->age_ns > wait->age_ns)
-            wait->age_ns = wait->entered_age_ns = call->age_ns;
-        join(finder, wait, &members[i]);
-    }
-    if (!wait)
-        return 0;
-    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        const struct ng_view_member *member =
-            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
-        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
-        /* Who is through with it is needed no more, whatever became of it. */
-        if (member &&
-            (member->state != NG_GROUP_CREATING || (!gone(life) && life != NG_LIFE_STOPPED)))
-            continue;
-        struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
-        if (!absentee)
-            return -ENOMEM;
-        absentee->came = member != NULL;
-    }
+    if (!*wait)
+        *wait = add_wait(finder, type, member->group);
+    if (!*wait)
+        return -ENOMEM;
+    (*wait)->waiter_count++;
+    if (call->age_ns > (*wait)->age_ns)
+        (*wait)->age_ns = (*wait)->entered_age_ns = call->age_ns;
+    join(finder, *wait, member);
     return 0;
 }
 
-/* Split, shrink, grow: which members of the parent have not made their so-many-th such call. */
-static int find_derive(struct finder *finder, uint32_t group, const struct ng_view_member *members,
-                       uint32_t count)
+/* How a communicator comes to be: the calls of each kind, and how far a rank has come. */
+struct making {
+    const struct ng_view_call *(*call)(const struct finder *finder,
+                                       const struct ng_view_member *member);
+    bool (*came)(const struct ng_view_member *member, uint32_t ordinal);
+    bool (*through)(const struct ng_view_member *member);
+};
+
+/* Init: members are those of the new group. */
+static const struct ng_view_call *init_call_of(const struct finder *finder,
+                                               const struct ng_view_member *member)
 {
-    const struct ng_view *view = finder->view;
+    const struct ng_view_call *call =
+        call_of(finder, member, NG_CLASS_CREATE, finder->view->groups[member->group].id);
+
+    if (member->state != NG_GROUP_CREATING)
+        return NULL;
+    return call ? call : group_end_of(finder, member, member->creator_tid);
+}
+
+static bool came_to_init(const struct ng_view_member *member, uint32_t ordinal)
+{
+    return true;
+}
+
+static bool through_init(const struct ng_view_member *member)
+{
+    return member->state != NG_GROUP_CREATING;
+}
+
+/* Split, shrink, grow: members are those of the parent, and it is their so-many-th such call. */
+static const struct ng_view_call *derive_call_of(const struct finder *finder,
+                                                 const struct ng_view_member *member)
+{
+    const struct ng_view_call *call =
+        call_of(finder, member, NG_CLASS_CREATE, finder->view->groups[member->group].id);
+    bool derives = call && (call->op == NG_OP_CommSplit || call->op == NG_OP_CommShrink ||
+                            call->op == NG_OP_CommGrow);
+
+    return derives && member->derived ? call : NULL;
+}
+
+static bool came_to_derive(const struct ng_view_member *member, uint32_t ordinal)
+{
+    return member->derived >= ordinal;
+}
+
+static bool through_derive(const struct ng_view_member *member)
+{
+    return false; /* not to be seen in the parent */
+}
+
+static const struct making makings[] = {
+    {init_call_of, came_to_init, through_init},
+    {derive_call_of, came_to_derive, through_derive},
+};
+
+/* Members that are inside the creating call, and group ranks that have not come to it. */
+static int find_making(struct finder *finder, const struct making *making, uint32_t group,
+                       const struct ng_view_member *members, uint32_t count)
+{
+    int nranks = finder->view->groups[group].nranks;
     struct ng_wait *wait = NULL;
-    uint32_t ordinal = 0;
+    uint32_t ordinal = UINT32_MAX;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        const struct ng_view_call *call =
-            call_of(finder, member, NG_CLASS_CREATE, view->groups[group].id);
-        if (!call || call->age_ns < finder->stalled_ns || !member->derived ||
-            gone(process_of(finder, member)->life))
+        const struct ng_view_call *call = making->call(finder, member);
+        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life))
             continue;
-        if (call->op != NG_OP_CommSplit && call->op != NG_OP_CommShrink &&
-            call->op != NG_OP_CommGrow)
-            continue;
-        if (!wait) {
-            wait = add_wait(finder, NG_WAIT_CREATE, group);
-            if (!wait)
-                return -ENOMEM;
-            ordinal = member->derived;
-        }
-        wait->op = call->op;
-        wait->waiter_count++;
-        if (call->age_ns > wait->age_ns)
-            wait->age_ns = wait->entered_age_ns = call->age_ns;
+        int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
+        if (error)
+            return error;
+        if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
+            wait->op = call->op;
         if (member->derived < ordinal)
             ordinal = member->derived;
-        join(finder, wait, member);
     }
     /* Shrink leaves ranks out on purpose, and which ones only its callers know. */
     if (!wait || wait->op == NG_OP_CommShrink)
         return 0;
-    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
+    for (int rank = 0, i = 0; rank < nranks; rank++) {
         while (i < (int)count && members[i].group_rank < rank)
             i++;
         const struct ng_view_member *member =
             i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
-        bool came = member && member->derived >= ordinal;
-        if (came && !gone(life) && life != NG_LIFE_STOPPED)
+        bool came = member && making->came(member, ordinal);
+        /* Who is through with it is needed no more, whatever became of it. */
+        if (came && (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
@@ -465,31 +558,24 @@ static int find_derive(struct finder *finder, uint32_t group, const struct ng_vi
 static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members,
                     uint32_t count)
 {
-    const struct ng_view *view = finder->view;
     struct ng_wait *wait = NULL;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_call *call =
-            call_of(finder, &members[i], NG_CLASS_END, view->groups[group].id);
+            call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id);
         if (!call || call->age_ns < finder->stalled_ns ||
             gone(process_of(finder, &members[i])->life))
             continue;
-        if (!wait) {
-            wait = add_wait(finder, NG_WAIT_END, group);
-            if (!wait)
-                return -ENOMEM;
-            wait->op = call->op;
-        }
-        wait->waiter_count++;
-        if (call->age_ns > wait->age_ns)
-            wait->age_ns = wait->entered_age_ns = call->age_ns;
-        join(finder, wait, &members[i]);
+        int error = join_call(finder, &wait, NG_WAIT_END, &members[i], call);
+        if (error)
+            return error;
+        wait->op = call->op;
     }
     if (!wait)
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
-            finder->waits->wait_of_member[&members[i] - view->members] >= 0 ||
+            finder->waits->wait_of_member[&members[i] - finder->view->members] >= 0 ||
             members[i].state > NG_GROUP_READY)
             continue;
         if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
@@ -636,9 +722,8 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
         const struct ng_view_member *members = ng_view_members(view, group, &count);
         if (!members)
             continue;
-        error = find_create(&finder, group, members, count);
-        if (!error)
-            error = find_derive(&finder, group, members, count);
+        for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
+            error = find_making(&finder, &makings[i], group, members, count);
         if (!error)
             error = find_collective(&finder, group, members, count);
         if (!error)

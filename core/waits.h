@@ -34,6 +34,9 @@ struct ng_absentee {
     bool came;        /* it made the call, but is gone or frozen before it finished */
     bool queued;      /* it made the call, but its device is still in the work of `stuck_in` */
     bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
+    bool faulted;     /* it made the call, but CUDA has failed on its device for good */
+    bool overwritten; /* point-to-point: alive, but its records do not reach back far enough to tell
+                         whether it made the call; UNSEEN as well */
     bool left_group;  /* it destroyed or aborted its communicator */
     bool send;        /* point-to-point: what is missing is its send (else its receive) */
     int for_rank;     /* point-to-point: group rank that waits for it */
@@ -46,7 +49,7 @@ struct ng_wait {
     enum ng_op op;
     int64_t age_ns;         /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
-    bool blind;             /* what a waiter waits for is not recorded */
+    bool blind;             /* what a waiter waits for is not recorded, or not all of it */
     bool served;            /* point-to-point: there is a waiter whose own peers have all come */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */

@@ -45,6 +45,7 @@
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
+static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
 
 /* The watchdog's own view of a thread inside a call. */
@@ -384,13 +385,16 @@ static void *watch(void *unused)
         before = now;
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
-        ng_guard_find_cuda();
+        /* Not before there is anything to watch: looking takes the locks of the dynamic linker and of
+         * malloc, and a child made without fork handlers in that moment would find them taken. */
+        if (ng_comm_count() > 0)
+            ng_guard_find_cuda();
         if (!relaxed) {
             CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
             relaxed = ng_gpu_relax_thread(&mode);
         }
         pthread_mutex_lock(&round_lock);
-        bool stop = finished;
+        bool stop = finished || atomic_load(&quitting);
         if (!stop)
             look(step, relaxed);
         uint32_t retired = retired_in_round;
@@ -433,8 +437,15 @@ bool ng_watchdog_finish(void)
     return true;
 }
 
+void ng_watchdog_quit(void)
+{
+    atomic_store(&quitting, true);
+    ng_watchdog_hurry();
+}
+
 void ng_watchdog_after_fork(void)
 {
+    atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
     memset(watched_calls, 0, sizeof(watched_calls));

@@ -25,6 +25,9 @@ bool ng_watchdog_still(const struct ng_alarm *alarm);
  */
 bool ng_watchdog_finish(void);
 
+/* The thread ends by itself, soon; a last look is still to be taken. */
+void ng_watchdog_quit(void);
+
 /* In a forked child. */
 void ng_watchdog_after_fork(void);
 

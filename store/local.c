@@ -2,11 +2,11 @@
  * The local board.
  *
  * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools. Must never wait for
- * another process, whatever state that is in, nor trust what a file says without checking.
+ * another process, whatever state that is in, nor trust what a file says without checking, nor call
+ * malloc once it is open: the program may be stuck with its lock.
  */
 #include "store/local.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,15 +20,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/arena.h"
 #include "core/box.h"
 #include "core/clock.h"
+#include "core/folder.h"
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/proc.h"
 
 #define INCIDENT_MAGIC UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
 #define POLL_MS        100                          /* where there is no inotify */
-#define FROZEN_NS      (5 * NG_S)  /* a guard without a heartbeat for this long does not run */
+#define FROZEN_NS      (5 * NG_S) /* a guard without a heartbeat for this long does not run */
+#define SILENT_NS      (2 * NG_S) /* after this it may be that the process runs another program */
+#define ASK_AGAIN_NS   NG_S
 #define STALE_NS       (60 * NG_S) /* ended that long before we came: of an earlier run */
 #define ABANDONED_S    3600        /* other jobs' folders that nobody lives in go after this */
 
@@ -43,9 +47,11 @@ struct peer {
     struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
     bool same_namespace; /* of process numbers, as ours */
-    bool gone;    /* dead for sure */
-    bool counted; /* in `ended` */
+    bool gone;           /* dead for sure, or another program by now */
+    bool execed;         /* the latter */
+    bool counted;        /* in `ended` */
     int64_t gone_mono_ns;
+    int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
 };
 
 struct incident_file {
@@ -58,7 +64,9 @@ struct local {
     char folder[PATH_MAX - 128]; /* leaves room for a file name */
     const struct ng_box *own_box;
     struct ng_descriptor inotify;
-    bool ready; /* first use is over */
+    struct ng_descriptor folder_fd;
+    struct ng_arena arena; /* of the two lists */
+    bool ready;            /* first use is over */
     struct peer *peers;
     uint32_t peer_count, peer_room;
     struct pollfd *polls;
@@ -147,12 +155,37 @@ static bool has_ended(const struct peer *peer)
            (!error && (ticks != peer->start_ticks || state == 'Z' || state == 'X'));
 }
 
+/*
+ * The process lives and says nothing: has it become another program? A box stays in the memory of
+ * its program as long as that runs, and an exec leaves nothing there. No memory at all: it is on
+ * its way out.
+ */
+static bool is_another_program(struct peer *peer)
+{
+    int64_t now = ng_clock_mono_ns();
+    char path[sizeof(peer->name) + 1];
+    bool maps;
+
+    if (!peer->same_namespace || now - peer->asked_mono_ns < ASK_AGAIN_NS ||
+        now - atomic_load(&peer->box.header->heartbeat_mono_ns) < SILENT_NS ||
+        atomic_load(&peer->box.header->life) != NG_BOX_RUNNING)
+        return false;
+    peer->asked_mono_ns = now;
+    snprintf(path, sizeof(path), "/%s", peer->name);
+    return ng_proc_maps(peer->pid, peer->box.inode, path, &maps) == 0 && !maps && !has_ended(peer);
+}
+
 static void refresh_peer(struct peer *peer)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
 
     if (peer->gone || peer->self)
         return;
+    if (is_another_program(peer)) {
+        mark_gone(peer);
+        peer->execed = true;
+        return;
+    }
     if (peer->pid_fd.fd >= 0) {
         struct pollfd ended = {.fd = peer->pid_fd.fd, .events = POLLIN};
         /* What the program put in its place may never have anything to read. */
@@ -181,7 +214,7 @@ static enum ng_life life_of(struct peer *peer)
         return NG_LIFE_RUNNING;
     refresh_peer(peer);
     if (peer->gone)
-        return NG_LIFE_DEAD; /* unless the box says how it left */
+        return peer->execed ? NG_LIFE_EXITED : NG_LIFE_DEAD; /* unless the box says how it left */
     if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 &&
         ticks == peer->start_ticks && (state == 'T' || state == 't'))
         return NG_LIFE_STOPPED;
@@ -200,8 +233,11 @@ static int add_to_view(struct peer *peer, struct ng_view *view)
 {
     int error = ng_view_add_box(view, &peer->box, life_of(peer), ng_clock_mono_ns(), peer->name);
 
-    if (!error)
+    if (!error) {
         view->processes[view->process_count - 1].self = peer->self;
+        if (peer->execed)
+            view->processes[view->process_count - 1].exit_status = NG_EXIT_STATUS_EXEC;
+    }
     if (!error && peer->gone) {
         struct ng_view_process *process = &view->processes[view->process_count - 1];
         /* The kernel told us when, which is nearer than the last heartbeat. */
@@ -254,86 +290,113 @@ static void add_peer(struct local *local, const char *name)
         return;
     }
     if (local->peer_count == local->peer_room) {
+        /* What it outgrew is not used again: together that is less than the list itself. */
         uint32_t room = local->peer_room ? local->peer_room * 2 : 16;
-        struct peer *bigger = realloc(local->peers, room * sizeof(*bigger));
+        struct peer *bigger = ng_arena_alloc(&local->arena, room * sizeof(*bigger));
         if (!bigger) {
             close_peer(&peer);
             return;
         }
+        if (local->peer_count)
+            memcpy(bigger, local->peers, local->peer_count * sizeof(*bigger));
         local->peers = bigger;
         local->peer_room = room;
     }
-    peer.self = peer.pid == local->own_box->header->pid &&
-                peer.start_ticks == local->own_box->header->start_ticks &&
-                peer.box.header->pid_namespace == local->pid_namespace;
+    bool own = peer.pid == local->own_box->header->pid &&
+               peer.start_ticks == local->own_box->header->start_ticks && peer.same_namespace;
+    peer.self = own && strcmp(name, local->own_box->name) == 0;
+    if (own && !peer.self) {
+        /* This very process, before it became the program that it is now. */
+        snprintf(path, sizeof(path), "%s/%s", local->folder, name);
+        ng_box_mark_execed(path);
+        mark_gone(&peer);
+        peer.execed = true;
+    }
     local->peers[local->peer_count++] = peer;
+}
+
+/* The folder of the job, by the descriptor that we have of it. */
+static bool read_own_folder(const struct local *local, struct ng_folder *ret_folder)
+{
+    if (ng_descriptor_ours(&local->folder_fd)) {
+        ng_folder_borrow(ret_folder, local->folder_fd.fd);
+        return true;
+    }
+    return ng_folder_open(ret_folder, local->folder, true) == 0;
 }
 
 static void scan(struct local *local)
 {
-    DIR *folder = opendir(local->folder);
+    struct ng_folder folder;
+    const char *name;
 
-    if (!folder)
+    if (!read_own_folder(local, &folder))
         return;
-    for (struct dirent *entry; (entry = readdir(folder));)
-        if (is_box_name(entry->d_name) &&
-            strlen(entry->d_name) < sizeof(((struct peer *)0)->name) &&
-            !known(local, entry->d_name))
-            add_peer(local, entry->d_name);
-    closedir(folder);
+    while ((name = ng_folder_next(&folder)))
+        if (is_box_name(name) && strlen(name) < sizeof(((struct peer *)0)->name) &&
+            !known(local, name))
+            add_peer(local, name);
+    ng_folder_close(&folder);
+}
+
+/* Does anybody of the job in this folder live, as far as can be told? */
+static bool somebody_lives(const struct local *local, const char *path)
+{
+    struct ng_folder folder;
+    struct peer peer;
+    const char *name;
+    bool lives = false;
+
+    if (ng_folder_open(&folder, path, false) != 0)
+        return true;
+    while (!lives && (name = ng_folder_next(&folder))) {
+        if (!is_box_name(name))
+            continue;
+        int error = open_peer(path, name, local->boot_id, local->pid_namespace, &peer);
+        if (error) {
+            /* What cannot be read for another reason than being damaged or old may well live. */
+            lives = error != -ESTALE && error != -EBADMSG && error != -EIO && error != -ENOENT;
+            continue;
+        }
+        refresh_peer(&peer);
+        lives = !peer.gone;
+        close_peer(&peer);
+    }
+    ng_folder_close(&folder);
+    return lives;
 }
 
 /* Folders of this user's other jobs in which nobody lives any more. */
 static void sweep(const struct local *local)
 {
     char parent[PATH_MAX], path[PATH_MAX * 2];
+    struct ng_folder jobs;
     struct stat status;
-    const char *own = strrchr(local->folder, '/');
+    const char *own = strrchr(local->folder, '/'), *name;
 
     /* Only where the guard chose the place itself: nobody else's files lie there. */
     snprintf(parent, sizeof(parent), "%.*s", (int)(own + 1 - local->folder), local->folder);
     ng_paths_default_dir("", path, sizeof(path));
-    if (strcmp(parent, path) != 0)
+    if (strcmp(parent, path) != 0 || ng_folder_open(&jobs, parent, true) != 0)
         return;
-    DIR *jobs = opendir(parent);
-    if (!jobs)
-        return;
-    for (struct dirent *entry; (entry = readdir(jobs));) {
-        bool lives = false;
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, own + 1) == 0)
+    while ((name = ng_folder_next(&jobs))) {
+        if (name[0] == '.' || strcmp(name, own + 1) == 0)
             continue;
-        snprintf(path, sizeof(path), "%s%s", parent, entry->d_name);
+        snprintf(path, sizeof(path), "%s%s", parent, name);
         if (lstat(path, &status) != 0 || !S_ISDIR(status.st_mode) ||
             time(NULL) - status.st_mtime < ABANDONED_S)
             continue;
-        DIR *job = opendir(path);
-        for (struct dirent *box; job && (box = readdir(job)) && !lives;) {
-            struct peer peer;
-            if (!is_box_name(box->d_name))
-                continue;
-            int error = open_peer(path, box->d_name, local->boot_id, local->pid_namespace, &peer);
-            if (error) {
-                /* What cannot be read for another reason than being damaged or old may well live.
-                 */
-                lives = error != -ESTALE && error != -EBADMSG && error != -EIO && error != -ENOENT;
-                continue;
-            }
-            refresh_peer(&peer);
-            lives = !peer.gone;
-            close_peer(&peer);
-        }
-        if (job)
-            closedir(job);
-        if (!lives)
+        if (!somebody_lives(local, path))
             ng_paths_remove_board(path);
     }
-    closedir(jobs);
+    ng_folder_close(&jobs);
 }
 
 /* First use, on the incident thread: by then our own box has its name. */
 static void get_ready(struct local *local)
 {
     local->ready = true;
+    local->folder_fd = ng_descriptor_keep(open(local->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     local->inotify = ng_descriptor_keep(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
     if (local->inotify.fd >= 0 &&
         inotify_add_watch(local->inotify.fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0)
@@ -364,10 +427,11 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
     if (!local->ready)
         get_ready(local);
     if (local->poll_room < local->peer_count + 2) {
-        struct pollfd *bigger = realloc(local->polls, (local->peer_count + 18) * sizeof(*bigger));
+        uint32_t room = 2 * local->peer_count + 18;
+        struct pollfd *bigger = ng_arena_alloc(&local->arena, room * sizeof(*bigger));
         if (bigger) {
             local->polls = bigger;
-            local->poll_room = local->peer_count + 18;
+            local->poll_room = room;
         }
     }
     bool deaf = !ng_descriptor_ours(&local->inotify), blind = deaf;
@@ -470,6 +534,18 @@ static int read_incident(const struct local *local, uint64_t epoch,
     return 0;
 }
 
+static int write_new(const char *path, int flags, const struct incident_file *file)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    if (fd < 0)
+        return -errno;
+    fchmod(fd, 0600); /* whatever the program's umask takes away */
+    ssize_t written = write(fd, file, sizeof(*file));
+    int error = written == (ssize_t)sizeof(*file) ? 0 : written < 0 ? -errno : -ENOSPC;
+    close(fd);
+    return error;
+}
+
 static int write_incident(const struct local *local, const struct ng_incident *incident, bool first)
 {
     struct incident_file file;
@@ -480,20 +556,17 @@ static int write_incident(const struct local *local, const struct ng_incident *i
     file.incident = *incident;
     incident_path(local, incident->epoch, true, hidden);
     incident_path(local, incident->epoch, false, path);
-    int fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    int error = 0;
-    ssize_t written = write(fd, &file, sizeof(file));
-    if (written != (ssize_t)sizeof(file))
-        error = written < 0 ? -errno : -ENOSPC;
-    close(fd);
+    int error = write_new(hidden, O_TRUNC, &file);
     /* link fails where somebody was faster: that is the claim. rename replaces: that is news of
      * one's own. */
     if (!error && (first ? link(hidden, path) : rename(hidden, path)) != 0)
         error = -errno;
     if (error || first)
         unlink(hidden);
+    /* No hard links on this file system, or for this process: readers pass over what is not whole
+     * yet. */
+    if (first && (error == -EPERM || error == -ENOSYS || error == -EOPNOTSUPP))
+        error = write_new(path, O_EXCL, &file);
     return error;
 }
 
@@ -501,21 +574,22 @@ static int write_incident(const struct local *local, const struct ng_incident *i
 static void find_epochs(const struct local *local, uint64_t above, uint64_t *ret_next,
                         uint64_t *ret_largest)
 {
-    DIR *folder = opendir(local->folder);
+    struct ng_folder folder;
+    const char *name;
 
     *ret_next = *ret_largest = 0;
-    if (!folder)
+    if (!read_own_folder(local, &folder))
         return;
-    for (struct dirent *entry; (entry = readdir(folder));) {
-        if (strncmp(entry->d_name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) != 0)
+    while ((name = ng_folder_next(&folder))) {
+        if (strncmp(name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) != 0)
             continue;
-        uint64_t epoch = strtoull(entry->d_name + strlen(NG_INCIDENT_PREFIX), NULL, 10);
+        uint64_t epoch = strtoull(name + strlen(NG_INCIDENT_PREFIX), NULL, 10);
         if (epoch > *ret_largest)
             *ret_largest = epoch;
         if (epoch > above && (!*ret_next || epoch < *ret_next))
             *ret_next = epoch;
     }
-    closedir(folder);
+    ng_folder_close(&folder);
 }
 
 static bool local_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
@@ -635,8 +709,22 @@ static void local_leave(struct ng_board *board)
             return;
     find_epochs(local, 0, &next, &largest);
     /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
-    if (!largest)
+    if (!largest && ng_descriptor_ours(&local->folder_fd))
+        ng_paths_remove_open_board(local->folder_fd.fd, local->folder);
+    else if (!largest)
         ng_paths_remove_board(local->folder);
+}
+
+static void local_abandon(struct ng_board *board)
+{
+    struct local *local = (struct local *)board;
+
+    ng_descriptor_close(&local->inotify);
+    ng_descriptor_close(&local->folder_fd);
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        ng_descriptor_close(&local->peers[i].pid_fd);
+        ng_descriptor_close(&local->peers[i].lock_fd);
+    }
 }
 
 static const struct ng_board_ops local_ops = {
@@ -650,6 +738,7 @@ static const struct ng_board_ops local_ops = {
     .claimant_alive = local_claimant_alive,
     .dumps_missing = local_dumps_missing,
     .leave = local_leave,
+    .abandon = local_abandon,
 };
 
 static void identify(struct local *local)
@@ -672,6 +761,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     local->board.ops = &local_ops;
     local->own_box = own_box;
     local->inotify = NG_DESCRIPTOR_NONE;
+    local->folder_fd = NG_DESCRIPTOR_NONE;
     local->joined_mono_ns = ng_clock_mono_ns();
     identify(local);
     *ret_board = &local->board;
@@ -681,23 +771,25 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
 int ng_local_collect(const char *folder, struct ng_view *view)
 {
     struct local local = {.inotify = NG_DESCRIPTOR_NONE};
+    struct ng_folder entries;
     struct peer peer;
+    const char *name;
     int count = 0;
 
     identify(&local);
-    DIR *entries = opendir(folder);
-    if (!entries)
-        return -errno;
-    for (struct dirent *entry; (entry = readdir(entries));) {
-        if (!is_box_name(entry->d_name))
+    int failed = ng_folder_open(&entries, folder, true);
+    if (failed)
+        return failed;
+    while ((name = ng_folder_next(&entries))) {
+        if (!is_box_name(name))
             continue;
-        int error = open_peer(folder, entry->d_name, local.boot_id, local.pid_namespace, &peer);
+        int error = open_peer(folder, name, local.boot_id, local.pid_namespace, &peer);
         if (!error) {
             error = add_to_view(&peer, view);
             close_peer(&peer);
         }
         if (error)
-            ng_view_note(view, "%s: %s", entry->d_name,
+            ng_view_note(view, "%s: %s", name,
                          error == -EBADMSG  ? "not a black box"
                          : error == -EPROTO ? "of another version of ncclguard"
                          : error == -EIO    ? "damaged or cut off"
@@ -706,7 +798,7 @@ int ng_local_collect(const char *folder, struct ng_view *view)
         else
             count++;
     }
-    closedir(entries);
+    ng_folder_close(&entries);
     ng_view_seal(view);
     return count;
 }

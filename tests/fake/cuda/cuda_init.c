@@ -752,6 +752,8 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (!device->primary)
         device->primary = context_create(dev, device->primary_flags, true);
     if (device->primary) {
+        if (!device->primary->alive)
+            device->primary->id = fake_next_id();
         device->primary->alive = true;
         device->primary->flags = device->primary_flags;
         device->primary->retains++;

@@ -178,6 +178,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     CUcontext ctx;
+    uint64_t ctx_id; /* a primary context that was reset is another one at the same address */
     unsigned int flags;
     unsigned int refs;
     bool destroyed;

@@ -983,7 +983,7 @@ static CUresult event_enter(CUevent handle)
         return result;
     if (!fake_handle_is(handle, HANDLE_EVENT))
         result = CUDA_ERROR_INVALID_HANDLE;
-    else if (!handle->ctx->alive)
+    else if (!handle->ctx->alive || handle->ctx_id != handle->ctx->id)
         result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result != CUDA_SUCCESS)
         fake_unlock();
@@ -1005,6 +1005,7 @@ CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         event->ctx = ctx;
+        event->ctx_id = ctx->id;
         event->flags = Flags;
         event->refs = 1;
         fake_handle_add(event, HANDLE_EVENT);

@@ -174,6 +174,28 @@ TEST_F(DriverTest, PrimaryContextIsCountedAndReset)
     EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+TEST_F(DriverTest, APrimaryContextThatWasResetIsAnotherOneAtTheSameAddress)
+{
+    unsigned long long id, id_again;
+    CUcontext first, second, popped;
+    CUevent event;
+
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&first, 2), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(first), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxGetId(first, &id), CUDA_SUCCESS);
+    ASSERT_EQ(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxReset(2), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 2), CUDA_SUCCESS);
+    EXPECT_EQ(first, second);
+    ASSERT_EQ(cuCtxGetId(second, &id_again), CUDA_SUCCESS);
+    EXPECT_NE(id, id_again);
+    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(cuCtxPopCurrent(&popped), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(2), CUDA_SUCCESS);
+}
+
 TEST_F(DriverTest, WrongDevicesAreRefused)
 {
     CUdevice device;

@@ -42,6 +42,10 @@ Job full_job()
     member.did(1).did(1, {NG_OP_Broadcast, 9, -1, 1, UINT64_MAX}).p2p(NG_OP_Send, 1, true).waits();
     member.records.back().caller = 0x7fffdeadbeef;
     member.records.back().flags = NG_RECORD_BLOCKED;
+    member.records.back().result = 7;
+    member.records.back().tid = 1002;
+    member.cuda_error = 700;
+    member.creator_tid = 1003;
     member.queued({95, 99, 1000, -7, 0}); /* of a version to come */
     job.at(0xfedcba9876543210, 1).did(2).state = NG_GROUP_FINALIZED;
     job.inside(0, NG_OP_GroupEnd);
@@ -89,8 +93,8 @@ TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 232u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 88u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 152u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 96u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 160u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
 }
 

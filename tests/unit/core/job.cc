@@ -15,6 +15,7 @@ struct ng_view_record &Member::record(struct ng_signature signature, enum ng_rec
     record.coll_seq = entered;
     record.p2p_seq = p2p_entered;
     record.entered_age_ns = age_ns;
+    record.tid = tid;
     records.push_back(record);
     return records.back();
 }
@@ -70,6 +71,12 @@ Member &Member::p2p(enum ng_op op, int peer, bool done, int64_t age_ns)
     return *this;
 }
 
+Member &Member::overwritten(int n)
+{
+    records.erase(records.begin(), records.begin() + n);
+    return *this;
+}
+
 Job::Job(int ranks, bool launcher_told)
 {
     for (int rank = 0; rank < ranks; rank++) {
@@ -122,13 +129,14 @@ void Job::forget(uint64_t group, int group_rank)
             members_.erase(members_.begin() + (long)i--);
 }
 
-void Job::inside(int rank, enum ng_op op, uint64_t group, uint64_t seq, int64_t age_ns)
+void Job::inside(int rank, enum ng_op op, uint64_t group, uint64_t seq, int64_t age_ns,
+                 uint32_t tid)
 {
     int group_rank = -1;
     for (const Member &member : members_)
         if (member.group == group && member.process == rank)
             group_rank = member.group_rank;
-    calls.push_back({rank, op, group, group_rank, seq, age_ns});
+    calls.push_back({rank, op, group, group_rank, seq, age_ns, tid});
 }
 
 void Job::fill(struct ng_view *view) const
@@ -149,7 +157,7 @@ void Job::fill(struct ng_view *view) const
             if (call.process != (int)p)
                 continue;
             struct ng_view_call *added = ng_view_add_call(view, (uint32_t)p);
-            added->tid = (uint32_t)processes[p].pid;
+            added->tid = call.tid ? call.tid : (uint32_t)processes[p].pid;
             added->op = call.op;
             added->group_id = call.group;
             added->group_rank = call.group_rank;
@@ -170,6 +178,8 @@ void Job::fill(struct ng_view *view) const
                 ng_view_add_member(view, (uint32_t)p, index, from.group_rank);
             member->device = from.device;
             member->state = from.state;
+            member->cuda_error = from.cuda_error;
+            member->creator_tid = from.creator_tid;
             member->ordinal = from.ordinal;
             member->derived = from.derived;
             member->entered = from.entered;
@@ -184,7 +194,7 @@ void Job::fill(struct ng_view *view) const
             member->pending_started = from.pending_started;
             member->last = {0, -1, -1, -1, 0};
             for (const struct ng_view_record &record : from.records)
-                if (!record.peer_ordinal)
+                if (!ng_view_record_is_p2p(&record))
                     member->last = record.signature;
             member->record_count = (uint32_t)from.records.size();
             member->records = (struct ng_view_record *)ng_arena_alloc(

@@ -29,6 +29,9 @@ struct Member {
     int64_t pending_age_ns = 0;
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
+    int cuda_error = 0;
+    uint32_t creator_tid = 0;
+    uint32_t tid = 0; /* of the thread that makes the calls from here on; 0 not known */
     std::vector<struct ng_view_record> records;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
 
@@ -40,6 +43,8 @@ struct Member {
     Member &queued(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
     /* One that was called inside an NCCL group that is still open. */
     Member &opened(struct ng_signature signature = all_reduce());
+    /* The oldest `n` records are overwritten. */
+    Member &overwritten(int n);
     /* One send or receive. */
     Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
 
@@ -56,6 +61,7 @@ struct Call {
     int group_rank;
     uint64_t seq;
     int64_t age_ns;
+    uint32_t tid;
 };
 
 struct Process {
@@ -82,8 +88,9 @@ class Job
     {
         return processes[rank];
     }
+    /* A thread of this rank is inside a call; `tid` 0: that of the process's first thread. */
     void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
-                int64_t age_ns = LONG_AGO);
+                int64_t age_ns = LONG_AGO, uint32_t tid = 0);
     int ranks_of(uint64_t group) const;
 
     void fill(struct ng_view *view) const;

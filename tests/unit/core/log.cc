@@ -138,10 +138,80 @@ TEST(Log, AnOverlongFileNameIsNoOverflow)
 {
     Outcome outcome = logged([] {
         ng_log_init(NG_LOG_WARN, ("/nonexistent/" + std::string(10000, 'x') + "%r%h").c_str(), 5);
+        ng_log(NG_LOG_WARN, "still here");
         return 0;
     });
     EXPECT_EQ(outcome.status, 0);
-    EXPECT_EQ(outcome.writes.size(), 1u);
+    EXPECT_EQ(outcome.writes.size(), 2u);
+}
+
+TEST(Log, AProcessThatSaysNothingMakesNoFile)
+{
+    Folder folder;
+    Outcome outcome = logged([&] {
+        ng_log_init(NG_LOG_WARN, (folder / "log").c_str(), 5);
+        ng_log(NG_LOG_INFO, "below the level");
+        return folder.names().empty() ? 0 : 1;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(Log, AFileIsMeantFromWhereTheProgramBegan)
+{
+    Folder folder;
+    Outcome outcome = logged([&] {
+        if (chdir(folder.path().c_str()) != 0)
+            return 1;
+        ng_log_init(NG_LOG_WARN, "log", 5);
+        if (chdir("/") != 0)
+            return 2;
+        ng_log(NG_LOG_WARN, "from elsewhere");
+        return 0;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(folder.names(), std::vector<std::string>{"log"});
+}
+
+TEST(Log, AForkedChildThatLogsHasAFileOfItsOwn)
+{
+    Folder folder;
+    Outcome outcome = logged([&] {
+        ng_log_init(NG_LOG_WARN, (folder / "log-%p").c_str(), -1);
+        ng_log(NG_LOG_WARN, "parent");
+        return in_child([] {
+            ng_log_after_fork();
+            ng_log(NG_LOG_WARN, "child");
+            return 0;
+        });
+    });
+    EXPECT_EQ(outcome.status, 0);
+    std::vector<std::string> names = folder.names();
+    ASSERT_EQ(names.size(), 2u);
+    for (const std::string &name : names) {
+        std::string content = read_whole_file(folder / name);
+        EXPECT_EQ(std::count(content.begin(), content.end(), '\n'), 1) << content;
+        EXPECT_NE(content.find("[" + name.substr(4) + "]"), std::string::npos) << name << content;
+    }
+}
+
+TEST(Log, ManyThreadsThatBeginTogetherLoseNoLine)
+{
+    Folder folder;
+    enum { THREADS = 16 };
+    Outcome outcome = logged([&] {
+        ng_log_init(NG_LOG_WARN, (folder / "log").c_str(), -1);
+        std::vector<std::thread> threads;
+        for (int i = 0; i < THREADS; i++)
+            threads.emplace_back([i] { ng_log(NG_LOG_WARN, "line %d", i); });
+        for (std::thread &thread : threads)
+            thread.join();
+        return 0;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(outcome.writes.empty());
+    std::string content = read_whole_file(folder / "log");
+    EXPECT_EQ(std::count(content.begin(), content.end(), '\n'), (long)THREADS);
 }
 
 TEST(Log, AFileThatCannotBeOpenedIsToldAndStderrIsUsed)

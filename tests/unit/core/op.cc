@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include <cuda.h>
 #include <nccl.h>
 
 TEST(Op, EveryRowHasANumberOfItsOwnBelowTheLimit)
@@ -91,4 +92,40 @@ TEST(Op, DataTypesAndReductionsAreThoseOfTheHeader)
     EXPECT_STREQ(ng_redop_name(ncclAvg), "avg");
     EXPECT_STREQ(ng_redop_name((int)ncclNumOps + 3), "custom");
     EXPECT_STREQ(ng_redop_name(-1), "unknown");
+}
+
+TEST(Op, ResultsAreThoseOfTheHeaderAndOneThatCameLater)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } results[] = {
+        {ncclSuccess, "ncclSuccess"},
+        {ncclUnhandledCudaError, "ncclUnhandledCudaError"},
+        {ncclSystemError, "ncclSystemError"},
+        {ncclInternalError, "ncclInternalError"},
+        {ncclInvalidArgument, "ncclInvalidArgument"},
+        {ncclInvalidUsage, "ncclInvalidUsage"},
+        {ncclRemoteError, "ncclRemoteError"},
+        {ncclInProgress, "ncclInProgress"},
+        {8, "ncclTimeout"},
+    };
+    for (const auto &row : results)
+        EXPECT_STREQ(ng_result_name(row.number), row.name);
+    for (int result = 0; result < (int)ncclNumResults; result++)
+        EXPECT_STRNE(ng_result_name(result), "unknown") << "result " << result << " of nccl.h";
+    for (int result : {-1, 1000, INT32_MIN, INT32_MAX})
+        EXPECT_STREQ(ng_result_name(result), "unknown");
+}
+
+TEST(Op, ErrorsThatEndADeviceAreExplained)
+{
+    for (int error : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_ASSERT,
+                      CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                      CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_LAUNCH_TIMEOUT,
+                      CUDA_ERROR_MISALIGNED_ADDRESS, CUDA_ERROR_ILLEGAL_INSTRUCTION})
+        EXPECT_STRNE(ng_cuda_error_text(error), "see cuda.h") << error;
+    EXPECT_STREQ(ng_cuda_error_text(CUDA_ERROR_ILLEGAL_ADDRESS), "illegal memory access");
+    for (int error : {0, -1, 9999})
+        EXPECT_STREQ(ng_cuda_error_text(error), "see cuda.h");
 }

@@ -17,10 +17,25 @@ TEST(Paths, DefaultsArePerUserAndJob)
     setenv("TMPDIR", "", 1);
     ng_paths_default_dump_dir("train.0", path, sizeof(path));
     EXPECT_EQ(path, "/tmp/ncclguard-" + user + "/train.0");
-    setenv("TMPDIR", "/scratch", 1);
+    Folder scratch;
+    setenv("TMPDIR", (scratch / "").c_str(), 1);
     ng_paths_default_dump_dir("train.0", path, sizeof(path));
-    EXPECT_EQ(path, "/scratch/ncclguard-" + user + "/train.0");
+    EXPECT_EQ(path, (scratch / "") + "/ncclguard-" + user + "/train.0");
+    setenv("TMPDIR", (scratch / "missing").c_str(), 1);
+    ng_paths_default_dump_dir("train.0", path, sizeof(path));
+    EXPECT_EQ(path, "/tmp/ncclguard-" + user + "/train.0") << "a folder that is not there";
     unsetenv("TMPDIR");
+}
+
+TEST(Paths, TheSystemsFoldersAreNotOursToMake)
+{
+    Folder folder;
+    std::string ours = "ncclguard-" + std::to_string(geteuid());
+
+    EXPECT_EQ(ng_paths_make((folder / ("shm/" + ours + "/job")).c_str()), -ENOENT);
+    EXPECT_NE(access((folder / "shm").c_str(), F_OK), 0);
+    ASSERT_EQ(mkdir((folder / "shm").c_str(), 0777), 0);
+    EXPECT_EQ(ng_paths_make((folder / ("shm/" + ours + "/job")).c_str()), 0);
 }
 
 TEST(Paths, MakesAllThatIsMissingForTheOwnerAlone)

@@ -653,6 +653,221 @@ TEST(Verdict, ARankWhoseNcclGroupIsStillOpenHasNotCome)
     EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
 }
 
+/* Thread 7 has a NCCL group open; thread 8 of the same process closes one of its own. */
+TEST(Verdict, ASiblingsGroupEndClosesNoGroup)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 2).tid = 7;
+    job.at(WORLD, 2).opened();
+    job.inside(2, NG_OP_GroupEnd, 0, 0, NG_S, 8);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+
+    /* Nor is thread 7 stuck because thread 8 is. */
+    job.calls[0].age_ns = LONG_AGO;
+    judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+
+    /* Its own does; and so may that of a thread which is not known. */
+    job.calls[0].tid = 7;
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+    job.calls[0].tid = 8;
+    job.at(WORLD, 2).records.back().tid = 0;
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+}
+
+TEST(Verdict, ASiblingsGroupEndSendsNothing)
+{
+    Job job(2);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    Member &sender = job.at(WORLD, 1);
+    sender.tid = 7;
+    sender.p2p(NG_OP_Send, 0, false);
+    sender.pending_record = 0;
+    sender.records.back().state = NG_RECORD_ENTERED;
+    sender.records.back().flags |= NG_RECORD_IN_GROUP;
+    job.inside(1, NG_OP_GroupEnd, 0, 0, LONG_AGO, 8);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.waiting, std::vector<int>{0});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+
+    job.calls[0].tid = 7;
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+}
+
+TEST(Verdict, ASiblingsGroupEndMakesNoCommunicator)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.forget(WORLD, 1);
+    job.at(WORLD, 0).state = NG_GROUP_CREATING;
+    job.at(WORLD, 0).creator_tid = 7;
+    job.inside(0, NG_OP_GroupEnd, 0, 0, LONG_AGO, 8);
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+    job.calls[0].tid = 7;
+    expect_kind(judge(job), NG_KIND_INIT_MISSING_RANK);
+    job.at(WORLD, 0).creator_tid = 0;
+    job.calls[0].tid = 8;
+    expect_kind(judge(job), NG_KIND_INIT_MISSING_RANK);
+}
+
+/* Its guard no longer sees any work of it: nothing is pending there. */
+TEST(Verdict, TheRankWhoseDeviceFailedIsToBlame)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Job job = waiting_for(ranks, {culprit});
+        job.at(WORLD, culprit).queued();
+        job.at(WORLD, culprit).records.back().state = NG_RECORD_UNWATCHED;
+        expect_kind(judge(job), NG_KIND_GPU_STALL);
+        EXPECT_TRUE(judge(job).culprits.empty());
+
+        job.at(WORLD, culprit).cuda_error = 700;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_GPU_STALL);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        EXPECT_EQ(judgement.seq, 7u);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "CUDA error 700 (illegal memory access)"))
+            << judgement.whys[0];
+    }
+}
+
+TEST(Verdict, OfSeveralDevicesThatFailedNobodyKnowsWhichWasFirst)
+{
+    Job job = waiting_for(4, {1, 2});
+    for (int rank : {1, 2})
+        job.at(WORLD, rank).queued().cuda_error = 719;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{1, 2}));
+
+    /* Where a rank died, its neighbours' devices fail for that reason. */
+    job.process(3).life = NG_LIFE_DEAD;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+}
+
+TEST(Verdict, ARankThatDoesNotComeBecauseItsDeviceFailedIsMissingAndItSaysWhy)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 2).cuda_error = 700;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "CUDA error 700")) << judgement.whys[0];
+}
+
+TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
+{
+    Job job(2);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    Member &sender = job.at(WORLD, 1).p2p(NG_OP_Send, 0, false);
+    sender.pending_record = 0;
+    sender.records.back().state = NG_RECORD_UNWATCHED;
+    sender.cuda_error = 700;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+
+    /* What it had sent before is no reason. */
+    sender.records.back().state = NG_RECORD_COMPLETED;
+    EXPECT_TRUE(judge(job).culprits.empty());
+}
+
+/* Rank 0 waits for a send of rank 1, which has sent so much to others since then that its black box
+ * reaches back no further: it may have sent, or not. */
+TEST(Verdict, OverwrittenRecordsAreNoEvidenceThatARankNeverCalled)
+{
+    Job job(4);
+    job.group(WORLD, "ep");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    for (int i = 0; i < 8; i++)
+        job.at(WORLD, 1).p2p(NG_OP_Send, 2 + i % 2, true);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+
+    job.at(WORLD, 1).overwritten(1);
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_UNKNOWN);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    EXPECT_TRUE(judgement.culprits.empty());
+    ASSERT_EQ(judgement.missing.size(), 1u);
+    EXPECT_EQ(judgement.missing[0],
+              "no records that reach back to the sends and receives of group rank 1");
+
+    /* A later send to the same rank is evidence again, for and against. */
+    job.at(WORLD, 1).p2p(NG_OP_Send, 0, true);
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+    job.at(WORLD, 0).records.clear();
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+
+    /* Whoever died did not come, whatever was recorded. */
+    job.at(WORLD, 1).overwritten(7).records.clear();
+    job.process(1).life = NG_LIFE_DEAD;
+    expect_kind(judge(job), NG_KIND_DEAD_RANK);
+}
+
+/* A group of sends and receives that is larger than the black box: what is left of it is matched,
+ * and of the rest nobody knows. */
+TEST(Verdict, AWaiterWhoseOwnRecordsAreOverwrittenIsNotTakenForAStalledDevice)
+{
+    Job job(4);
+    job.group(WORLD, "ep");
+    for (int peer : {1, 2, 3})
+        job.at(WORLD, 0).p2p(NG_OP_Recv, peer, false);
+    job.at(WORLD, 0).pending_record = job.at(WORLD, 0).records.back().id;
+    for (int rank : {2, 3})
+        job.at(WORLD, rank).p2p(NG_OP_Send, 0, true);
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << judgement.line;
+
+    job.at(WORLD, 0).overwritten(1);
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_UNKNOWN);
+    EXPECT_TRUE(judgement.culprits.empty());
+    EXPECT_EQ(judgement.missing.size(), 1u);
+    /* What can be seen is told, but not as if it were all. */
+    job.at(WORLD, 3).records.clear();
+    job.at(WORLD, 3).p2p_entered = 0;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+}
+
+/* The number of ranks was not known yet when it was made, so it could not be counted. */
+TEST(Verdict, ASendWithoutACountIsNotTakenForACollective)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1})
+        job.at(WORLD, rank).did(3);
+    for (int i = 0; i < 3; i++)
+        job.at(WORLD, 0).p2p(NG_OP_Send, 1, true).records.back().peer_ordinal = 0;
+    job.at(WORLD, 0).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+    job.at(WORLD, 1).waits();
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+}
+
 TEST(Verdict, ARankThatDestroyedItsCommunicatorHasNotCome)
 {
     Job job = waiting_for(4, {2});

@@ -1,0 +1,271 @@
+/*
+ * Making and ending communicators.
+ *
+ * Steps 2 to 6 of such calls. Entered by the program's threads. The handle of a communicator comes
+ * with the return of the call, with the end of the NCCL group around it, or, in nonblocking mode,
+ * some time later: then the program's own questions to NCCL tell when. Must never block, or ask
+ * NCCL what may not be asked while a communicator is in progress.
+ */
+#include "core/creation.h"
+
+#include <pthread.h>
+
+#include "core/clock.h"
+#include "core/comm.h"
+#include "core/group_id.h"
+#include "core/guard.h"
+
+/* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it
+ * the caller has. */
+struct config_head {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+};
+#define CONFIG_MAGIC 0xcafebeefu
+
+/* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
+ * inside nothing. */
+static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_created unbound[64];
+static _Atomic uint32_t unbound_count;
+
+/* ncclCommInitAll calls of this process, for their ids. */
+static _Atomic uint32_t init_all_count;
+
+struct ng_comm *ng_creation_adopt(const struct ng_call *call)
+{
+    return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+}
+
+/* What the program calls the communicator; "" nothing, or its header is older than names are. */
+static const char *name_in(const struct config_head *config)
+{
+    if (!config || config->magic != CONFIG_MAGIC || config->size < sizeof(*config) ||
+        !config->comm_name)
+        return "";
+    return config->comm_name;
+}
+
+static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread, uint64_t id,
+                                  int nranks, int rank, void **new_comm)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+    struct ng_comm *comm = calls ? ng_comm_create(call->nccl, call->op, id, nranks, rank,
+                                                  name_in(call->creation->config))
+                                 : NULL;
+    struct ng_created *created = comm ? ng_thread_add_created(calls) : NULL;
+
+    if (!comm)
+        return NULL;
+    if (!created) {
+        ng_comm_end(comm, NG_GROUP_FAILED);
+        return NULL;
+    }
+    *created = (struct ng_created){.comm = comm,
+                                   .new_comm = new_comm,
+                                   .watched = call->comm,
+                                   .generation = atomic_load(&comm->group->generation)};
+    NG_STORE(comm->group->creator_tid, thread->tid);
+    return comm;
+}
+
+void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
+                       struct ng_passage *passage)
+{
+    const struct ng_creation *creation = call->creation;
+    struct ng_comm *comm = NULL, *parent = NULL;
+    const struct ng_box_header *header = ng_guard.box.header;
+    const struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+
+    passage->created_before = calls ? calls->created_count : 0;
+    switch (call->op) {
+    case NG_OP_CommInitAll: {
+        uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
+                                           atomic_fetch_add(&init_all_count, 1) + 1);
+        for (int i = 0; i < creation->nranks && i < (int)NG_COMM_CAPACITY; i++)
+            create_one(call, thread, id, creation->nranks, i, (void **)creation->new_comm + i);
+        break;
+    }
+    case NG_OP_CommSplit:
+    case NG_OP_CommShrink:
+    case NG_OP_CommGrow: {
+        parent = ng_comm_find(call->comm);
+        if (!parent)
+            parent = ng_creation_adopt(call);
+        if (!parent) {
+            /* A rank that joins a grown communicator has no parent of its own; only the id tells
+             * it. */
+            if (creation->unique_ids)
+                comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, 1),
+                                  creation->nranks, creation->rank, creation->new_comm);
+            break;
+        }
+        uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
+        uint64_t parent_id = NG_LOAD(parent->group->id);
+        if (call->op == NG_OP_CommSplit && creation->color < 0)
+            break; /* takes part, gets nothing */
+        uint64_t id =
+            call->op == NG_OP_CommShrink
+                ? ng_group_id_shrink(parent_id, ordinal, creation->list, creation->list_count)
+            : call->op == NG_OP_CommGrow && creation->unique_ids
+                ? ng_group_id_unique(creation->unique_ids, 1)
+                : ng_group_id_split(parent_id, ordinal,
+                                    call->op == NG_OP_CommSplit ? creation->color : 0);
+        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? creation->nranks : 0, -1,
+                          creation->new_comm);
+        if (comm) {
+            NG_STORE(comm->group->parent_id, parent_id);
+            NG_STORE(comm->group->ordinal, ordinal);
+            if (call->op == NG_OP_CommSplit)
+                NG_STORE(comm->group->color, creation->color);
+        }
+        break;
+    }
+    default:
+        if (creation->unique_ids)
+            comm = create_one(call, thread,
+                              ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
+                              creation->nranks, creation->rank, creation->new_comm);
+    }
+    ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
+}
+
+/* Under way in nonblocking mode: the handle, or what NCCL can tell of it, comes later. */
+static void keep_unfinished(const struct ng_created *created)
+{
+    pthread_mutex_lock(&unbound_lock);
+    uint32_t count = unbound_count;
+    if (count < sizeof(unbound) / sizeof(unbound[0])) {
+        unbound[count] = *created;
+        atomic_store(&unbound_count, count + 1);
+    } else if (!atomic_load(&created->comm->handle)) {
+        ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+    pthread_mutex_unlock(&unbound_lock);
+}
+
+void ng_creation_bind(struct ng_group_calls *calls, int result)
+{
+    /* By now NCCL has loaded the driver, if the program had not. */
+    if (calls->created_count > 0)
+        ng_guard_find_cuda();
+    for (uint32_t i = 0; i < calls->created_count; i++) {
+        struct ng_created *created = &calls->created[i];
+        bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
+        void *handle = good && created->new_comm ? *created->new_comm : NULL;
+        if (handle)
+            ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+        if (result == NG_NCCL_IN_PROGRESS) {
+            if (handle)
+                created->watched = handle;
+            keep_unfinished(created);
+        } else if (!handle) {
+            ng_comm_end(created->comm, NG_GROUP_FAILED);
+        }
+    }
+    calls->created_count = 0;
+}
+
+/*
+ * The program has asked for the state of `watched`. Once that is no longer in progress, what was
+ * made from it is finished: NCCL has written the handle, which therefore is still there to be read,
+ * and answers questions.
+ */
+static void bind_finished(const struct ng_call *call)
+{
+    int state;
+
+    if (!call->comm || !call->nccl->comm_get_async_error ||
+        call->nccl->comm_get_async_error(call->comm, &state) != NG_NCCL_SUCCESS ||
+        state == NG_NCCL_IN_PROGRESS)
+        return;
+    pthread_mutex_lock(&unbound_lock);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < unbound_count; i++) {
+        const struct ng_created *created = &unbound[i];
+        uint32_t life = atomic_load(&created->comm->group->state);
+        /* Ended meanwhile: its record, its handle and the program's variable may mean something
+         * else by now. */
+        if (created->generation != atomic_load(&created->comm->group->generation) ||
+            (life != NG_GROUP_CREATING && life != NG_GROUP_READY))
+            continue;
+        if (created->watched != call->comm) {
+            unbound[kept++] = *created;
+            continue;
+        }
+        void *handle = atomic_load(&created->comm->handle);
+        if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
+            ng_comm_bind(created->comm, *created->new_comm, true);
+        else if (state == NG_NCCL_SUCCESS && handle)
+            ng_comm_ask(created->comm, handle);
+        else if (!handle)
+            ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+    atomic_store(&unbound_count, kept);
+    pthread_mutex_unlock(&unbound_lock);
+}
+
+void ng_creation_poll(const struct ng_call *call, int result)
+{
+    if (__builtin_expect(atomic_load_explicit(&unbound_count, memory_order_relaxed) > 0, 0) &&
+        result == NG_NCCL_SUCCESS)
+        bind_finished(call);
+}
+
+void ng_creation_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
+
+    ng_thread_leave(passage->thread);
+    if (!calls)
+        return;
+    if (calls->depth && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS))
+        return; /* the handles come with the end of the group */
+    if (calls->depth) {
+        /* Only this call failed; the others of the group may still succeed. */
+        while (calls->created_count > passage->created_before)
+            ng_comm_end(calls->created[--calls->created_count].comm, NG_GROUP_FAILED);
+        return;
+    }
+    ng_creation_bind(calls, result);
+}
+
+void ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
+                     struct ng_passage *passage)
+{
+    passage->comm = ng_comm_find(call->comm);
+    if (passage->comm)
+        ng_thread_enter(thread, call->op, passage->comm, 0, 0, ng_clock_mono_ns());
+}
+
+void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+    struct ng_comm *comm = passage->comm;
+
+    ng_thread_leave(passage->thread);
+    if (!comm || (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS))
+        return;
+    switch (call->op) {
+    case NG_OP_CommFinalize:
+        NG_STORE(comm->group->state, NG_GROUP_FINALIZED);
+        break;
+    case NG_OP_CommDestroy:
+        ng_comm_end(comm, NG_GROUP_DESTROYED);
+        break;
+    case NG_OP_CommAbort:
+        ng_comm_end(comm, NG_GROUP_ABORTED);
+        break;
+    default:
+        break;
+    }
+}
+
+void ng_creation_after_fork(void)
+{
+    unbound_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    unbound_count = 0;
+}

@@ -1,0 +1,35 @@
+/*
+ * Making and ending communicators, blocking or not, alone or inside a NCCL group.
+ *
+ * Steps 2 to 6 of calls of the classes CREATE and END.
+ */
+#ifndef NCCLGUARD_CORE_CREATION_H
+#define NCCLGUARD_CORE_CREATION_H
+
+#include "core/call.h"
+#include "core/thread.h"
+
+/* A communicator that was made behind our back; NULL where the call names none. */
+struct ng_comm *ng_creation_adopt(const struct ng_call *call);
+
+/* Calls that make communicators. */
+void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
+                       struct ng_passage *passage);
+void ng_creation_leave(const struct ng_call *call, const struct ng_passage *passage, int result);
+
+/* What was made by the calls of `calls` is there, or failed: NCCL has answered `result`. */
+void ng_creation_bind(struct ng_group_calls *calls, int result);
+
+/* The program has asked for the state of a communicator: is anything nonblocking finished by now?
+ */
+void ng_creation_poll(const struct ng_call *call, int result);
+
+/* Calls that end communicators. */
+void ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
+                     struct ng_passage *passage);
+void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result);
+
+/* In a forked child. */
+void ng_creation_after_fork(void);
+
+#endif

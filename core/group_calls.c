@@ -1,0 +1,172 @@
+/*
+ * NCCL groups: all calls on one communicator and stream become one work when the group is closed.
+ *
+ * Steps 2 to 6 of grouped calls. Entered by the program's threads. Must never block; allocates only
+ * when a group grows larger than any before it on its thread.
+ */
+#include "core/group_calls.h"
+
+#include "core/clock.h"
+#include "core/comm.h"
+#include "core/creation.h"
+#include "core/gpu.h"
+#include "core/ring.h"
+#include "core/work.h"
+
+void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
+{
+    struct ng_group_calls *calls = passage->group_calls;
+    struct ng_pending *pending = NULL;
+
+    for (uint32_t i = calls->pending_count; i > 0 && !pending; i--)
+        if (calls->pending[i - 1].comm == passage->comm &&
+            calls->pending[i - 1].stream == call->stream)
+            pending = &calls->pending[i - 1];
+    if (!pending) {
+        pending = ng_thread_add_pending(calls);
+        if (!pending) {
+            /* It would look like a group that is never closed. */
+            ng_work_give_up(NULL, false);
+            ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+            if (!p2p)
+                NG_STORE(passage->comm->group->scheduled, passage->seq);
+            return;
+        }
+        *pending = (struct ng_pending){.comm = passage->comm,
+                                       .stream = call->stream,
+                                       .entered_mono_ns = passage->entered_mono_ns};
+    }
+    if (passage->record) {
+        NG_STORE(passage->record->work_previous, pending->last_record);
+        pending->last_record = passage->record_id;
+    }
+    if (p2p) {
+        pending->p2p_count++;
+    } else {
+        if (!pending->first_seq)
+            pending->first_seq = passage->seq;
+        pending->last_seq = passage->seq;
+        pending->coll_count++;
+    }
+}
+
+/* The whole chain of records of a work that is not handed to the watchdog. */
+static void set_chain_state(uint64_t id, enum ng_record_state state)
+{
+    while (id) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (!record)
+            return;
+        uint64_t previous = NG_LOAD(record->work_previous);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
+}
+
+/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
+static void close_work(struct ng_pending *pending, int result)
+{
+    struct ng_work *work = pending->work;
+
+    if (pending->last_seq)
+        NG_STORE(pending->comm->group->scheduled, pending->last_seq);
+    /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come
+     * too early. */
+    if (!work || result != NG_NCCL_SUCCESS ||
+        !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+        ng_work_give_up(work, pending->capturing);
+        set_chain_state(pending->last_record, ng_work_unseen_state(pending->capturing));
+        return;
+    }
+    ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                 pending->p2p_count, pending->entered_mono_ns);
+    set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
+    ng_work_hand_over(pending->comm, work);
+}
+
+/*
+ * None of these calls happened: the group's numbering must stay that of the other ranks, whether or
+ * not there are records of them. Only records tell which peers the sends and receives were for.
+ */
+static void undo_work(const struct ng_pending *pending, int result)
+{
+    struct ng_box_group *group = pending->comm->group;
+    uint64_t id = pending->last_record;
+
+    atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
+    ng_work_forget_last(group);
+    uint32_t p2p_left = pending->p2p_count;
+    for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        enum ng_op op = (enum ng_op)NG_LOAD(record->op);
+        if (ng_op_table[op].op_class == NG_CLASS_P2P) {
+            ng_comm_uncount_peer(pending->comm, op, NG_LOAD(record->root));
+            p2p_left--;
+        }
+        NG_STORE(record->result, result);
+        ng_ring_set_state(id, NG_RECORD_FAILED);
+        id = previous;
+    }
+    if (p2p_left)
+        ng_comm_lose_peers(pending->comm);
+}
+
+void ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
+{
+    struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+
+    if (call->op != NG_OP_GroupEnd || !calls || calls->depth != 1)
+        return;
+    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        pending->work = ng_gpu_start(pending->comm, pending->stream, &pending->capturing);
+    }
+    /* Named after the first communicator in the group; the whole group waits in this call. */
+    const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
+                                 : calls->created_count ? calls->created[0].comm
+                                                        : NULL;
+    ng_thread_enter(thread, call->op, comm, 0,
+                    calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
+}
+
+static void open_group(const struct ng_call *call, struct ng_thread *thread)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+
+    if (!calls)
+        return;
+    calls->depth++;
+    NG_STORE(thread->slot->group_depth, ++thread->open_groups);
+}
+
+void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+{
+    if (call->op == NG_OP_GroupStart) {
+        if (result == NG_NCCL_SUCCESS)
+            open_group(call, thread);
+        return;
+    }
+    ng_thread_leave(thread);
+    struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    if (!calls)
+        return;
+    NG_STORE(thread->slot->group_depth, --thread->open_groups);
+    if (--calls->depth)
+        return;
+    bool taken =
+        call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
+    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        if (taken) {
+            close_work(pending, result);
+            continue;
+        }
+        /* The group failed as a whole, or was only simulated. */
+        if (pending->work)
+            ng_gpu_give(pending->work);
+        undo_work(pending, result);
+    }
+    calls->pending_count = 0;
+    ng_creation_bind(calls, result);
+}

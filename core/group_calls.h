@@ -1,0 +1,22 @@
+/*
+ * NCCL groups: what a thread calls between ncclGroupStart and ncclGroupEnd.
+ *
+ * Steps 2 to 6 of grouped calls. Each copy of NCCL counts the groups of a thread for itself, so all
+ * of this is per thread and library.
+ */
+#ifndef NCCLGUARD_CORE_GROUP_CALLS_H
+#define NCCLGUARD_CORE_GROUP_CALLS_H
+
+#include <stdbool.h>
+
+#include "core/call.h"
+#include "core/thread.h"
+
+/* ncclGroupStart, ncclGroupEnd and ncclGroupSimulateEnd; `thread` is the calling one. */
+void ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);
+void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result);
+
+/* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
+void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage);
+
+#endif

@@ -1,0 +1,991 @@
+/* The life of processes around NCCL: `life MODE OPTIONS…`, each mode a few lines. Healthy modes
+ * must look the same with and without the guard, exit status included; --times says how often
+ * children are made. Each rank makes --iters collectives.
+ *
+ * Children:
+ * - forks: three threads fork --times children altogether, which end in every way there is, while
+ *   the main thread runs collectives and two threads make communicators
+ * - spawns: vfork, posix_spawn, clone and _Fork with and without exec, between collectives
+ * - fork-first: a child that is forked before anything of CUDA is used does all the work
+ * - fork-later, raw-fork-later: the same after a first call of NCCL; by fork, and without fork
+ * handlers
+ * - daemon: leaves its launcher's view by forking twice, and then does the work; its
+ *   parent ends before
+ * - exec-again: half of the work, then the same program anew does the other half
+ * - exec-other: half of the work, then rank --root becomes `sleep` and the others go on
+ * Ends:
+ * - end-exit-now, end-quick, end-abort: after the work, with a communicator alive
+ * - end-thread: a thread other than the first calls exit(7) while collectives run
+ * - end-return: main returns 5 while collectives run in other threads
+ * - end-main-thread: the first thread ends, another does the work
+ * - end-quick-early, end-exit-now-early: rank --root ends like that after half of the work
+ * Surroundings:
+ * - close-before, close-after: every descriptor closed, before NCCL is used or in the middle
+ * - clear-before, clear-after: no environment any more; -before also writes over the old one
+ * - elsewhere: chdir and an umask that forbids everything before, chroot in the middle (as root)
+ * - limits-before, limits-after: hardly any open files, small files, no locked memory, small stacks
+ * - drop-user: another user's rights in the middle (as root)
+ * - filter-before: system calls that the guard likes fail with EPERM
+ * - filter-after: the same and more kill the thread that makes the calls, once it has a
+ * communicator
+ * - small-stack: communicator and collectives on a thread with the smallest stack there is
+ * - stack-use: how much stack a collective and a group of sends and receives need; prints that
+ * alone
+ * - signals: handlers, masks and the alternative stack stay as they were, and no signal comes
+ * - cancel: threads are cancelled in the middle of making communicators
+ * - secure: as root; another user runs a copy of the program that has root's rights, in which no
+ *   guard may show
+ * - counted: compares the black box, where there is one, with the calls that were made
+ */
+#include "core/box.h"
+#include "tests/programs/common.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_ADDRESS__
+/* What is alive at the end is no leak here. */
+const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void)
+{
+    return "detect_leaks=0";
+}
+#endif
+
+#define FAIL(what) fail(__FILE__, __LINE__, what, strerror(errno))
+
+static char **arguments; /* of the program: mode and options */
+
+static void run_collectives(struct member *member, unsigned long count)
+{
+    for (unsigned long i = 0; i < count; i++) {
+        member_call(member, OP_ALLREDUCE);
+        member_drain(member);
+    }
+}
+
+/* The common frame: a communicator, half of the work, something in the middle, the other half. */
+static void work_around(const struct options *options, const struct place *place, unsigned ordinal,
+                        const char *name, void (*middle)(const struct place *place))
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, ordinal);
+    member_init(&world, options, name, place->rank, comm, 1);
+    run_collectives(&world, options->iters / 2);
+    if (middle)
+        middle(place);
+    run_collectives(&world, options->iters - options->iters / 2);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+/* As a shell tells it. */
+static int end_of(pid_t child)
+{
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        FAIL("waitpid");
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void reap(pid_t child, int wanted)
+{
+    int got = end_of(child);
+    if (got != wanted) {
+        fprintf(stderr, "a child ended with %d instead of %d\n", got, wanted);
+        _exit(3);
+    }
+}
+
+/* The black box of this process, found in its own memory; NULL: there is none. */
+static const struct ng_box_header *own_box(void)
+{
+    char mark[64], line[4096];
+    const struct ng_box_header *header = NULL;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    snprintf(mark, sizeof(mark), "/" NG_BOX_PREFIX "%d-", getpid());
+    while (maps && !header && fgets(line, sizeof(line), maps)) {
+        uintptr_t start, end, offset;
+        if (strstr(line, mark) &&
+            sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %" SCNxPTR, &start, &end, &offset) == 3 &&
+            offset == 0)
+            header = (const struct ng_box_header *)start;
+    }
+    if (maps)
+        fclose(maps);
+    return header;
+}
+
+static void own_box_is_this_process(const struct place *place)
+{
+    const struct ng_box_header *box = own_box();
+    (void)place;
+    if (getenv("LIFE_GUARDED") && (!box || box->pid != getpid()))
+        fail(__FILE__, __LINE__, "the black box", "it is none of this process");
+}
+
+/* ---- Forks ---- */
+
+static bool inherited[1024]; /* descriptors that the program had at its start */
+
+/* Nothing of the guard's is in this process: no thread, and no descriptor, which it keeps at high
+ * numbers where no program has its own. */
+static bool is_inert(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    int threads = 0, high = 0;
+    while (tasks && (entry = readdir(tasks)))
+        threads += entry->d_name[0] != '.';
+    if (tasks)
+        closedir(tasks);
+    for (int fd = 200; fd < 1024; fd++)
+        high += fcntl(fd, F_GETFD) >= 0 && !inherited[fd];
+    if (threads != 1 || high)
+        fprintf(stderr, "a child has %d threads and %d high descriptors\n", threads, high);
+    return threads == 1 && !high;
+}
+
+static void child_life(unsigned long i)
+{
+    char line[64];
+    alarm(60); /* a deadlock shows as another end */
+    switch (i % 6) {
+    case 0:
+        _exit(40);
+    case 1:
+        exit(41);
+    case 2:
+        quick_exit(42);
+    case 3: {
+        void *memory = malloc(100000);
+        bool good = memory && snprintf(line, sizeof(line), "%p %.3f", memory, 1.5) > 0 &&
+                    dlsym(RTLD_DEFAULT, "ncclAllReduce") && dlsym(RTLD_DEFAULT, "memcpy");
+        free(memory);
+        _exit(good ? 43 : 9);
+    }
+    case 4:
+        execl("/bin/sh", "sh", "-c", "exit 44", (char *)NULL);
+        _exit(9);
+    default:
+        _exit(is_inert() ? 45 : 9);
+    }
+}
+
+struct crowd {
+    const struct options *options;
+    const struct place *place;
+    atomic_ulong made;
+    atomic_bool done;
+};
+
+static void *fork_children(void *argument)
+{
+    struct crowd *crowd = argument;
+    unsigned long i;
+    while ((i = atomic_fetch_add(&crowd->made, 1)) < crowd->options->times) {
+        pid_t child = fork();
+        if (child == 0)
+            child_life(i);
+        reap(child, 40 + (int)(i % 6));
+    }
+    return NULL;
+}
+
+static void *make_communicators(void *argument)
+{
+    struct crowd *crowd = argument;
+    device_use(crowd->place->local_rank);
+    while (!atomic_load(&crowd->done)) {
+        ncclUniqueId id;
+        ncclComm_t comm;
+        NCCL(ncclGetUniqueId(&id));
+        NCCL(ncclCommInitRank(&comm, 1, id, 0));
+        NCCL(ncclCommDestroy(comm));
+    }
+    return NULL;
+}
+
+static void forks(const struct options *options, const struct place *place)
+{
+    enum { FORKERS = 3, MAKERS = 2 };
+    struct crowd crowd = {.options = options, .place = place};
+    pthread_t threads[FORKERS + MAKERS];
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, 1);
+    run_collectives(&world, options->iters);
+    for (int i = 0; i < FORKERS + MAKERS; i++)
+        if (pthread_create(&threads[i], NULL, i < FORKERS ? fork_children : make_communicators,
+                           &crowd))
+            FAIL("pthread_create");
+    run_collectives(&world, options->iters);
+    for (int i = 0; i < FORKERS; i++)
+        pthread_join(threads[i], NULL);
+    atomic_store(&crowd.done, true);
+    for (int i = FORKERS; i < FORKERS + MAKERS; i++)
+        pthread_join(threads[i], NULL);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static int become_sh(void *unused)
+{
+    (void)unused;
+    execl("/bin/sh", "sh", "-c", "exit 44", (char *)NULL);
+    _exit(9);
+}
+
+static void spawn_each_way(const struct place *place)
+{
+    static _Alignas(16) char stack[65536];
+    char *const words[] = {"sh", "-c", "exit 44", NULL};
+    (void)place;
+    pid_t child = vfork();
+    if (child == 0)
+        become_sh(NULL);
+    reap(child, 44);
+    child = vfork();
+    if (child == 0)
+        _exit(46);
+    reap(child, 46);
+    if (posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ) != 0)
+        FAIL("posix_spawn");
+    reap(child, 44);
+    reap(clone(become_sh, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL), 44);
+    child = _Fork();
+    if (child == 0)
+        become_sh(NULL);
+    reap(child, 44);
+    child = _Fork();
+    if (child == 0)
+        _exit(47);
+    reap(child, 47);
+    if (system("exit 48") != 48 << 8)
+        FAIL("system");
+}
+
+static void spawns(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", spawn_each_way);
+}
+
+static void work(const struct options *options, const struct place *place)
+{
+    device_use(place->local_rank);
+    work_around(options, place, 0, "world", NULL);
+}
+
+static void work_in_child(const struct options *options, const struct place *place, pid_t child)
+{
+    if (child == 0) {
+        device_use(place->local_rank);
+        work_around(options, place, 0, "world", own_box_is_this_process);
+        exit(0);
+    }
+    exit(end_of(child));
+}
+
+static void fork_first(const struct options *options, const struct place *place)
+{
+    work_in_child(options, place, fork());
+}
+
+static void call_nccl(void)
+{
+    NCCL(ncclGroupStart());
+    NCCL(ncclGroupEnd());
+    const struct ng_box_header *box = own_box();
+    if (getenv("LIFE_GUARDED") && (!box || box->pid != getpid()))
+        fail(__FILE__, __LINE__, "the black box", "there is none");
+}
+
+static void fork_later(const struct options *options, const struct place *place)
+{
+    call_nccl();
+    work_in_child(options, place, fork());
+}
+
+static void raw_fork_later(const struct options *options, const struct place *place)
+{
+    call_nccl();
+    work_in_child(options, place, _Fork());
+}
+
+static void become_daemon(const struct options *options, const struct place *place)
+{
+    int status, worst = 0;
+    /* Like a supervisor of the machine: whoever loses its parent is this process's. */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pid_t launcher = getpid(), first = fork();
+    if (first == 0) {
+        setsid();
+        if (fork() != 0)
+            _exit(0);
+        /* Its parent has ended once it is somebody else's. */
+        while (getppid() != launcher)
+            sched_yield();
+        if (chdir("/") != 0)
+            FAIL("chdir");
+        work(options, place);
+        exit(0);
+    }
+    while (wait(&status) > 0 || errno == EINTR)
+        if (WIFSIGNALED(status) || WEXITSTATUS(status) > worst)
+            worst = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    exit(worst);
+}
+
+static void exec_again(const struct options *options, const struct place *place)
+{
+    const char *second = getenv("LIFE_SECOND");
+    if (second) {
+        work_around(options, place, 1, "world", NULL);
+        return;
+    }
+    struct member first;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&first, options, "first", place->rank, comm, 1);
+    run_collectives(&first, options->iters);
+    setenv("LIFE_SECOND", "1", 1);
+    execv("/proc/self/exe", arguments);
+    FAIL("execv");
+}
+
+static void become_sleep(const struct place *place)
+{
+    fprintf(stderr, "rank %d (pid %d): exec\n", place->rank, getpid());
+    execlp("sleep", "sleep", "600", (char *)NULL);
+    FAIL("execlp");
+}
+
+static void exec_other(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", place->rank == options->root ? become_sleep : NULL);
+}
+
+/* ---- Ends ---- */
+
+static void work_and_stay(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, 1);
+    run_collectives(&world, options->iters);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+}
+
+static void end_exit_now(const struct options *options, const struct place *place)
+{
+    work_and_stay(options, place);
+    _exit(6);
+}
+
+static void end_quick(const struct options *options, const struct place *place)
+{
+    work_and_stay(options, place);
+    quick_exit(6);
+}
+
+static void end_abort(const struct options *options, const struct place *place)
+{
+    work_and_stay(options, place);
+    abort();
+}
+
+static void leave_now(const struct place *place)
+{
+    fprintf(stderr, "rank %d (pid %d): _exit\n", place->rank, getpid());
+    _exit(0);
+}
+
+static void leave_quickly(const struct place *place)
+{
+    fprintf(stderr, "rank %d (pid %d): quick_exit\n", place->rank, getpid());
+    quick_exit(0);
+}
+
+static void end_exit_now_early(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", place->rank == options->root ? leave_now : NULL);
+}
+
+static void end_quick_early(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", place->rank == options->root ? leave_quickly : NULL);
+}
+
+/* Collectives on a communicator of this thread alone, until the process ends: then CUDA fails. */
+static void *work_for_ever(void *argument)
+{
+    struct crowd *crowd = argument;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    device_use(crowd->place->local_rank);
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    cudaStream_t stream = device_stream_create();
+    void *memory = device_alloc(4096);
+    while (ncclAllReduce(memory, memory, 1024, ncclFloat, ncclSum, comm, stream) == ncclSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess)
+        atomic_fetch_add(&crowd->made, 1);
+    for (;;)
+        pause();
+}
+
+static void start_workers(struct crowd *crowd)
+{
+    pthread_t thread;
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&thread, NULL, work_for_ever, crowd))
+            FAIL("pthread_create");
+    while (atomic_load(&crowd->made) < crowd->options->iters)
+        sched_yield();
+}
+
+static struct crowd workers;
+
+static void *exit_7(void *unused)
+{
+    (void)unused;
+    exit(7);
+}
+
+static void end_thread(const struct options *options, const struct place *place)
+{
+    pthread_t thread;
+    workers = (struct crowd){.options = options, .place = place};
+    start_workers(&workers);
+    if (pthread_create(&thread, NULL, exit_7, NULL))
+        FAIL("pthread_create");
+    for (;;)
+        pause();
+}
+
+static void end_return(const struct options *options, const struct place *place)
+{
+    workers = (struct crowd){.options = options, .place = place};
+    start_workers(&workers);
+    exit(5); /* as a return from main does */
+}
+
+static void *work_in_thread(void *argument)
+{
+    struct crowd *crowd = argument;
+    work(crowd->options, crowd->place);
+    return NULL;
+}
+
+static void end_main_thread(const struct options *options, const struct place *place)
+{
+    pthread_t thread;
+    workers = (struct crowd){.options = options, .place = place};
+    if (pthread_create(&thread, NULL, work_in_thread, &workers))
+        FAIL("pthread_create");
+    pthread_exit(NULL);
+}
+
+/* ---- Surroundings ---- */
+
+static void close_all(const struct place *place)
+{
+    (void)place;
+    if (syscall(SYS_close_range, 3, UINT_MAX, 0) != 0)
+        for (int fd = 3; fd < 65536; fd++)
+            close(fd);
+    /* The numbers come to mean something else. */
+    for (int i = 0; i < 300; i++)
+        if (open("/dev/null", O_RDWR | O_CLOEXEC) < 0)
+            FAIL("/dev/null");
+}
+
+static void close_before(const struct options *options, const struct place *place)
+{
+    close_all(place);
+    work(options, place);
+}
+
+static void close_after(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", close_all);
+}
+
+static void clear_environment(const struct place *place)
+{
+    (void)place;
+    clearenv();
+    environ = NULL;
+}
+
+/* As setproctitle does it: what the environment was is something else now. */
+static void clear_before(const struct options *options, const struct place *place)
+{
+    char folder[PATH_MAX];
+    const char *there = getenv("SPAWN_DIR");
+    snprintf(folder, sizeof(folder), "%s", there ? there : "");
+    for (char **entry = environ; *entry; entry++)
+        memset(*entry, 'x', strlen(*entry));
+    clearenv();
+    if (folder[0])
+        setenv("SPAWN_DIR", folder, 1);
+    work(options, place);
+}
+
+static void clear_after(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", clear_environment);
+}
+
+static void go_to_jail(const struct place *place)
+{
+    char jail[] = "/tmp/life.XXXXXX";
+    (void)place;
+    if (!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0)
+        FAIL("chroot");
+    umask(0777);
+}
+
+static void elsewhere(const struct options *options, const struct place *place)
+{
+    ncclUniqueId unused;
+    /* The stand-ins and the exchange of ids make files of their own. */
+    NCCL(ncclGetUniqueId(&unused));
+    if (chdir("/") != 0)
+        FAIL("chdir");
+    work_around(options, place, 0, "world", go_to_jail);
+}
+
+static void set_limits(const struct place *place)
+{
+    static const struct {
+        int what;
+        rlim_t limit;
+    } limits[] = {
+        {RLIMIT_NOFILE, 3}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_STACK, 65536}, {RLIMIT_FSIZE, 65536}};
+    (void)place;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        struct rlimit limit = {limits[i].limit, limits[i].limit};
+        if (setrlimit((__rlimit_resource_t)limits[i].what, &limit) != 0)
+            FAIL("setrlimit");
+    }
+}
+
+/* Few files, where NCCL itself still works. */
+static void limits_before(const struct options *options, const struct place *place)
+{
+    struct rlimit files = {24, 24}, none = {0, 0}, stack = {65536, 65536};
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0 || setrlimit(RLIMIT_MEMLOCK, &none) != 0 ||
+        setrlimit(RLIMIT_STACK, &stack) != 0)
+        FAIL("setrlimit");
+    work(options, place);
+}
+
+static void limits_after(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", set_limits);
+}
+
+static void become_nobody(const struct place *place)
+{
+    (void)place;
+    if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)
+        FAIL("setuid");
+}
+
+static void drop_user(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", become_nobody);
+}
+
+/* Calls of these numbers come to `action`, all others pass. */
+static void filter_calls(const long *calls, size_t count, unsigned action)
+{
+    struct sock_filter program[64] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    };
+    unsigned short length = 1;
+    for (size_t i = 0; i < count; i++) {
+        program[length++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
+        program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
+    }
+    program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog filter = {length, program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        FAIL("seccomp");
+}
+
+static void filter_before(const struct options *options, const struct place *place)
+{
+    static const long calls[] = {SYS_pidfd_open, SYS_inotify_init1, SYS_inotify_add_watch,
+                                 SYS_linkat,     SYS_renameat2,     SYS_statx,
+#ifdef SYS_link
+                                 SYS_link,
+#endif
+                                 SYS_close_range};
+    filter_calls(calls, sizeof(calls) / sizeof(calls[0]), SECCOMP_RET_ERRNO | EPERM);
+    work(options, place);
+}
+
+static void forbid_calls(const struct place *place)
+{
+    static const long calls[] = {SYS_pidfd_open, SYS_inotify_init1, SYS_inotify_add_watch,
+                                 SYS_eventfd2,   SYS_fallocate,     SYS_memfd_create,
+                                 SYS_openat,     SYS_getdents64,    SYS_socket,
+                                 SYS_readlinkat, SYS_mkdirat,       SYS_renameat2};
+    (void)place;
+    filter_calls(calls, sizeof(calls) / sizeof(calls[0]), SECCOMP_RET_KILL_PROCESS);
+}
+
+static void filter_after(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", forbid_calls);
+}
+
+static void on_small_stack(void *(*body)(void *), void *argument, size_t bytes)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, bytes);
+    errno = pthread_create(&thread, &attributes, body, argument);
+    if (errno || pthread_join(thread, NULL))
+        FAIL("pthread_create");
+    pthread_attr_destroy(&attributes);
+}
+
+static void *small_stack_body(void *argument)
+{
+    struct crowd *crowd = argument;
+    static struct member world;
+    device_use(crowd->place->local_rank);
+    /* The exchange of ids holds paths. */
+    ncclUniqueId id;
+    ncclComm_t comm;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    member_init(&world, crowd->options, "world", crowd->place->rank, comm, 1);
+    run_collectives(&world, crowd->options->iters);
+    comm_destroy(comm, crowd->options);
+    report(crowd->place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+    return NULL;
+}
+
+static void small_stack(const struct options *options, const struct place *place)
+{
+    struct crowd crowd = {.options = options, .place = place};
+    on_small_stack(small_stack_body, &crowd, (size_t)PTHREAD_STACK_MIN);
+}
+
+/* The bytes of this thread's stack below here that are used once `body` has run. Nothing of it is
+ * inlined: the frame must be the innermost. */
+static __attribute__((noinline)) size_t stack_used_by(void (*body)(void *), void *argument,
+                                                      const unsigned char *lowest)
+{
+    enum { OWN_FRAME = 512, PAINT = 0xa5 };
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    unsigned char *low = (unsigned char *)(uintptr_t)lowest;
+    unsigned char *top = (unsigned char *)(here - OWN_FRAME);
+    for (volatile unsigned char *byte = low; byte < top; byte++)
+        *byte = PAINT;
+    body(argument);
+    while (low < top && *low == PAINT)
+        low++;
+    return (size_t)(here - (uintptr_t)low);
+}
+
+struct exchange {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    void *memory;
+};
+
+static void reduce_once(void *argument)
+{
+    struct exchange *exchange = argument;
+    NCCL(ncclAllReduce(exchange->memory, exchange->memory, 16, ncclFloat, ncclSum, exchange->comm,
+                       exchange->stream));
+}
+
+static void exchange_once(void *argument)
+{
+    struct exchange *exchange = argument;
+    char *memory = exchange->memory;
+    NCCL(ncclGroupStart());
+    NCCL(ncclSend(memory, 16, ncclFloat, 0, exchange->comm, exchange->stream));
+    NCCL(ncclRecv(memory + 256, 16, ncclFloat, 0, exchange->comm, exchange->stream));
+    NCCL(ncclGroupEnd());
+}
+
+static void *stack_use_body(void *lowest)
+{
+    static const struct {
+        const char *name;
+        void (*body)(void *argument);
+    } calls[] = {{"all-reduce", reduce_once}, {"send and receive", exchange_once}};
+    struct exchange exchange;
+    ncclUniqueId id;
+    device_use(0);
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&exchange.comm, 1, id, 0));
+    exchange.stream = device_stream_create();
+    exchange.memory = device_alloc(4096);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        /* What only the first call needs is seen by small-stack. */
+        for (int j = 0; j < 10; j++)
+            calls[i].body(&exchange);
+        device_stream_sync(exchange.stream);
+        printf("%s: %zu bytes\n", calls[i].name, stack_used_by(calls[i].body, &exchange, lowest));
+        device_stream_sync(exchange.stream);
+    }
+    NCCL(ncclCommDestroy(exchange.comm));
+    return NULL;
+}
+
+static void stack_use(const struct options *options, const struct place *place)
+{
+    enum { BYTES = 1 << 18 };
+    pthread_attr_t attributes;
+    pthread_t thread;
+    (void)options;
+    (void)place;
+    void *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_attr_init(&attributes);
+    if (stack == MAP_FAILED || pthread_attr_setstack(&attributes, stack, BYTES) ||
+        pthread_create(&thread, &attributes, stack_use_body, stack) || pthread_join(thread, NULL))
+        FAIL("pthread_create");
+}
+
+static int32_t handled[64];
+
+static void count_signal(int number)
+{
+    atomic_fetch_add((_Atomic int32_t *)&handled[number], 1);
+}
+
+static void signals(const struct options *options, const struct place *place)
+{
+    static char alternative[65536];
+    stack_t before = {.ss_sp = alternative, .ss_size = sizeof(alternative)}, after;
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_ONSTACK}, there;
+    sigset_t mask, mask_after;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR2);
+    sigaddset(&mask, SIGTERM);
+    if (sigaltstack(&before, NULL) != 0 || pthread_sigmask(SIG_SETMASK, &mask, NULL) != 0)
+        FAIL("sigaltstack");
+    for (int number = 1; number < 32; number++)
+        if (number != SIGKILL && number != SIGSTOP && number != SIGALRM)
+            sigaction(number, &action, NULL);
+    work(options, place);
+    pthread_sigmask(SIG_SETMASK, NULL, &mask_after);
+    sigaltstack(NULL, &after);
+    for (int number = 1; number < 32; number++) {
+        if (number == SIGKILL || number == SIGSTOP || number == SIGALRM)
+            continue;
+        sigaction(number, NULL, &there);
+        if (handled[number] || there.sa_handler != count_signal ||
+            sigismember(&mask, number) != sigismember(&mask_after, number)) {
+            fprintf(stderr, "signal %d: %d came, or its handler or mask changed\n", number,
+                    handled[number]);
+            exit(3);
+        }
+    }
+    if (after.ss_sp != before.ss_sp || after.ss_size != before.ss_size)
+        FAIL("the alternative stack");
+}
+
+static void *make_until_cancelled(void *argument)
+{
+    struct crowd *crowd = argument;
+    device_use(crowd->place->local_rank);
+    atomic_fetch_add(&crowd->made, 1);
+    for (;;) {
+        ncclUniqueId id;
+        NCCL(ncclGetUniqueId(&id));
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void cancel(const struct options *options, const struct place *place)
+{
+    struct crowd crowd = {.options = options, .place = place};
+    for (unsigned long i = 0; i < options->times; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, make_until_cancelled, &crowd))
+            FAIL("pthread_create");
+        /* The first call starts the guard, and the request is pending then. */
+        pthread_cancel(thread);
+        pthread_join(thread, NULL);
+    }
+    work(options, place);
+}
+
+static void counted(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, 1);
+    run_collectives(&world, options->iters);
+    const struct ng_box_header *box = own_box();
+    if (!box && getenv("LIFE_GUARDED"))
+        fail(__FILE__, __LINE__, "the black box", "there is none");
+    if (box) {
+        const struct ng_box_group *group =
+            (const struct ng_box_group *)((const char *)box + box->groups_offset);
+        uint64_t entered = NG_LOAD(group->entered);
+        uint64_t records = NG_LOAD(((struct ng_box_header *)(uintptr_t)box)->record_next) - 1;
+        if (NG_LOAD(((struct ng_box_header *)(uintptr_t)box)->group_used) != 1 ||
+            entered != options->iters || records != options->iters) {
+            fprintf(stderr,
+                    "the black box counts %" PRIu64 " collectives and %" PRIu64 " records\n",
+                    entered, records);
+            exit(3);
+        }
+    }
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char bytes[65536];
+    ssize_t got;
+    int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    while ((got = read(in, bytes, sizeof(bytes))) > 0)
+        if (write(out, bytes, (size_t)got) != got)
+            FAIL(to);
+    if (got < 0 || close(in) != 0 || close(out) != 0)
+        FAIL(from);
+}
+
+static void secure(const struct options *options, const struct place *place)
+{
+    char folder[] = "/tmp/life.XXXXXX", path[64];
+    if (getauxval(AT_SECURE)) {
+        /* As the owner of the program, whom the user of this process is not. */
+        if (geteuid() != 0 || getuid() == 0)
+            fail(__FILE__, __LINE__, "geteuid", "not root's rights");
+        work_around(options, place, 0, "world", NULL);
+        if (own_box())
+            fail(__FILE__, __LINE__, "the black box",
+                 "there is one in a program with other rights");
+        return;
+    }
+    if (!mkdtemp(folder) || chmod(folder, 0755) != 0)
+        FAIL("mkdtemp");
+    snprintf(path, sizeof(path), "%s/life", folder);
+    copy_file("/proc/self/exe", path);
+    if (chmod(path, 04755) != 0)
+        FAIL("chmod");
+    pid_t child = fork();
+    if (child == 0) {
+        become_nobody(place);
+        execv(path, arguments);
+        FAIL("execv");
+    }
+    int end = end_of(child);
+    unlink(path);
+    rmdir(folder);
+    exit(end);
+}
+
+/* ---- */
+
+static const struct {
+    const char *name;
+    void (*run)(const struct options *options, const struct place *place);
+    bool before_cuda; /* chooses its device itself */
+} modes[] = {
+    {"forks", forks, false},
+    {"spawns", spawns, false},
+    {"fork-first", fork_first, true},
+    {"fork-later", fork_later, true},
+    {"raw-fork-later", raw_fork_later, true},
+    {"daemon", become_daemon, true},
+    {"exec-again", exec_again, false},
+    {"exec-other", exec_other, false},
+    {"end-exit-now", end_exit_now, false},
+    {"end-quick", end_quick, false},
+    {"end-abort", end_abort, false},
+    {"end-exit-now-early", end_exit_now_early, false},
+    {"end-quick-early", end_quick_early, false},
+    {"end-thread", end_thread, false},
+    {"end-return", end_return, false},
+    {"end-main-thread", end_main_thread, true},
+    {"close-before", close_before, true},
+    {"close-after", close_after, false},
+    {"clear-before", clear_before, true},
+    {"clear-after", clear_after, false},
+    {"elsewhere", elsewhere, false},
+    {"limits-before", limits_before, false},
+    {"limits-after", limits_after, false},
+    {"drop-user", drop_user, false},
+    {"filter-before", filter_before, true},
+    {"filter-after", filter_after, false},
+    {"small-stack", small_stack, true},
+    {"stack-use", stack_use, true},
+    {"signals", signals, true},
+    {"cancel", cancel, true},
+    {"secure", secure, true},
+    {"counted", counted, false},
+};
+
+int main(int argc, char **argv)
+{
+    /* Other threads read them after this one has ended. */
+    static struct options options;
+    static struct place place;
+    /* Reading the options takes them apart. */
+    arguments = calloc((size_t)argc + 1, sizeof(*arguments));
+    for (int i = 0; arguments && i < argc; i++)
+        arguments[i] = strdup(argv[i]);
+    for (int fd = 0; fd < 1024; fd++)
+        inherited[fd] = fcntl(fd, F_GETFD) >= 0;
+    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
+        if (strcmp(argv[1], modes[i].name) != 0)
+            continue;
+        options_parse(&options, TAKES_OP | TAKES_TIMES, "world", argc - 1, argv + 1);
+        place_init(&place, &options);
+        if (!modes[i].before_cuda)
+            device_use(place.local_rank);
+        modes[i].run(&options, &place);
+        return 0;
+    }
+    fprintf(stderr, "usage: life MODE OPTIONS…; modes:");
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        fprintf(stderr, " %s", modes[i].name);
+    fprintf(stderr, "\n");
+    return 2;
+}

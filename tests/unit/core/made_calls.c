@@ -1,0 +1,419 @@
+/*
+ * Several copies of NCCL and two devices, of which nothing exists but what core asks for.
+ */
+#include "tests/unit/core/made_calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/call.h"
+#include "core/clock.h"
+#include "core/comm.h"
+#include "core/guard.h"
+#include "core/watchdog.h"
+
+#define LIBRARIES 3
+#define PATIENCE  (20 * NG_S)
+
+/* ---- Devices ---- */
+
+struct CUctx_st {
+    _Atomic unsigned long long id;
+    _Atomic int error;
+};
+struct CUstream_st {
+    CUcontext context;
+};
+struct CUevent_st {
+    CUcontext context;
+    unsigned long long id; /* of the context, when the event was made */
+    atomic_bool recorded;
+    struct CUevent_st *next; /* of all that were ever made: stale handles are looked at as well */
+};
+
+static struct CUctx_st contexts[2] = {{.id = 1}, {.id = 2}};
+static struct CUstream_st streams[2] = {{&contexts[0]}, {&contexts[1]}};
+static _Atomic unsigned long long next_id = 3;
+static _Atomic(struct CUevent_st *) events;
+static atomic_bool held;
+static __thread CUcontext current;
+
+static CUresult ctx_get_current(CUcontext *context)
+{
+    *context = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult ctx_set_current(CUcontext context)
+{
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult ctx_pop(CUcontext *context)
+{
+    *context = current;
+    current = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult ctx_get_device(CUdevice *device)
+{
+    *device = current == &contexts[1];
+    return CUDA_SUCCESS;
+}
+
+static CUresult primary_ctx_retain(CUcontext *context, CUdevice device)
+{
+    *context = &contexts[device == 1];
+    return CUDA_SUCCESS;
+}
+
+static CUresult primary_ctx_release(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
+{
+    *context = stream->context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    (void)stream;
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
+{
+    static __thread CUstreamCaptureMode mine = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CUstreamCaptureMode before = mine;
+
+    mine = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    if (current->error)
+        return (CUresult)current->error;
+    struct CUevent_st *made = calloc(1, sizeof(*made));
+    made->context = current;
+    made->id = current->id;
+    made->next = events;
+    while (!atomic_compare_exchange_weak(&events, &made->next, made))
+        ;
+    *event = made;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_destroy(CUevent event)
+{
+    event->id = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_state(CUevent event)
+{
+    if (event->id != event->context->id)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return (CUresult)event->context->error;
+}
+
+static CUresult event_record(CUevent event, CUstream stream)
+{
+    CUresult result = event_state(event);
+
+    if (result == CUDA_SUCCESS && stream && stream->context != event->context)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS)
+        atomic_store(&event->recorded, true);
+    return result;
+}
+
+static CUresult event_query(CUevent event)
+{
+    CUresult result = event_state(event);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    return held && atomic_load(&event->recorded) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult ctx_get_id(CUcontext context, unsigned long long *id)
+{
+    *id = context->id;
+    return CUDA_SUCCESS;
+}
+
+static bool find_cuda(struct ng_cuda *ret_cuda)
+{
+    *ret_cuda = (struct ng_cuda){
+        .loaded = true,
+        .ctx_get_current = ctx_get_current,
+        .ctx_set_current = ctx_set_current,
+        .ctx_push = ctx_set_current,
+        .ctx_pop = ctx_pop,
+        .ctx_get_device = ctx_get_device,
+        .primary_ctx_retain = primary_ctx_retain,
+        .primary_ctx_release = primary_ctx_release,
+        .stream_get_ctx = stream_get_ctx,
+        .stream_is_capturing = stream_is_capturing,
+        .thread_exchange_capture_mode = thread_exchange_capture_mode,
+        .event_create = event_create,
+        .event_destroy = event_destroy,
+        .event_record = event_record,
+        .event_query = event_query,
+        .ctx_get_id = ctx_get_id,
+    };
+    return true;
+}
+
+void *made_stream(unsigned context)
+{
+    return &streams[context];
+}
+
+void made_hold(bool hold)
+{
+    atomic_store(&held, hold);
+}
+
+void made_fail(unsigned context, int error)
+{
+    contexts[context].error = error;
+}
+
+void made_reset(unsigned context)
+{
+    contexts[context].error = 0;
+    contexts[context].id = next_id++;
+}
+
+void made_number_contexts(bool numbered)
+{
+    ng_guard.cuda.ctx_get_id = numbered ? ctx_get_id : NULL;
+}
+
+/* ---- Libraries ---- */
+
+static void *unfinished; /* the handle that is still in progress */
+
+static int get_async_error(void *comm, int *ret_error)
+{
+    *ret_error = comm == unfinished ? NG_NCCL_IN_PROGRESS : NG_NCCL_SUCCESS;
+    return NG_NCCL_SUCCESS;
+}
+
+static struct ng_nccl libraries[LIBRARIES];
+
+static void adopt_nothing(void)
+{
+}
+
+void made_begin(int64_t records)
+{
+    for (unsigned i = 0; i < LIBRARIES; i++)
+        libraries[i] = (struct ng_nccl){.index = i,
+                                        .version = 22800 + (int)i,
+                                        .path = "",
+                                        .comm_get_async_error = get_async_error};
+    ng_guard.config.trace_size = records;
+    ng_guard.launch.rank = 0;
+    ng_guard.launch.world_size = 2;
+    ng_guard.find_cuda = find_cuda;
+    ng_guard.adopt_thread = adopt_nothing;
+}
+
+static int through(const struct ng_call *call, int result)
+{
+    struct ng_passage passage;
+    enum ng_op_class op_class = ng_op_table[call->op].op_class;
+
+    if (op_class == NG_CLASS_COLLECTIVE) {
+        ng_collective_enter(call, &passage);
+        ng_collective_leave(call, &passage, result);
+    } else if (op_class == NG_CLASS_P2P) {
+        ng_p2p_enter(call, &passage);
+        ng_p2p_leave(call, &passage, result);
+    } else {
+        ng_call_enter(call, &passage);
+        ng_call_leave(call, &passage, result);
+    }
+    return result;
+}
+
+#define CALL(api, library, ...)                                                                    \
+    (&(const struct ng_call){.op = NG_OP_##api,                                                    \
+                             .nccl = &libraries[library],                                          \
+                             .dtype = -1,                                                          \
+                             .redop = -1,                                                          \
+                             .root = -1,                                                           \
+                             __VA_ARGS__})
+#pragma GCC diagnostic ignored "-Woverride-init"
+
+/* A unique id for each handle and library: all are groups of their own. */
+static void make_id(char id[128], unsigned library, const void *handle)
+{
+    static _Atomic unsigned made;
+    unsigned number = ++made;
+
+    memset(id, 0, 128);
+    memcpy(id, &handle, sizeof(handle));
+    memcpy(id + 16, &library, sizeof(library));
+    memcpy(id + 32, &number, sizeof(number));
+}
+
+void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result)
+{
+    char id[128];
+    void *handle = result == NG_NCCL_SUCCESS ? comm : NULL;
+
+    make_id(id, library, comm);
+    struct ng_creation creation = {.unique_ids = id,
+                                   .unique_id_count = 1,
+                                   .nranks = nranks,
+                                   .rank = rank,
+                                   .config = config,
+                                   .new_comm = &handle};
+    through(CALL(CommInitRankConfig, library, .creation = &creation), result);
+}
+
+void made_init_later(unsigned library, void **comm, void *handle, int nranks)
+{
+    char id[128];
+
+    make_id(id, library, handle);
+    struct ng_creation creation = {
+        .unique_ids = id, .unique_id_count = 1, .nranks = nranks, .rank = 0, .new_comm = comm};
+    through(CALL(CommInitRank, library, .creation = &creation), NG_NCCL_SUCCESS);
+    *comm = handle;
+}
+
+void made_destroy(unsigned library, void *comm, int result)
+{
+    through(CALL(CommDestroy, library, .comm = comm), result);
+}
+
+void made_all_reduce(unsigned library, void *comm, void *stream, int result)
+{
+    through(CALL(AllReduce, library, .comm = comm, .stream = stream, .count = 4, .dtype = 7,
+                 .redop = 0),
+            result);
+}
+
+void made_send(unsigned library, void *comm, void *stream, int peer, int result)
+{
+    through(
+        CALL(Send, library, .comm = comm, .stream = stream, .count = 4, .dtype = 7, .root = peer),
+        result);
+}
+
+void made_group_start(unsigned library)
+{
+    through(CALL(GroupStart, library), NG_NCCL_SUCCESS);
+}
+
+void made_group_end(unsigned library, int result)
+{
+    through(CALL(GroupEnd, library), result);
+}
+
+/* ---- What became of it ---- */
+
+static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
+{
+    const struct ng_box_group *group = comm->group;
+
+    *ret_group = (struct made_group){.slot = comm->slot,
+                                     .state = group->state,
+                                     .nccl = comm->nccl ? comm->nccl->index : UINT32_MAX,
+                                     .creator_tid = group->creator_tid,
+                                     .nranks = group->nranks,
+                                     .group_rank = group->group_rank,
+                                     .cuda_error = group->cuda_error,
+                                     .entered = group->entered,
+                                     .scheduled = group->scheduled,
+                                     .completed = group->completed,
+                                     .p2p_entered = group->p2p_entered,
+                                     .last_call = group->last_call};
+    memcpy(ret_group->name, group->name, sizeof(ret_group->name));
+}
+
+bool made_group_of(const void *comm, struct made_group *ret_group)
+{
+    const struct ng_comm *found = ng_comm_find(comm);
+
+    if (found)
+        fill_group(found, ret_group);
+    return found != NULL;
+}
+
+void made_group_at(uint32_t slot, struct made_group *ret_group)
+{
+    fill_group(ng_comm_at(slot), ret_group);
+}
+
+struct made_record made_newest_record(void)
+{
+    const struct ng_box *box = &ng_guard.box;
+    const struct ng_box_record *record =
+        &box->records[ng_record_slot(box->header->record_next - 1, box->record_capacity)];
+
+    return (struct made_record){.state = ng_record_state(record->id_state),
+                                .flags = record->flags,
+                                .tid = record->tid,
+                                .result = record->result,
+                                .coll_seq = record->coll_seq,
+                                .peer_ordinal = record->peer_ordinal};
+}
+
+int made_library_of(const void *comm)
+{
+    const struct ng_nccl *nccl = ng_comm_nccl(comm);
+
+    return nccl ? (int)nccl->index : -1;
+}
+
+static bool await(const void *comm, bool (*is_there)(const struct made_group *, uint64_t),
+                  uint64_t value)
+{
+    int64_t until = ng_clock_mono_ns() + PATIENCE;
+    struct timespec pause = {.tv_nsec = NG_MS};
+    struct made_group group;
+
+    do {
+        if (made_group_of(comm, &group) && is_there(&group, value))
+            return true;
+        ng_watchdog_hurry();
+        nanosleep(&pause, NULL);
+    } while (ng_clock_mono_ns() < until);
+    return false;
+}
+
+static bool has_completed(const struct made_group *group, uint64_t seq)
+{
+    return group->completed >= seq;
+}
+
+static bool has_failed(const struct made_group *group, uint64_t error)
+{
+    return group->cuda_error == (int)error;
+}
+
+bool made_await_completed(const void *comm, uint64_t seq)
+{
+    return await(comm, has_completed, seq);
+}
+
+bool made_await_cuda_error(const void *comm, int error)
+{
+    return await(comm, has_failed, (uint64_t)error);
+}

@@ -1,0 +1,64 @@
+/*
+ * NCCL calls as the shim would hand them to core, by a program that links several copies of NCCL,
+ * on devices of which a test says when they are done, fail or are reset. C, for core's headers with
+ * atomics.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_MADE_CALLS_H
+#define NCCLGUARD_TESTS_UNIT_MADE_CALLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The guard of this process, with so many records. Once, before anything else. */
+void made_begin(int64_t records);
+
+/* What the black box holds of a communicator. */
+struct made_group {
+    uint32_t slot, state, nccl, creator_tid;
+    int32_t nranks, group_rank, cuda_error;
+    uint64_t entered, scheduled, completed, p2p_entered, last_call;
+    char name[64];
+};
+bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */
+void made_group_at(uint32_t slot, struct made_group *ret_group);
+
+/* The newest record. */
+struct made_record {
+    uint32_t state, flags, tid;
+    int32_t result;
+    uint64_t coll_seq, peer_ordinal;
+};
+struct made_record made_newest_record(void);
+
+/* Library 0, 1, ... of the program; `result` is what NCCL answers. */
+void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result);
+void made_init_later(unsigned library, void **comm, void *handle, int nranks);
+void made_destroy(unsigned library, void *comm, int result);
+void made_all_reduce(unsigned library, void *comm, void *stream, int result);
+void made_send(unsigned library, void *comm, void *stream, int peer, int result);
+void made_group_start(unsigned library);
+void made_group_end(unsigned library, int result);
+
+/* Index of the library that a communicator belongs to; -1 not known. */
+int made_library_of(const void *comm);
+
+/* Contexts 0 and 1. */
+void *made_stream(unsigned context);
+void made_hold(bool hold);                   /* work does not finish from now on, or again does */
+void made_fail(unsigned context, int error); /* every call there answers this from now on */
+void made_reset(unsigned context);           /* a new one at the same address */
+void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */
+
+/* Wait until the watchdog has seen collective `seq`, or the error. False: not within 20 s. */
+bool made_await_completed(const void *comm, uint64_t seq);
+bool made_await_cuda_error(const void *comm, int error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
