@@ -1,15 +1,29 @@
 /*
- * Whether this thread is inside a NCCL call already: the guard against recording NCCL's own calls.
+ * What a thread is in: inside a NCCL call already (the guard against recording NCCL's own calls),
+ * or on its way from a stub to the wrapper.
  *
- * Steps 1 to 6. Each thread has its own; more than 0 from just before ng_call_enter to just after
- * ng_call_leave, while a passed call runs, and for ever in the guard's own threads.
+ * Steps 1 to 6. Each thread has its own. A call of the program finds all of it 0, which is one
+ * test.
  */
 #ifndef NCCLGUARD_SHIM_DEPTH_H
 #define NCCLGUARD_SHIM_DEPTH_H
 
+#include <stdint.h>
+
 /* Initial-exec: read in two instructions, and never allocated behind the program's back. */
 #define NG_TLS_INITIAL_EXEC __attribute__((tls_model("initial-exec"), visibility("hidden")))
 
-extern __thread unsigned ng_shim_depth NG_TLS_INITIAL_EXEC;
+union ng_shim_state {
+    struct {
+        /* More than 0 from just before ng_call_enter to just after ng_call_leave, while a passed
+         * call runs, and for ever in the guard's own threads. */
+        uint32_t depth;
+        /* The library that a stub named: its index + 1; 0 none. Written by dlsym.S, at 4 bytes. */
+        uint32_t bound;
+    };
+    uint64_t any;
+};
+
+extern __thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
 
 #endif

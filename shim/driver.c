@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "core/log.h"
+#include "shim/dlsym.h"
 
 static bool fill(void *handle, struct ng_cuda *cuda)
 {
@@ -19,10 +20,14 @@ static bool fill(void *handle, struct ng_cuda *cuda)
     const char *missing = NULL;
 
 #define NG_CUDA_FIND(field, name, prototype)                                                       \
-    cuda->field = (__typeof__(cuda->field))dlsym(handle, name);                                    \
+    cuda->field = (__typeof__(cuda->field))ng_real_dlsym(handle, name);                            \
     if (!cuda->field)                                                                              \
         missing = name;
     NG_CUDA_FUNCTIONS(NG_CUDA_FIND)
+#undef NG_CUDA_FIND
+#define NG_CUDA_FIND(field, name, prototype)                                                       \
+    cuda->field = (__typeof__(cuda->field))ng_real_dlsym(handle, name);
+    NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA_FIND)
 #undef NG_CUDA_FIND
 
     if (!missing)
@@ -49,4 +54,21 @@ bool ng_driver_find(struct ng_cuda *ret_cuda)
     }
     errno = saved;
     return cuda.loaded;
+}
+
+bool ng_driver_was_initialised(void)
+{
+    int saved = errno, count;
+    void *handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    CUresult (*get_count)(int *ret_count);
+    bool initialised = false;
+
+    if (handle) {
+        get_count = (CUresult(*)(int *))ng_real_dlsym(handle, "cuDeviceGetCount");
+        initialised = get_count && get_count(&count) != CUDA_ERROR_NOT_INITIALIZED;
+        dlclose(handle);
+    }
+    dlerror();
+    errno = saved;
+    return initialised;
 }

@@ -16,4 +16,8 @@
  */
 bool ng_driver_find(struct ng_cuda *ret_cuda);
 
+/* Whether somebody has initialised the driver in this process, be it shut down again by now. Keeps
+ * errno. */
+bool ng_driver_was_initialised(void);
+
 #endif

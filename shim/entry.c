@@ -12,31 +12,89 @@
 #include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/shim.h"
+#include "shim/stub.h"
 
-__thread unsigned ng_shim_depth NG_TLS_INITIAL_EXEC;
+__thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
 
 static atomic_bool shim_active;
+static atomic_bool shim_inert;
 
 void ng_shim_set_active(bool active)
 {
+    if (active)
+        ng_caller_start();
     atomic_store(&shim_active, active);
+}
+
+void ng_shim_set_inert(void)
+{
+    atomic_store(&shim_inert, true);
+}
+
+bool ng_shim_is_inert(void)
+{
+    return atomic_load_explicit(&shim_inert, memory_order_relaxed);
+}
+
+void ng_shim_after_fork(void)
+{
+    ng_instance_after_fork();
+    ng_caller_after_fork();
 }
 
 void ng_shim_adopt_thread(void)
 {
-    ng_shim_depth++;
+    ng_shim_state.depth++;
 }
 
-/* Calls that go on untouched: the guard is off, NCCL calls itself, or there is no NCCL. */
-static inline bool is_bypassed(const struct ng_instance *instance, const void *caller)
+/* The slow half of serve(): the call came through a stub, or from inside another one, or has no
+ * communicator, or there are several libraries. */
+static __attribute__((noinline)) const struct ng_instance *
+serve_slowly(const void *owner, const void *caller, bool *ret_bypassed)
 {
-    return __builtin_expect(!atomic_load_explicit(&shim_active, memory_order_relaxed) ||
-                                ng_shim_depth > 0 || instance == &ng_instance_absent ||
+    uint32_t bound = ng_shim_state.bound;
+    const struct ng_instance *instance;
+
+    if (bound) {
+        ng_shim_state.bound = 0; /* at once, so that it never meets another call */
+        instance = &ng_instances[bound - 1];
+        ng_instance_note_call(instance);
+    } else {
+        instance = ng_instance_of(owner, caller);
+    }
+    *ret_bypassed = ng_shim_state.depth > 0 || !ng_instance_is_guarded(instance);
+    return instance;
+}
+
+/*
+ * The library that serves a call: the one that a stub named, or where the symbol leads.
+ * *ret_bypassed: the call goes on untouched, since the guard is at work on this thread already, or
+ * the library is none that core knows.
+ */
+static inline const struct ng_instance *serve(const void *owner, const void *caller,
+                                              bool *ret_bypassed)
+{
+    if (__builtin_expect(ng_shim_state.any == 0 && ng_instance_is_only(owner), 1)) {
+        *ret_bypassed = false;
+        return &ng_instances[0];
+    }
+    return serve_slowly(owner, caller, ret_bypassed);
+}
+
+/* Calls that go on untouched besides: the guard is off, or NCCL calls itself. */
+static inline bool is_bypassed(bool bypassed, const void *caller)
+{
+    return __builtin_expect(bypassed || !atomic_load_explicit(&shim_active, memory_order_relaxed) ||
                                 ng_instance_contains(caller),
                             0);
 }
 
 #define NG_EXPORT __attribute__((visibility("default")))
+
+/* The name that stubs jump to: the exported one could lead to an interposer before us. */
+#define NG_ENTRY(api_name, type, prototype)                                                        \
+    extern type ng_entry_##api_name prototype                                                      \
+        __attribute__((alias("nccl" #api_name), visibility("hidden")));
 
 /* Known when this is compiled: each wrapper keeps one branch. */
 #define IS_COLLECTIVE(op_name) ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_COLLECTIVE)
@@ -60,9 +118,10 @@ static inline bool is_bypassed(const struct ng_instance *instance, const void *c
     NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
     {                                                                                              \
         const void *ng_caller = __builtin_return_address(0);                                       \
-        const struct ng_instance *ng_instance = ng_instance_of(owner);                             \
+        bool ng_bypassed;                                                                          \
+        const struct ng_instance *ng_instance = serve(owner, ng_caller, &ng_bypassed);             \
                                                                                                    \
-        if (is_bypassed(ng_instance, ng_caller))                                                   \
+        if (is_bypassed(ng_bypassed, ng_caller))                                                   \
             return ng_instance->functions.api_name arguments;                                      \
                                                                                                    \
         struct ng_call ng_call = {.dtype = -1,                                                     \
@@ -78,7 +137,7 @@ static inline bool is_bypassed(const struct ng_instance *instance, const void *c
                                                                                                    \
         struct ng_passage ng_passage;                                                              \
                                                                                                    \
-        ng_shim_depth = 1;                                                                         \
+        ng_shim_state.depth = 1;                                                                   \
         if (IS_COLLECTIVE(op_name))                                                                \
             ng_collective_enter(&ng_call, &ng_passage);                                            \
         else if (IS_P2P(op_name))                                                                  \
@@ -94,12 +153,13 @@ static inline bool is_bypassed(const struct ng_instance *instance, const void *c
             ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);                                   \
         else                                                                                       \
             ng_call_leave(&ng_call, &ng_passage, (int)ng_result);                                  \
-        ng_shim_depth = 0;                                                                         \
+        ng_shim_state.depth = 0;                                                                   \
         *ng_errno = ng_saved;                                                                      \
         return ng_result;                                                                          \
-    }
+    }                                                                                              \
+    NG_ENTRY(api_name, ncclResult_t, prototype)
 
-static inline void leave_depth(unsigned **depth)
+static inline void leave_depth(uint32_t **depth)
 {
     --**depth;
 }
@@ -108,11 +168,14 @@ static inline void leave_depth(unsigned **depth)
 #define NG_PASS(api_name, major, minor, patch, owner, type, missing, prototype, arguments, reason) \
     NG_EXPORT type nccl##api_name prototype                                                        \
     {                                                                                              \
-        const struct ng_instance *ng_instance = ng_instance_of(owner);                             \
-        __attribute__((cleanup(leave_depth))) unsigned *ng_depth = &ng_shim_depth;                 \
+        bool ng_bypassed;                                                                          \
+        const struct ng_instance *ng_instance =                                                    \
+            serve(owner, __builtin_return_address(0), &ng_bypassed);                               \
+        __attribute__((cleanup(leave_depth))) uint32_t *ng_depth = &ng_shim_state.depth;           \
                                                                                                    \
         ++*ng_depth;                                                                               \
         return ng_instance->functions.api_name arguments;                                          \
-    }
+    }                                                                                              \
+    NG_ENTRY(api_name, type, prototype)
 
 #include "shim/nccl_api.def"

@@ -12,20 +12,22 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/api.h"
+#include "core/comm.h"
 #include "core/log.h"
 #include "shim/depth.h"
+#include "shim/dlsym.h"
 #include "shim/shim.h"
 
-struct ng_instance ng_instances[NG_INSTANCES_MAX];
+struct ng_instance ng_instances[NG_INSTANCES_ROOM];
 atomic_uint ng_instance_count;
+atomic_uint ng_instance_called;
 
-/* Serialises writers of the two above. Innermost lock: nothing is called with it held. */
+/* Serialises writers of the tables in this file. Innermost lock: nothing is called with it held. */
 static pthread_mutex_t publish_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Functions that a library lacks ---- */
@@ -33,7 +35,7 @@ static pthread_mutex_t publish_lock = PTHREAD_MUTEX_INITIALIZER;
 #define TOLD_ABSENT  1
 #define TOLD_MISSING 2
 
-static atomic_uchar told[sizeof(struct ng_functions) / sizeof(void (*)(void))];
+static atomic_uchar told[NG_API_COUNT];
 
 static const char *version_text(int version, char *buffer, size_t size)
 {
@@ -44,15 +46,30 @@ static const char *version_text(int version, char *buffer, size_t size)
     return buffer;
 }
 
+/* The function of a row, as an address. */
+static void *const *slot(const struct ng_functions *functions, enum ng_api_id id)
+{
+    return (void *const *)functions + id;
+}
+
+/* A library that lacks the function of a row; NULL none. */
+static const struct ng_nccl *find_lacking(enum ng_api_id id)
+{
+    for (unsigned i = 0; i < ng_shim_nccl_count(); i++)
+        if (*slot(&ng_instances[i].functions, id) == *slot(&ng_instance_absent.functions, id))
+            return &ng_instances[i].nccl;
+    return NULL;
+}
+
 /* One line a function, however often the program tries. */
 static void report_missing(enum ng_api_id id)
 {
     const struct ng_api *api = &ng_api_table[id];
-    const struct ng_nccl *nccl = ng_shim_nccl(0);
+    const struct ng_nccl *nccl = find_lacking(id);
     unsigned char bit = nccl ? TOLD_MISSING : TOLD_ABSENT;
     char version[32];
 
-    if (atomic_fetch_or(&told[id], bit) & bit)
+    if (ng_shim_is_inert() || atomic_fetch_or(&told[id], bit) & bit)
         return;
     if (!nccl)
         ng_log(NG_LOG_WARN, "nccl%s was called, but no NCCL library is loaded here: the call fails",
@@ -94,131 +111,57 @@ const struct ng_instance ng_instance_absent = {
     .nccl.path = "",
 };
 
-/* ---- Objects of this process ---- */
+/* ---- The table of libraries ---- */
 
-/* One loaded object; `path` is a copy, since the object may go away while we look at it. */
-struct object {
-    char path[PATH_MAX];
-    uintptr_t base;
-    uintptr_t start;
-    uintptr_t size;
-};
-
-/* The object that contains an address, or else the `skip`-th one with NCCL's name, or of any. */
-struct search {
-    const void *address;
-    bool by_name;
-    unsigned skip;
-    struct object *found;
-};
-
-static bool is_nccl_name(const char *path)
+static const struct ng_instance *find(const struct ng_object *object, bool chained)
 {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
+    unsigned count = atomic_load_explicit(&ng_instance_count, memory_order_acquire);
 
-    /* Not libnccl-net.so and other plugins, nor ourselves. */
-    return strncmp(name, "libnccl.so", 10) == 0 || strncmp(name, "librccl.so", 10) == 0;
+    for (unsigned i = 0; i < count; i++)
+        if (ng_instances[i].object.dynamic == object->dynamic && ng_instances[i].chained == chained)
+            return &ng_instances[i];
+    return NULL;
 }
 
-static int match(struct dl_phdr_info *info, size_t size, void *data)
+/* The entry, or that of another thread that was first; NULL when the table is full. */
+static const struct ng_instance *publish(struct ng_instance *instance, void *handle)
 {
-    struct search *search = data;
-    uintptr_t low = UINTPTR_MAX;
-    uintptr_t high = 0;
-
-    /* The program and the vdso have no path; symbols of the program are never preempted. */
-    if (!info->dlpi_name || !strchr(info->dlpi_name, '/'))
-        return 0;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        uintptr_t begin = info->dlpi_addr + segment->p_vaddr;
-
-        if (segment->p_type != PT_LOAD)
-            continue;
-        if (begin < low)
-            low = begin;
-        if (begin + segment->p_memsz > high)
-            high = begin + segment->p_memsz;
-    }
-    if (low >= high || (uintptr_t)&ng_instances - low < high - low)
-        return 0; /* nothing loaded, or ourselves */
-
-    if (search->address) {
-        if ((uintptr_t)search->address - low >= high - low)
-            return 0;
-    } else {
-        if (search->by_name && !is_nccl_name(info->dlpi_name))
-            return 0;
-        if (search->skip > 0) {
-            search->skip--;
-            return 0;
-        }
-    }
-    if (strlen(info->dlpi_name) >= sizeof(search->found->path))
-        return 0;
-    strcpy(search->found->path, info->dlpi_name);
-    search->found->base = info->dlpi_addr;
-    search->found->start = low;
-    search->found->size = high - low;
-    return 1;
-}
-
-static bool find_containing(const void *address, struct object *ret_object)
-{
-    struct search search = {.address = address, .found = ret_object};
-
-    return dl_iterate_phdr(match, &search) == 1;
-}
-
-static bool find_next(bool by_name, unsigned skip, struct object *ret_object)
-{
-    struct search search = {.by_name = by_name, .skip = skip, .found = ret_object};
-
-    return dl_iterate_phdr(match, &search) == 1;
-}
-
-/* ---- Instances ---- */
-
-static void publish(struct ng_instance *instance)
-{
+    const struct ng_instance *published;
     unsigned count;
 
     pthread_mutex_lock(&publish_lock);
+    published = find(&instance->object, instance->chained);
     count = atomic_load_explicit(&ng_instance_count, memory_order_relaxed);
-    for (unsigned i = 0; i < count; i++)
-        if (ng_instances[i].base == instance->base)
-            goto unlock; /* another thread was first */
-    if (count < NG_INSTANCES_MAX) {
+    if (!published && count < NG_INSTANCES_ROOM) {
         instance->nccl.index = count;
         ng_instances[count] = *instance;
         atomic_store_explicit(&ng_instance_count, count + 1, memory_order_release);
-        instance = NULL;
+        published = &ng_instances[count];
+        handle = NULL;
     }
-unlock:
     pthread_mutex_unlock(&publish_lock);
-    if (instance)
-        dlclose(instance->handle);
+    if (handle)
+        ng_object_unpin(handle);
+    return published;
 }
 
-static void fill(struct ng_instance *instance)
+/* `handle` RTLD_NEXT: what comes after us in the global scope, through other interposers. */
+static void fill(struct ng_instance *instance, void *handle)
 {
-    void *handle = instance->handle;
-    void *symbol;
-
     instance->functions = ng_instance_absent.functions;
-#define NG_TRACK(name, ...)                                                                        \
-    symbol = dlsym(handle, "nccl" #name);                                                          \
-    if (symbol)                                                                                    \
-        instance->functions.name = (__typeof__(instance->functions.name))symbol;
-#define NG_PASS NG_TRACK
-#include "shim/nccl_api.def"
-#undef NG_TRACK
-#undef NG_PASS
+    for (unsigned id = 0; id < NG_API_COUNT; id++) {
+        char name[64] = "nccl";
+        void *symbol;
+
+        strncat(name, ng_api_table[id].name, sizeof(name) - 5);
+        symbol = ng_real_dlsym(handle, name);
+        if (symbol)
+            *(void **)slot(&instance->functions, id) = symbol;
+    }
 
     /* Core's own calls go to the library as well; it tests for NULL instead. */
 #define CORE(field, name)                                                                          \
-    instance->nccl.field = (__typeof__(instance->nccl.field))dlsym(handle, "nccl" #name)
+    instance->nccl.field = (__typeof__(instance->nccl.field))ng_real_dlsym(handle, "nccl" #name)
     CORE(comm_abort, CommAbort);
     CORE(comm_get_async_error, CommGetAsyncError);
     CORE(comm_count, CommCount);
@@ -231,70 +174,155 @@ static void fill(struct ng_instance *instance)
 #undef CORE
 }
 
-/* Makes an instance of an object, if it holds a NCCL of its own. */
-static void add(const struct object *object)
+/* Makes `object` known, if it holds a NCCL of its own. */
+const struct ng_instance *ng_instance_add(const struct ng_object *object)
 {
-    struct ng_instance instance = {0};
+    const struct ng_instance *known = find(object, false);
+    struct ng_instance instance = {.object = *object};
     struct link_map *map = NULL;
-    void *symbol;
+    void *handle, *version, *door;
 
-    instance.handle = dlopen(object->path, RTLD_NOLOAD | RTLD_LAZY);
-    if (!instance.handle)
-        return; /* unloaded meanwhile */
-    symbol = dlsym(instance.handle, "ncclGetVersion");
-    if (!symbol || (uintptr_t)symbol - object->start >= object->size) {
-        dlclose(instance.handle); /* has none, or sees that of a library it needs */
-        return;
+    if (known)
+        return known;
+    handle = ng_object_pin(object, &instance.nccl.foreign);
+    if (!handle)
+        return NULL;
+    version = ng_real_dlsym(handle, "ncclGetVersion");
+    door = ng_real_dlsym(handle, "dlsym");
+    /* Has none, or sees that of a library it needs; or is a second guard, which is no NCCL. */
+    if (!version || !ng_object_holds(object, version) || (door && ng_object_holds(object, door))) {
+        ng_object_unpin(handle);
+        return NULL;
     }
-    fill(&instance);
-    instance.base = object->base;
-    if (is_nccl_name(object->path)) {
-        instance.start = object->start;
-        instance.size = object->size;
-    }
+    fill(&instance, handle);
     /* The linker's copy of the path lives as long as the library, which we hold. */
-    dlinfo(instance.handle, RTLD_DI_LINKMAP, &map);
+    dlinfo(handle, RTLD_DI_LINKMAP, &map);
     instance.nccl.path = map ? map->l_name : "";
-    if (instance.functions.GetVersion(&instance.nccl.version) != ncclSuccess)
-        instance.nccl.version = 0;
-    publish(&instance);
+    if (ng_object_named_nccl(instance.nccl.path)) {
+        instance.start = object->start;
+        instance.size = object->end - object->start;
+    }
+    return publish(&instance, handle);
+}
+
+/* Whether every function that is there lies in `object`. */
+static bool is_one_object(const struct ng_functions *functions, const struct ng_object *object)
+{
+    for (unsigned id = 0; id < NG_API_COUNT; id++)
+        if (*slot(functions, id) != *slot(&ng_instance_absent.functions, id) &&
+            !ng_object_holds(object, *slot(functions, id)))
+            return false;
+    return true;
 }
 
 /*
- * Several ways lead to NCCL: next in the global scope, where the program is linked with it; by
- * name, where a framework loaded it with RTLD_LOCAL (PyTorch); and at last by its symbols, where it
- * was renamed or is part of a larger library.
+ * What comes next to us in the global scope: the library that the program is linked with, perhaps
+ * behind another interposer. Then functions come from more than one object, and each goes the way
+ * that it would go without us.
  */
-static void find_libraries(void)
+const struct ng_instance *ng_instance_add_next(void)
 {
-    struct object object;
-    void *next = dlsym(RTLD_NEXT, "ncclGetVersion");
+    void *next = ng_real_dlsym(RTLD_NEXT, "ncclCommInitRank");
+    struct ng_instance chain = {.chained = true, .nccl.path = ""};
+    const struct ng_instance *known;
+    bool foreign;
 
-    if (next && find_containing(next, &object))
-        add(&object);
-    for (unsigned i = 0; find_next(true, i, &object); i++)
-        add(&object);
-    if (atomic_load(&ng_instance_count) == 0)
-        for (unsigned i = 0; find_next(false, i, &object); i++)
-            add(&object);
-    dlerror(); /* or the program would read our failures as its own */
+    if (!next)
+        next = ng_real_dlsym(RTLD_NEXT, "ncclAllReduce");
+    if (!next || !ng_object_of(next, &chain.object))
+        return NULL;
+    if ((known = find(&chain.object, true)))
+        return known;
+    fill(&chain, RTLD_NEXT);
+    if (is_one_object(&chain.functions, &chain.object) && (known = ng_instance_add(&chain.object)))
+        return known;
+    return publish(&chain, ng_object_pin(&chain.object, &foreign));
 }
 
-const struct ng_instance *ng_instance_choose(const void *owner)
+/* What the caller's own object sees: its local scope, with the libraries that it needs. */
+const struct ng_instance *ng_instance_add_needed_by(const struct ng_object *caller)
 {
+    const struct ng_instance *instance = NULL;
+    struct ng_object object;
+    bool foreign;
+    void *handle, *version;
+
+    handle = ng_object_pin(caller, &foreign);
+    if (!handle)
+        return NULL; /* the program itself: its scope is the global one */
+    version = ng_real_dlsym(handle, "ncclGetVersion");
+    if (version && ng_object_of(version, &object) && !ng_object_holds(&object, ng_instances))
+        instance = ng_instance_add(&object);
+    ng_object_unpin(handle);
+    return instance;
+}
+
+/* All that lie about: by NCCL's name, or, where it was renamed or is part of a larger library, by
+ * its symbols. */
+void ng_instance_add_all(bool any_name)
+{
+    struct ng_object object;
+
+    for (unsigned i = 0; ng_object_next(any_name, i, &object); i++)
+        ng_instance_add(&object);
+}
+
+void ng_instance_tell_too_many(const struct ng_instance *instance)
+{
+    static atomic_bool told;
+
+    if (!atomic_exchange(&told, true))
+        ng_log(NG_LOG_WARN, "more than %d copies of NCCL are loaded here: %s is not guarded",
+               NG_INSTANCES_MAX, instance->nccl.path);
+}
+
+const struct ng_instance *ng_instance_of_function(enum ng_api_id id, const void *function)
+{
+    const struct ng_instance *instance = NULL;
+    static atomic_bool told_foreign;
+    struct ng_object object;
     int saved = errno;
 
-    if (atomic_load_explicit(&ng_instance_count, memory_order_acquire) == 0) {
-        ng_shim_depth++;
-        find_libraries();
-        ng_shim_depth--;
-        errno = saved;
+    if (ng_object_of(function, &object) && !ng_object_holds(&object, ng_instances)) {
+        ng_shim_state.depth++;
+        instance = ng_instance_add(&object);
+        dlerror();
+        ng_shim_state.depth--;
     }
-    /* Several instances: the handle's own one goes here, once creation calls note it. */
-    (void)owner;
-    if (atomic_load_explicit(&ng_instance_count, memory_order_acquire) == 0)
-        return &ng_instance_absent;
-    return &ng_instances[0];
+    if (instance && instance->nccl.foreign && !atomic_exchange(&told_foreign, true))
+        ng_log(NG_LOG_INFO,
+               "%s is loaded in a namespace of its own (dlmopen): calls that were looked up from "
+               "outside are guarded, those from within are not",
+               instance->nccl.path);
+    /* Not a variable that happens to bear the name, nor a function of another interposer. */
+    if (instance && *slot(&instance->functions, id) != function)
+        instance = NULL;
+    if (instance && !ng_instance_is_guarded(instance)) {
+        ng_instance_tell_too_many(instance);
+        instance = NULL;
+    }
+    errno = saved;
+    return instance;
+}
+
+void ng_instance_first_call(const struct ng_instance *instance)
+{
+    struct ng_instance *entry = &ng_instances[instance - ng_instances];
+    int version = 0, saved = errno;
+
+    atomic_fetch_or(&ng_instance_called, 1u << (instance - ng_instances));
+    if (entry->functions.GetVersion == ng_instance_absent.functions.GetVersion)
+        return;
+    ng_shim_state.depth++;
+    if (entry->functions.GetVersion(&version) == ncclSuccess)
+        __atomic_store_n(&entry->nccl.version, version, __ATOMIC_RELAXED);
+    ng_shim_state.depth--;
+    errno = saved;
+}
+
+void ng_instance_after_fork(void)
+{
+    pthread_mutex_init(&publish_lock, NULL);
 }
 
 unsigned ng_shim_nccl_count(void)

@@ -3,13 +3,17 @@
  *
  * Entered by the dynamic linker before main (constructor), at exit, around fork, and by core
  * through the callbacks that are set here. Must never start a thread or make a file before the
- * program makes its first communicator, and never keep a program from starting.
+ * program makes its first communicator, and never keep a program from starting. What the
+ * environment says is read in the constructor and copied: the program may clear it.
  */
 #include <errno.h>
 #include <pthread.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/guard.h"
@@ -17,6 +21,7 @@
 #include "core/paths.h"
 #include "core/policy.h"
 #include "shim/driver.h"
+#include "shim/notice.h"
 #include "shim/shim.h"
 #include "store/local.h"
 
@@ -46,10 +51,67 @@ static void tell_mistakes(void)
     mistake_count = 0;
 }
 
+/* What the program had at its start: later it may have gone elsewhere, cleared its environment, or
+ * written over it (setproctitle). */
+static char start_folder[PATH_MAX];
+static char temporary_folder[PATH_MAX];
+
+/* Our variables, copied; NULL without memory or environment. */
+static char **copy_environment(void)
+{
+    size_t count = 0, bytes = 0;
+
+    for (char **entry = environ; entry && *entry; entry++)
+        if (strncmp(*entry, "NCCLGUARD", 9) == 0) {
+            count++;
+            bytes += strlen(*entry) + 1;
+        }
+    /* Not malloc: it may be somebody's who has not started yet. */
+    size_t pointers = (count + 1) * sizeof(char *);
+    char *memory =
+        mmap(NULL, pointers + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    char **copy = (char **)memory, *next = memory + pointers;
+    for (char **entry = environ; entry && *entry; entry++)
+        if (strncmp(*entry, "NCCLGUARD", 9) == 0) {
+            *copy++ = next;
+            next = stpcpy(next, *entry) + 1;
+        }
+    return (char **)memory;
+}
+
+static void remember_surroundings(void)
+{
+    const char *temporary = secure_getenv("TMPDIR"), *run_id = getenv("NCCLGUARD_RUN_ID");
+
+    if (!getcwd(start_folder, sizeof(start_folder)))
+        start_folder[0] = '\0';
+    if (temporary)
+        strncpy(temporary_folder, temporary, sizeof(temporary_folder) - 1);
+    if (run_id)
+        strncpy(ng_guard.run_id, run_id, sizeof(ng_guard.run_id) - 1);
+}
+
+/* A configured folder, as it was meant where the program began. */
+static void set_folder(char *ret_path, const char *folder)
+{
+    if (folder[0] == '/' || !start_folder[0])
+        snprintf(ret_path, PATH_MAX, "%s", folder);
+    else
+        snprintf(ret_path, PATH_MAX, "%s/%s", start_folder, folder);
+}
+
+/* What the kernel passes on to a parent. */
 static void on_exit_of_program(int status, void *unused)
 {
     (void)unused;
-    ng_guard_exit(status);
+    ng_guard_exit(status & 0xff);
+}
+
+static void on_quick_exit(void)
+{
+    ng_guard_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
 /* Called with the first communicator, on a program's thread. */
@@ -60,11 +122,13 @@ static int open_board(struct ng_guard *guard)
     /* Registered now, after the driver's own exit handler, and so run before it: then CUDA still
      * answers. */
     on_exit(on_exit_of_program, NULL);
+    at_quick_exit(on_quick_exit);
     tell_mistakes();
     if (guard->config.dump_dir)
-        strncpy(guard->dump_dir, guard->config.dump_dir, sizeof(guard->dump_dir) - 1);
+        set_folder(guard->dump_dir, guard->config.dump_dir);
     else
-        ng_paths_default_dump_dir(guard->launch.job, guard->dump_dir, sizeof(guard->dump_dir));
+        ng_paths_dump_dir_in(temporary_folder, guard->launch.job, guard->dump_dir,
+                             sizeof(guard->dump_dir));
     if (strcmp(store, "none") == 0)
         return 0;
     if (strncmp(store, "local:", 6) != 0) {
@@ -75,13 +139,23 @@ static int open_board(struct ng_guard *guard)
         store = "local:";
     }
     if (guard->config.dir)
-        strncpy(guard->dir, guard->config.dir, sizeof(guard->dir) - 1);
+        set_folder(guard->dir, guard->config.dir);
     else if (store[6])
-        strncpy(guard->dir, store + 6, sizeof(guard->dir) - 1);
+        set_folder(guard->dir, store + 6);
     else
         ng_paths_default_dir(guard->launch.job, guard->dir, sizeof(guard->dir));
     int error = ng_paths_make(guard->dir);
     return error ? error : ng_local_open(guard->dir, &guard->box, &guard->board);
+}
+
+/* Forked children are inert: they have nothing to say of what their parent loaded. */
+static bool forked;
+
+static void after_fork(void)
+{
+    forked = true;
+    ng_shim_after_fork();
+    ng_guard_after_fork();
 }
 
 __attribute__((constructor)) static void start(void)
@@ -89,11 +163,16 @@ __attribute__((constructor)) static void start(void)
     int code;
 
     /* A setuid program is not ours to write files for. */
-    if (getauxval(AT_SECURE))
+    if (getauxval(AT_SECURE)) {
+        ng_shim_set_inert();
         return;
-    ng_config_parse(&ng_guard.config, environ, keep_mistake, NULL);
-    if (!ng_guard.config.enabled)
+    }
+    ng_config_parse(&ng_guard.config, copy_environment(), keep_mistake, NULL);
+    if (!ng_guard.config.enabled) {
+        ng_shim_set_inert();
         return;
+    }
+    remember_surroundings();
     ng_launch_detect(ng_guard.config.job, (int)ng_guard.config.rank,
                      (int)ng_guard.config.world_size, &ng_guard.launch);
     ng_log_init((enum ng_log_level)ng_guard.config.log_level, ng_guard.config.log_file,
@@ -101,8 +180,9 @@ __attribute__((constructor)) static void start(void)
     ng_guard.find_cuda = ng_driver_find;
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
+    ng_guard.tell_start = ng_notice_start;
     ng_guard.box = NG_BOX_NONE;
-    pthread_atfork(NULL, NULL, ng_guard_after_fork);
+    pthread_atfork(NULL, NULL, after_fork);
     if (ng_policy_parse_exit(ng_guard.config.exit_how, &code) != 0) {
         ng_log(NG_LOG_ERROR,
                "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",
@@ -110,4 +190,10 @@ __attribute__((constructor)) static void start(void)
         ng_guard.config.exit_how = "abort";
     }
     ng_shim_set_active(true);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    if (!forked && !ng_shim_is_inert())
+        ng_notice_exit(&ng_guard);
 }

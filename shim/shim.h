@@ -19,6 +19,17 @@
  */
 void ng_shim_set_active(bool active);
 
+/*
+ * Nothing is to be guarded in this process: from now on look-ups by name get NCCL's own functions.
+ * Those that were handed out before go on to forward. Before it is said, look-ups already get our
+ * wrappers, since a library's constructor may look NCCL up before ours has run.
+ */
+void ng_shim_set_inert(void);
+bool ng_shim_is_inert(void);
+
+/* In a forked child. */
+void ng_shim_after_fork(void);
+
 /* This thread is the guard's own: its NCCL calls are never recorded, whatever way they take. */
 void ng_shim_adopt_thread(void);
 

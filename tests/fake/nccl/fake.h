@@ -104,8 +104,11 @@ struct fake_redop {
 
 struct fake_plan;
 
+#define FAKE_COMM_MAGIC UINT64_C(0x6d6d6f636c63636e)
+
 struct ncclComm {
-    struct ncclComm *next; /* in the registry */
+    _Atomic uint64_t magic; /* by which other copies of the library know it; first */
+    struct ncclComm *next;  /* in the registry */
     _Atomic int refs;
     int nranks, rank, device;
     CUcontext ctx;

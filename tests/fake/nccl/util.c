@@ -118,13 +118,18 @@ long fake_env_long(const char *name, long def, long min, long max)
     return number;
 }
 
+/* Copies that stand for another release are compiled with theirs. */
+#ifndef FAKE_NCCL_RELEASE
+#define FAKE_NCCL_RELEASE NCCL_VERSION_CODE
+#endif
+
 int fake_version(void)
 {
     const char *value = getenv("FAKE_NCCL_VERSION");
     int major, minor, patch = 0;
     if (value && sscanf(value, "%d.%d.%d", &major, &minor, &patch) >= 2)
         return NCCL_VERSION(major, minor, patch);
-    return (int)fake_env_long("FAKE_NCCL_VERSION", NCCL_VERSION_CODE, 1, 10000000);
+    return (int)fake_env_long("FAKE_NCCL_VERSION", FAKE_NCCL_RELEASE, 1, 10000000);
 }
 
 /* ---- the driver ---- */

@@ -9,12 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/comm.h"
 #include "core/log.h"
 #include "shim/driver.h"
 #include "shim/shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define KEPT   64
+
+/* No communicator is known to this core. */
+struct ng_comm_entry *_Atomic ng_comm_table;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; innermost */
 static struct probe_call calls[KEPT];

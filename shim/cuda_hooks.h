@@ -1,0 +1,74 @@
+/*
+ * The registry of hooks on the CUDA driver's functions: which feature has which, and the real ones.
+ *
+ * Beside the steps of a call. Hooks are enabled by the composition root before the program's main;
+ * without any, the doors in cuda_door.h give the driver's own answers and cost one load and a
+ * branch. Any thread, no lock, nothing allocated.
+ *
+ * A hook is called in place of the driver's function, on the program's thread, by whoever fetched
+ * it: it calls the real one through ng_cuda_real_<symbol>(), and keeps errno.
+ */
+#ifndef NCCLGUARD_SHIM_CUDA_HOOKS_H
+#define NCCLGUARD_SHIM_CUDA_HOOKS_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The newest CUDA version whose forms of the functions were compared with the table. */
+#define NG_CUDA_HOOKS_KNOWN 13050
+
+enum ng_cuda_hook {
+#define CUDA_HOOK(symbol, name, since, per_thread, prototype) NG_CUDA_HOOK_##symbol,
+#include "shim/cuda_hooks.def"
+#undef CUDA_HOOK
+    NG_CUDA_HOOK_COUNT
+};
+
+#pragma GCC visibility push(hidden)
+
+/* Set with the first hook, never cleared. */
+extern atomic_bool ng_cuda_hooks_enabled;
+
+/*
+ * Enables a hook: use ng_cuda_hook_enable_<symbol> below, which knows its type. Whoever has looked
+ * the function up before keeps the real one. -EBUSY: it is hooked already.
+ */
+int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function);
+
+/* The driver's function behind a hook; never NULL inside that hook. */
+void *ng_cuda_hook_real(enum ng_cuda_hook hook);
+
+/*
+ * For the doors. The enabled hook for a symbol of the driver, or for a question to
+ * cuGetProcAddress; NG_CUDA_HOOK_COUNT: none. A question for a version beyond NG_CUDA_HOOKS_KNOWN
+ * is answered with the newest form of the table, which may not be the one that the driver means.
+ */
+enum ng_cuda_hook ng_cuda_hook_of_symbol(const char *symbol);
+enum ng_cuda_hook ng_cuda_hook_of_question(const char *name, int version, cuuint64_t flags);
+
+/* The question to which the driver answers exactly this form. */
+const char *ng_cuda_hook_question(enum ng_cuda_hook hook, int *ret_version, cuuint64_t *ret_flags);
+
+/*
+ * The function to give to the program where the driver's is `real`, which is kept for the hook. The
+ * same each time.
+ */
+void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real);
+
+#pragma GCC visibility pop
+
+#define CUDA_HOOK(symbol, name, since, per_thread, prototype)                                      \
+    typedef CUresult CUDAAPI ng_cuda_function_##symbol prototype;                                  \
+    static inline int ng_cuda_hook_enable_##symbol(ng_cuda_function_##symbol *function)            \
+    {                                                                                              \
+        return ng_cuda_hook_enable(NG_CUDA_HOOK_##symbol, (void *)function);                       \
+    }                                                                                              \
+    static inline ng_cuda_function_##symbol *ng_cuda_real_##symbol(void)                           \
+    {                                                                                              \
+        return (ng_cuda_function_##symbol *)ng_cuda_hook_real(NG_CUDA_HOOK_##symbol);              \
+    }
+#include "shim/cuda_hooks.def"
+#undef CUDA_HOOK
+
+#endif

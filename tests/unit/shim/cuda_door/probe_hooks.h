@@ -1,0 +1,33 @@
+/*
+ * The shim with hooks of the test's own on every function that can be hooked.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_SHIM_CUDA_DOOR_PROBE_HOOKS_H
+#define NCCLGUARD_TESTS_UNIT_SHIM_CUDA_DOOR_PROBE_HOOKS_H
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * CUDA_PROBE_HOOKS, read when the library is loaded: symbols of the driver with commas between, or
+ * "all". Without it nothing is hooked.
+ */
+
+/* The hook for a symbol, enabled or not; what enabling it (again) returns. */
+void *cuda_probe_hook(const char *symbol);
+int cuda_probe_enable(const char *symbol);
+
+/* What the program gets for the two forms of cuGetProcAddress while a hook is enabled. */
+void *cuda_probe_door(bool second_form);
+
+/* Calls of a hook so far, and the driver's function behind it once it was handed out. */
+unsigned cuda_probe_calls(const char *symbol);
+void *cuda_probe_real(const char *symbol);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
