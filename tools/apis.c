@@ -32,10 +32,11 @@ static int print_json(void)
         const struct ng_api *api = &ng_api_table[i];
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:s?, s:s?}", "name", name, "since",
-                                              api->since_text, "tracked", api->tracked, "op",
-                                              api->tracked ? ng_op_name(api->op) : NULL, "reason",
-                                              api->reason));
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:s, s:s, s:b, s:s?, s:s?}", "name", name, "since", api->since_text,
+                      "kind", api->tracked ? "tracked" : "passed", "tracked", api->tracked, "op",
+                      api->tracked ? ng_op_name(api->op) : NULL, "reason", api->reason));
     }
     json_t *root = json_pack("{s:s, s:o}", "schema", "ncclguard.apis/1", "apis", list);
     int result = root ? json_dumpf(root, stdout, JSON_INDENT(2)) : -1;
@@ -68,8 +69,9 @@ int ng_command_apis(int argc, char **argv)
         const struct ng_api *api = &ng_api_table[i];
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
-        printf("%-32s %-8s %-8s %s\n", name, api->since_text, api->tracked ? "tracked" : "passed",
-               api->tracked ? "" : api->reason);
+        printf("%-32s %-8s %-8s %s%s\n", name, api->since_text, api->tracked ? "tracked" : "passed",
+               api->tracked ? "recorded as " : "",
+               api->tracked ? ng_op_name(api->op) : api->reason);
         tracked += api->tracked;
     }
     printf("%u APIs: %u tracked, %u passed\n", ng_api_count, tracked, ng_api_count - tracked);

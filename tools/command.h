@@ -20,5 +20,6 @@ int ng_command_run(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);
 int ng_command_apis(int argc, char **argv);
 int ng_command_config(int argc, char **argv);
+int ng_command_doctor(int argc, char **argv);
 
 #endif

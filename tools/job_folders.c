@@ -139,6 +139,14 @@ void ng_job_folders_look(struct ng_job_folders *folders)
     }
 }
 
+bool ng_job_folders_used(const struct ng_job_folders *folders)
+{
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].ours)
+            return true;
+    return false;
+}
+
 /* Whether the kernel still holds a process's lock on this black box. */
 static bool is_held(int folder, const char *name)
 {

@@ -8,6 +8,7 @@
 #ifndef NCCLGUARD_TOOLS_JOB_FOLDERS_H
 #define NCCLGUARD_TOOLS_JOB_FOLDERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ng_job_folders {
@@ -26,6 +27,9 @@ void ng_job_folders_watch(struct ng_job_folders *ret_folders);
 
 /* Take note of what came since. */
 void ng_job_folders_look(struct ng_job_folders *folders);
+
+/* Whether a descendant of ours was seen to put its black box into any of them. */
+bool ng_job_folders_used(const struct ng_job_folders *folders);
 
 /*
  * Shared memory is memory: remove the folders that descendants of ours used and in which no process

@@ -17,6 +17,7 @@ static const struct {
     {"run", "run a program under guard", ng_command_run},
     {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
     {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},
+    {"doctor", "tell what would be guarded here, what would slip by, and why", ng_command_doctor},
     {"config", "list every variable: name, type, default, meaning", ng_command_config},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -114,6 +114,8 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
         record.entered_age_ns = get_age(from, "entered_age_ns");
         record.caller = get_hex(from, "caller");
         record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
+        record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+        record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
         member->records[member->record_count++] = record;
     }
     return 0;
@@ -151,6 +153,8 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
     member->state = (enum ng_group_state)state;
     member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
+    member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
+    member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
     member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
     member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
     member->entered = get_uint(from, "entered");

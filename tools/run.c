@@ -17,11 +17,13 @@
 
 #include "core/config.h"
 #include "core/launch.h"
+#include "core/log.h"
 #include "core/paths.h"
-#include "core/policy.h"
 #include "core/proc.h"
 #include "tools/command.h"
 #include "tools/job_folders.h"
+#include "tools/launchers.h"
+#include "tools/library.h"
 #include "tools/supervise.h"
 #include "tools/usage.h"
 
@@ -101,103 +103,24 @@ static int check_option(const char *flag, const char *variable, const char *valu
     return 0;
 }
 
-static int check_store(const char *value)
+static void tell_nobody(void *context, char severity, const char *line)
 {
-    if (!value || strcmp(value, "none") == 0 || strncmp(value, "local:", 6) == 0)
-        return 0;
-    if (strncmp(value, "redis", 5) == 0)
-        return ng_usage_error(COMMAND, "use local: (one host) or none",
-                              "store %s: Redis is not in this version", value);
-    return ng_usage_error(COMMAND, "use local:, local:DIR or none", "store %s is not valid", value);
-}
-
-struct first_mistake {
-    char line[512];
-};
-
-static void take_first_mistake(void *context, char severity, const char *line)
-{
-    struct first_mistake *first = context;
-    /* Warnings are the library's to tell, once, in the job's log. */
-    if (severity == 'E' && !first->line[0])
-        snprintf(first->line, sizeof(first->line), "%s", line);
-}
-
-/* Our own folder's neighbours in a build, an installation and a bundle. */
-static const char *const library_places[] = {
-    "/../shim/libncclguard.so",
-    "/../lib/libncclguard.so",
-#ifdef NG_LIBDIR
-    "/../" NG_LIBDIR "/libncclguard.so",
-#endif
-    "/libncclguard.so",
-};
-
-/* 0, or an exit status with the error told. */
-static int find_library(char ret_path[PATH_MAX])
-{
-    char here[PATH_MAX], place[PATH_MAX + 64];
-    const char *given = variable_of("NCCLGUARD_LIB");
-
-    if (given) {
-        if (!realpath(given, ret_path))
-            return ng_usage_error(COMMAND, "set it to the path of libncclguard.so",
-                                  "NCCLGUARD_LIB=%s: %s", given, strerror(errno));
-        return 0;
-    }
-    ssize_t length = readlink("/proc/self/exe", here, sizeof(here) - 1);
-    if (length > 0) {
-        here[length] = '\0';
-        *strrchr(here, '/') = '\0';
-        for (size_t i = 0; i < sizeof(library_places) / sizeof(library_places[0]); i++) {
-            snprintf(place, sizeof(place), "%s%s", here, library_places[i]);
-            if (realpath(place, ret_path))
-                return 0;
-        }
-    }
-    return ng_usage_error(COMMAND, "set NCCLGUARD_LIB to its path",
-                          "libncclguard.so was not found beside %s",
-                          length > 0 ? here : "the command");
-}
-
-/* Whether a list as the dynamic linker reads it (separated by colons and spaces) has this path
- * already. */
-static bool preload_has(const char *list, const char *path)
-{
-    size_t length = strlen(path);
-
-    for (const char *at = list; (at = strstr(at, path)); at += length)
-        if ((at == list || strchr(": ", at[-1])) && (!at[length] || strchr(": ", at[length])))
-            return true;
-    return false;
+    /* Errors were told before; warnings are the library's to tell, once, in the job's log. */
 }
 
 /* 0, or an exit status with the error told. */
-static int preload_library(void)
+static int preload_library(char ret_path[PATH_MAX])
 {
-    char path[PATH_MAX];
-    const char *before = variable_of("LD_PRELOAD");
-    int status = find_library(path);
+    struct ng_mistake mistake;
 
-    if (status != 0)
-        return status;
-    if (strpbrk(path, ": "))
-        return ng_usage_error(
-            COMMAND, "put it where the path has neither, and set NCCLGUARD_LIB",
-            "the dynamic linker cannot preload %s: a colon or space separates entries", path);
-    setenv("NCCLGUARD_LIB", path, 1);
-    if (!before) {
-        setenv("LD_PRELOAD", path, 1);
-    } else if (!preload_has(before, path)) {
-        /* Behind what is there: tools such as sanitizers insist on being first. */
-        size_t bytes = strlen(before) + strlen(path) + 2;
-        char *list = malloc(bytes);
-        if (!list)
-            return NG_EXIT_FAILED;
-        snprintf(list, bytes, "%s:%s", before, path);
-        setenv("LD_PRELOAD", list, 1);
-        free(list);
-    }
+    if (!ng_library_find(ret_path, &mistake) || !ng_library_check(ret_path, &mistake))
+        return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    char *list = ng_library_preload_list(variable_of("LD_PRELOAD"), ret_path);
+    if (!list)
+        return NG_EXIT_FAILED;
+    setenv("NCCLGUARD_LIB", ret_path, 1);
+    setenv("LD_PRELOAD", list, 1);
+    free(list);
     return 0;
 }
 
@@ -290,6 +213,28 @@ static void print_verdict(const struct job *job)
     fprintf(stderr, "ncclguard: the evidence lies in %s\n", job->dump_dir);
 }
 
+/*
+ * Nothing was guarded, and nobody would notice. Told only when it is certain: the dynamic linker
+ * opens a library that it preloads, so no opening means that no process had it; and some launchers
+ * are known to leave the environment behind, unless a black box came up all the same.
+ */
+static void warn_unguarded(char *const *argv, int opened, bool box_seen)
+{
+    struct ng_launching launching;
+
+    if (!box_seen && ng_launcher_strips(argv, &launching))
+        fprintf(
+            stderr,
+            "ncclguard run: warning: nothing behind %s was guarded: it %s; `ncclguard doctor -- "
+            "%s …` tells the mend\n",
+            launching.name, launching.why, argv[0]);
+    else if (opened >= 0 && !ng_library_was_opened(opened))
+        fprintf(stderr,
+                "ncclguard run: warning: no process of %s loaded libncclguard.so, so nothing was "
+                "guarded; `ncclguard doctor -- %s` tells why\n",
+                argv[0], argv[0]);
+}
+
 static int tell_start_failure(const char *program, int error)
 {
     if (error == -ENOENT && strchr(program, '/') && access(program, F_OK) == 0) {
@@ -308,8 +253,9 @@ static int tell_start_failure(const char *program, int error)
 int ng_command_run(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    struct first_mistake mistake = {0};
+    struct ng_mistake mistake;
     struct ng_config config;
+    char library[PATH_MAX];
     struct ng_job_folders folders = {.fd = -1};
     struct job job = {0};
     int operand, status;
@@ -336,15 +282,10 @@ int ng_command_run(int argc, char **argv)
     }
     if (operand == argc)
         return ng_usage_error(COMMAND, "write `ncclguard run PROG ARGS…`", "no program was given");
-    if (ng_config_parse(&config, environ, take_first_mistake, &mistake) != 0)
-        return ng_usage_error(COMMAND, "`ncclguard config` lists the variables and what they take",
-                              "%s", mistake.line);
-    if (ng_policy_parse_exit(config.exit_how, &(int){0}) != 0)
-        return ng_usage_error(COMMAND, "use abort, or exit:CODE with a code from 0 to 255",
-                              "NCCLGUARD_EXIT=%s is not valid", config.exit_how);
-    status = check_store(config.store);
-    if (status == 0)
-        status = preload_library();
+    if (ng_library_bad_setting(&mistake))
+        return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    status = preload_library(library);
     if (status != 0)
         return status;
     name_job(&job);
@@ -354,9 +295,12 @@ int ng_command_run(int argc, char **argv)
 
     /* Folders that the user named are the user's to remove. */
     bool watch = !job.nested && !config.dir && strcmp(config.store, "local:") == 0;
+    int opened = job.nested ? -1 : ng_library_watch(library);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
     if (error == 0 && !job.nested)
         print_verdict(&job);
+    if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
+        warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);
     if (error != 0)
         return tell_start_failure(argv[operand], error);

@@ -187,11 +187,131 @@ TEST(Run, NamesTheRunOnceAndLeavesTheJobsNameToTheLauncher)
     EXPECT_EQ(run(shell("echo \"$NCCLGUARD_DUMP_DIR\""), {{"SLURM_JOB_ID", "17"}}).out, "\n");
 }
 
+std::string fixture(const std::string &name)
+{
+    const char *folder = getenv("NG_TEST_DOCTOR");
+    if (!folder)
+        throw std::runtime_error("NG_TEST_DOCTOR is not set");
+    return std::string(folder) + "/" + name;
+}
+
+TEST(Run, WarnsOnceWhenNoProcessOfTheProgramLoadedTheLibrary)
+{
+    Result result = run({"run", fixture("static")});
+    EXPECT_EQ(result.code(), 3);
+    ASSERT_EQ(lines(result.err).size(), 1u) << result.err;
+    EXPECT_NE(result.err.find("warning: no process of " + fixture("static")), std::string::npos);
+    EXPECT_NE(result.err.find("`ncclguard doctor -- " + fixture("static") + "`"),
+              std::string::npos);
+}
+
+TEST(Run, WarnsOfALauncherThatLeavesTheEnvironmentBehind)
+{
+    for (const std::vector<std::string> &argv :
+         {std::vector<std::string>{"env", "-u", "LD_PRELOAD", fixture("nothing")},
+          {"env", "-u", "A", "-u", "LD_PRELOAD", fixture("nothing")},
+          {"env", "--ignore-env", fixture("nothing")},
+          {"env", "-S", "-i " + fixture("nothing")},
+          {"env", "-i", fixture("nothing"), "/bin/true", "ncclguard.log"}}) {
+        std::vector<std::string> arguments = {"run"};
+        arguments.insert(arguments.end(), argv.begin(), argv.end());
+        Result result = run(arguments);
+        ASSERT_EQ(lines(result.err).size(), 1u) << result.err;
+        EXPECT_NE(result.err.find("warning: nothing behind env was guarded"), std::string::npos);
+    }
+}
+
+/* Job folders of this user, as the library chooses them. */
+std::string job_folder(const std::string &job)
+{
+    return "/dev/shm/ncclguard-" + std::to_string(geteuid()) + "/" + job;
+}
+
+/* Goes with the test, however that ends. */
+struct Removed {
+    explicit Removed(const std::string &job) : path(job_folder(job))
+    {
+    }
+    ~Removed()
+    {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+    Removed(const Removed &) = delete;
+    std::string path;
+};
+
+/* A shell script that leaves what the library would leave of itself in a job's folder. */
+std::string write_box(const std::string &job)
+{
+    return "mkdir -p -m 700 " + job_folder(job) +
+           "; read -r stat < /proc/$$/stat; set -- ${stat##*) }; : > " + job_folder(job) +
+           "/box-$$-${20}; ";
+}
+
+/* Whatever the table of launchers says. */
+TEST(Run, DoesNotWarnOfALauncherBehindWhichABlackBoxCameUp)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
+    Process process({the_command(), "run", "env", "-u", "LD_PRELOAD", "bash", "-c",
+                     write_box(job) + "echo there; exec sleep 600"});
+    ASSERT_TRUE(process.wait_for("there")) << process.err();
+    kill(process.pid(), SIGTERM);
+    process.wait_end();
+    EXPECT_EQ(process.err(), "");
+}
+
+TEST(Run, DoesNotWarnOfLaunchersThatKeepTheEnvironment)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "chroot and runuser are root's";
+    for (const std::vector<std::string> &argv :
+         {std::vector<std::string>{"chroot", "/", fixture("nothing")},
+          {"runuser", "-u", "root", "--", fixture("nothing")},
+          {"su", "root", "-s", "/bin/sh", "-c", fixture("nothing")}}) {
+        std::vector<std::string> arguments = {"run"};
+        arguments.insert(arguments.end(), argv.begin(), argv.end());
+        Result result = run(arguments);
+        EXPECT_EQ(result.code(), 3) << argv[0];
+        EXPECT_EQ(result.err, "") << argv[0];
+    }
+}
+
+TEST(Run, DoesNotWarnWhenAnyProcessLoadedTheLibrary)
+{
+    Folder folder;
+    std::string script = folder.write("script", "#!/bin/sh\nexit 3\n", 0700);
+    for (const std::vector<std::string> &argv :
+         {std::vector<std::string>{fixture("nothing")},
+          {script},
+          {fixture("static"), fixture("nothing")},
+          {"sh", "-c", fixture("static") + "; exit 3"},
+          {"env", "-u", "LD_PRELOAD", "-u", "NCCLGUARD_RUN_ID", the_command(), "run",
+           fixture("nothing")}}) {
+        std::vector<std::string> arguments = {"run"};
+        arguments.insert(arguments.end(), argv.begin(), argv.end());
+        Result result = run(arguments);
+        EXPECT_EQ(result.code(), 3);
+        EXPECT_EQ(result.err, "") << argv[0];
+    }
+}
+
+TEST(Run, DoesNotWarnWhenNothingWasToBeGuardedOrTheLogIsToBeQuiet)
+{
+    EXPECT_EQ(run({"run", fixture("static")}, {{"NCCLGUARD_LOG", "error"}}).err, "");
+    EXPECT_EQ(run({"run", fixture("static")}, {{"NCCLGUARD", "0"}}).err, "");
+    /* The outer one tells. */
+    Result nested = run({"run", the_command(), "run", fixture("static")});
+    EXPECT_EQ(nested.err.find("loaded libncclguard.so"), std::string::npos) << nested.err;
+}
+
 TEST(Run, AppendsTheLibraryToAnExistingPreload)
 {
     Folder folder;
-    std::string library = folder.write("libncclguard.so", "");
-    /* The file is empty, so that the dynamic linker complains on stderr and goes on. */
+    std::string content = read_file(fixture("libnccl.so.2"));
+    std::string library = folder.write("libncclguard.so", content);
+    folder.write("libncclguard.sox", content);
     std::map<std::string, std::string> environment = {{"NCCLGUARD_LIB", library},
                                                       {"LD_PRELOAD", ""}};
     EXPECT_EQ(run(shell("echo $LD_PRELOAD"), environment).out, library + "\n");
@@ -210,7 +330,8 @@ TEST(Run, FindsTheLibraryInABuildAnInstallationAndABundle)
         for (const char *sub : {"bin", "shim", "lib"})
             mkdir((folder / sub).c_str(), 0700);
         std::filesystem::copy(the_command(), folder / "bin/ncclguard");
-        std::string library = folder.write(std::string(place) + "/libncclguard.so", "");
+        std::string library = folder.write(std::string(place) + "/libncclguard.so",
+                                           read_file(fixture("libnccl.so.2")));
         Process process({folder / "bin/ncclguard", "run", "sh", "-c", "echo $LD_PRELOAD"},
                         {{"LD_PRELOAD", ""}, {"NCCLGUARD_LIB", ""}});
         EXPECT_EQ(process.wait_end(), 0) << process.err();
@@ -233,6 +354,20 @@ TEST(Run, SaysWhenThereIsNoLibraryOrItCannotBePreloaded)
     EXPECT_EQ(result.code(), 2);
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(run({"run", "echo"}, {{"NCCLGUARD_LIB", folder / "none.so"}}).code(), 2);
+}
+
+TEST(Run, StartsNothingWhereTheLibraryIsSomethingElse)
+{
+    Folder folder;
+    for (const std::string &file :
+         {folder.write("text", "text"), folder.path(), std::string("/dev/null"), fixture("nothing"),
+          fixture("libstub.so")}) {
+        Result result = run({"run", "echo", "started"}, {{"NCCLGUARD_LIB", file}});
+        EXPECT_EQ(result.code(), 2) << file;
+        EXPECT_EQ(result.out, "");
+        EXPECT_NE(result.err.find(file + " is not our library"), std::string::npos) << result.err;
+        EXPECT_EQ(lines(result.err).size(), 2u) << result.err;
+    }
 }
 
 TEST(Run, PassesSignalsOn)
@@ -445,23 +580,10 @@ TEST(Run, SaysWhereTheEvidenceLiesWhenTheTextIsMissing)
     EXPECT_EQ(result.err, "ncclguard: the evidence lies in " + folder / "e" + "\n");
 }
 
-/* Job folders of this user, as the library chooses them. */
-std::string job_folder(const std::string &job)
-{
-    return "/dev/shm/ncclguard-" + std::to_string(geteuid()) + "/" + job;
-}
-
-/* A shell script that leaves what the library would leave of itself in a job's folder. */
-std::string write_box(const std::string &job)
-{
-    return "mkdir -p -m 700 " + job_folder(job) +
-           "; read -r stat < /proc/$$/stat; set -- ${stat##*) }; : > " + job_folder(job) +
-           "/box-$$-${20}; ";
-}
-
 TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
 {
     std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
     /* The box must be seen while its process lives, which the test makes sure of. */
     Process process(
         {the_command(), "run", "bash", "-c", write_box(job) + "echo there; exec sleep 600"});
@@ -470,12 +592,12 @@ TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
     kill(process.pid(), SIGTERM);
     process.wait_end();
     EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
-    std::filesystem::remove_all(job_folder(job));
 }
 
 TEST(Run, LeavesAJobsFolderInWhichSomebodyElseLives)
 {
     std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
     std::filesystem::create_directories(job_folder(job));
     std::string other = job_folder(job) + "/box-1-1";
     int fd = open(other.c_str(), O_RDWR | O_CREAT, 0600);
@@ -485,12 +607,12 @@ TEST(Run, LeavesAJobsFolderInWhichSomebodyElseLives)
     ASSERT_EQ(run({"run", "bash", "-c", write_box(job)}).code(), 0);
     EXPECT_EQ(access(other.c_str(), F_OK), 0);
     close(fd);
-    std::filesystem::remove_all(job_folder(job));
 }
 
 TEST(Run, LeavesJobsFoldersThatAreNotItsOwn)
 {
     std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
     /* A box of a process that lives, but is none of the run's, and of one that is long gone. */
     Process process({the_command(), "run", "bash", "-c", "echo there; exec sleep 600"});
     ASSERT_TRUE(process.wait_for("there"));
@@ -498,7 +620,6 @@ TEST(Run, LeavesJobsFoldersThatAreNotItsOwn)
     kill(process.pid(), SIGTERM);
     process.wait_end();
     EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
-    std::filesystem::remove_all(job_folder(job));
 }
 
 } /* namespace */

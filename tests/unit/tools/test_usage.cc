@@ -67,6 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"analyze"}, "no evidence", "analyze PATH"},
         Mistake{{"analyze", "--jsn", "x"}, "--jsn", "did you mean --json"},
         Mistake{{"apis", "extra"}, "extra", "ncclguard apis"},
+        Mistake{{"doctor", "--jsn"}, "--jsn", "did you mean --json"},
+        Mistake{{"doctor", "--xyzzy", "ls"}, "--xyzzy", "doctor --help"},
+        Mistake{{"doctor", ""}, "empty", "doctor -- PROG"},
+        Mistake{{"docter"}, "docter", "did you mean `ncclguard doctor`"},
         Mistake{{"config", "--markdwn"}, "--markdwn", "did you mean --markdown"},
         Mistake{{"config", "extra"}, "extra", "ncclguard config"}));
 
@@ -91,7 +95,7 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     EXPECT_EQ(run({"--version"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
-    for (const char *command : {"run", "analyze", "apis", "config"}) {
+    for (const char *command : {"run", "analyze", "apis", "doctor", "config"}) {
         EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         Result of_command = run({command, "--help"});
         EXPECT_EQ(of_command.code(), 0);
@@ -103,7 +107,7 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
 TEST(Usage, CommandsThatDoNotExistYetAreNotListed)
 {
     std::string help = run({"--help"}).out;
-    for (const char *command : {"dump", "top", "abort", "suspend", "resume", "doctor"}) {
+    for (const char *command : {"dump", "top", "abort", "suspend", "resume"}) {
         EXPECT_EQ(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         EXPECT_EQ(run({command}).code(), 2) << command;
     }
@@ -171,6 +175,9 @@ TEST(Apis, JsonSaysOfEachApiWhetherItIsTrackedOrWhyNot)
         ASSERT_NE(name, nullptr);
         EXPECT_TRUE(names.insert(name).second) << name;
         bool tracked = json_is_true(json_object_get(api, "tracked"));
+        EXPECT_STREQ(json_string_value(json_object_get(api, "kind")),
+                     tracked ? "tracked" : "passed");
+        EXPECT_STREQ(json_string_value(json_object_get(api, "since")), ng_api_table[i].since_text);
         EXPECT_EQ(tracked, ng_api_table[i].tracked);
         EXPECT_EQ(json_is_string(json_object_get(api, "op")), tracked) << name;
         EXPECT_EQ(json_is_string(json_object_get(api, "reason")), !tracked) << name;
