@@ -15,6 +15,7 @@
 #include <string.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +35,13 @@ enum file_state { FILE_NONE, FILE_CLOSED, FILE_OPENING, FILE_OPEN, FILE_BAD };
 static _Atomic int file_state;                     /* enum file_state */
 static struct ng_descriptor log_file = {.fd = -1}; /* valid in state FILE_OPEN */
 static char file_pattern[4096];                    /* absolute; written at start */
+
+/* What stderr was at the start. */
+static struct {
+    bool known, open;
+    dev_t device;
+    ino_t inode;
+} first_stderr;
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -64,6 +72,14 @@ static void expand(const char *pattern, int rank, char *ret_path, size_t bytes)
 void ng_log_init(enum ng_log_level level, const char *file, int rank)
 {
     size_t used = 0;
+    struct stat status;
+
+    first_stderr.open = fstat(STDERR_FILENO, &status) == 0;
+    if (first_stderr.open) {
+        first_stderr.device = status.st_dev;
+        first_stderr.inode = status.st_ino;
+    }
+    first_stderr.known = true;
 
     log_level = (int)level;
     log_rank = rank;
@@ -165,6 +181,26 @@ static int choose_file(bool *ret_close)
     return STDERR_FILENO;
 }
 
+/*
+ * A program that has closed its stderr gets the number again for a file or socket of its own, which
+ * a line of ours would damage. One that has sent it elsewhere (a daemon's log) shall have our
+ * lines.
+ */
+static bool is_stderr(void)
+{
+    struct stat now;
+
+    if (!first_stderr.known)
+        return true;
+    if (fstat(STDERR_FILENO, &now) != 0)
+        return false;
+    if (first_stderr.open && now.st_dev == first_stderr.device && now.st_ino == first_stderr.inode)
+        return true;
+    if (S_ISREG(now.st_mode))
+        return fcntl(STDERR_FILENO, F_GETFL) & O_APPEND;
+    return first_stderr.open || S_ISCHR(now.st_mode);
+}
+
 static void write_line(const char *line, size_t length)
 {
     bool close_after;
@@ -173,7 +209,8 @@ static void write_line(const char *line, size_t length)
     /* A thread that the program cancels in here would not come back to what it holds. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     int fd = choose_file(&close_after);
-    write_quietly(fd, line, length);
+    if (fd != STDERR_FILENO || is_stderr())
+        write_quietly(fd, line, length);
     if (close_after)
         close(fd);
     pthread_setcancelstate(before, NULL);

@@ -282,3 +282,38 @@ TEST(Log, ErrnoIsKeptAndCanBePrinted)
     ASSERT_EQ(outcome.writes.size(), 1u);
     EXPECT_NE(outcome.writes[0].find("No space left"), std::string::npos) << outcome.writes[0];
 }
+
+TEST(Log, AFileOfTheProgramThatGotTheNumberOfStderrIsLeftAlone)
+{
+    for (bool open_at_start : {true, false}) {
+        Folder folder;
+        std::string path = folder / "data";
+        int status = in_child([&] {
+            if (!open_at_start)
+                close(STDERR_FILENO);
+            ng_log_init(NG_LOG_WARN, nullptr, -1);
+            close(STDERR_FILENO);
+            if (open(path.c_str(), O_WRONLY | O_CREAT, 0600) != STDERR_FILENO)
+                return 1;
+            ng_log(NG_LOG_WARN, "not into this");
+            struct stat status;
+            return fstat(STDERR_FILENO, &status) != 0 || status.st_size != 0 ? 1 : 0;
+        });
+        EXPECT_EQ(status, 0) << (open_at_start ? "closed later" : "closed at the start");
+    }
+}
+
+TEST(Log, FollowsAStderrThatTheProgramSentElsewhere)
+{
+    Folder folder;
+    std::string path = folder / "daemon.log";
+    int status = in_child([&] {
+        ng_log_init(NG_LOG_WARN, nullptr, -1);
+        int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+        dup2(fd, STDERR_FILENO);
+        ng_log(NG_LOG_WARN, "into this");
+        struct stat status;
+        return fstat(STDERR_FILENO, &status) != 0 || status.st_size == 0 ? 1 : 0;
+    });
+    EXPECT_EQ(status, 0);
+}
