@@ -21,6 +21,7 @@
 enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
+    NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
 };
 
 enum ng_incident_state {
@@ -29,9 +30,17 @@ enum ng_incident_state {
         2, /* `line` holds the verdict; at level TIMEOUT everybody acts by policy */
 };
 
+/* Where an incident is kept. Each counts epochs of its own. */
+enum ng_incident_source {
+    NG_SOURCE_HOST = 0, /* the folder of this host's black boxes */
+    NG_SOURCE_JOB = 1,  /* the store that all hosts share */
+    NG_SOURCES = 2,
+};
+
 /* One incident of the job. Written by its claimant only. */
 struct ng_incident {
-    uint64_t epoch; /* from 1; grows with every incident of the job */
+    uint64_t epoch; /* from 1; grows with every incident of its source */
+    enum ng_incident_source source;
     enum ng_incident_level level;
     enum ng_incident_state state;
     uint64_t group_id, seq; /* what is stuck; seq 0: no collective */
@@ -39,13 +48,33 @@ struct ng_incident {
     int32_t claimant_rank; /* global; -1 not known */
     int32_t claimant_pid;
     uint64_t claimant_ticks; /* tells a reused pid */
-    int64_t claimed_mono_ns;
-    int64_t since_mono_ns; /* when that which is stuck began to wait; 0 not known */
-    int64_t stalled_ns;    /* work pending for this long counts as stuck in its verdict */
-    uint64_t supersedes;   /* incidents up to this epoch are given up: their claimants did not come
-                              through */
-    char line[512];        /* the verdict in one line */
+    uint64_t claimant_slot;  /* on the job's board; 0 none */
+    uint64_t claimant_host;  /* identity of its host and process namespace; 0 not known */
+    uint64_t label;          /* of the claimant's incarnation of the job; 0: for all of them */
+    int64_t claimed_mono_ns; /* on this host's clock: where it is another's, when it was heard of */
+    int64_t since_mono_ns;   /* when that which is stuck began to wait; 0 not known */
+    int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
+    uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
+                            did not come through */
+    char line[512];      /* the verdict in one line */
 };
+
+/*
+ * Is `wanted` part of what this incident is about: the same operation at this level or above, or
+ * any timeout that is not judged yet? What began after it was judged is something new, though it
+ * may look the same.
+ */
+static inline bool ng_incident_covers(const struct ng_incident *there,
+                                      const struct ng_incident *wanted)
+{
+    if (there->level == NG_INCIDENT_ABORT ||
+        (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns))
+        return false;
+    if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
+        return true;
+    return there->level >= wanted->level && there->group_id == wanted->group_id &&
+           there->seq == wanted->seq && there->op == wanted->op;
+}
 
 /* What ended ng_board_ops.wait. */
 #define NG_BOARD_KICK     1u /* the kick descriptor became readable */
@@ -53,6 +82,7 @@ struct ng_incident {
 #define NG_BOARD_INCIDENT 4u /* an incident was claimed or judged, or may have been */
 
 struct ng_board;
+struct ng_verdict;
 
 struct ng_board_ops {
     /*
@@ -61,40 +91,62 @@ struct ng_board_ops {
      */
     unsigned (*wait)(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms);
 
-    /* How many processes of the job ended so far, in whatever way, as far as this board has
+    /* Grows with every process of the job that ends, in whatever way, as far as this board has
      * noticed. */
     uint32_t (*ended)(struct ng_board *board);
 
-    /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno.
+    /*
+     * An examination of the whole job is expensive, and one is enough: 0: it is ours now, until
+     * `finish`, or until it is taken for lost after some seconds; -EBUSY: somebody is at it, or has
+     * just found nothing. Each level has its own. Where nobody can be asked, everybody may.
      */
+    int (*begin)(struct ng_board *board, enum ng_incident_level level);
+    /* `found`: an incident came of it. */
+    void (*finish)(struct ng_board *board, enum ng_incident_level level, bool found);
+
+    /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno.
+     * What of the job could not be asked is told in a note. */
     int (*view)(struct ng_board *board, struct ng_view *view);
 
+    /* The same, of this host only; never waits. */
+    int (*view_host)(struct ng_board *board, struct ng_view *view);
+
     /*
-     * Claim an incident; epoch, state and claimant are filled in. 0: *ret_incident is ours.
+     * Claim an incident; epoch, source, state and claimant are filled in. 0: *ret_incident is ours.
      * -EEXIST: *ret_incident is a living claimant's that covers it: the same operation at this
      * level or above, or any timeout that is not judged yet. Another -errno: nothing is known.
      */
     int (*claim)(struct ng_board *board, const struct ng_incident *wanted,
                  struct ng_incident *ret_incident);
 
-    /* Publish a new state of an incident that we claimed. 0 or -errno. */
-    int (*publish)(struct ng_board *board, const struct ng_incident *incident);
+    /* Publish the verdict on an incident that we claimed: state JUDGED and `line`. 0 or -errno. */
+    int (*publish)(struct ng_board *board, const struct ng_incident *incident,
+                   const struct ng_verdict *verdict);
 
     /*
-     * The incident with the smallest epoch above `epoch`, of those claimed since this process
-     * joined: a later incarnation of a job of the same name is never ended by an incident of an
-     * earlier one. 0, or -ENOENT.
+     * The incident of a source with the smallest epoch above `epoch`, of those claimed since this
+     * process joined: a later incarnation of a job of the same name is never ended by an incident
+     * of an earlier one. 0, or -ENOENT.
      */
-    int (*next)(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident);
+    int (*next)(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                struct ng_incident *ret_incident);
 
-    /* Read an incident again by its epoch. 0, or -ENOENT. */
-    int (*get)(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident);
+    /* Read an incident again, by its source and epoch. 0, or -ENOENT. */
+    int (*get)(struct ng_board *board, struct ng_incident *incident);
 
     /* Does the claimant of this incident still live? */
     bool (*claimant_alive)(struct ng_board *board, const struct ng_incident *incident);
 
-    /* Living processes, this one excluded, whose dump for `epoch` is not written yet. */
-    uint32_t (*dumps_missing)(struct ng_board *board, uint64_t epoch);
+    /* This process has written its dump for an incident. */
+    void (*dumped)(struct ng_board *board, const struct ng_incident *incident);
+
+    /* Living processes, this one excluded, whose dump for it is not written yet. */
+    uint32_t (*dumps_missing)(struct ng_board *board, const struct ng_incident *incident);
+
+    /* Save the documents of a verdict that was reached on another host. 0; -ENOENT: it was reached
+     * here, or there are none; or -errno. */
+    int (*save_verdict)(struct ng_board *board, const struct ng_incident *incident,
+                        const char *folder);
 
     /* This process leaves. Where it was the last and nothing happened, nothing stays behind. */
     void (*leave)(struct ng_board *board);

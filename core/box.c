@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/group_id.h"
 #include "core/proc.h"
 
 #define GROUP_CAPACITY  4096u
@@ -87,6 +88,21 @@ static void point(struct ng_box *box, void *map)
     box->thread_capacity = header->thread_capacity;
     box->record_capacity = header->record_capacity;
     box->map_bytes = header->total_bytes;
+}
+
+uint64_t ng_box_uid(const struct ng_box_header *header)
+{
+    /* An exec keeps all of it but the origin; copies of one virtual machine have the same boot. */
+    uint64_t words[] = {
+        ng_hash(0, header->boot_id, strnlen(header->boot_id, sizeof(header->boot_id))),
+        ng_hash(0, header->host, strnlen(header->host, sizeof(header->host))),
+        header->pid_namespace,
+        (uint64_t)header->pid,
+        header->start_ticks,
+        (uint64_t)header->origin_mono_ns,
+        (uint64_t)header->origin_unix_ns};
+
+    return ng_hash(0, words, sizeof(words));
 }
 
 void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)

@@ -83,7 +83,9 @@ struct ng_box_header {
     _Atomic uint32_t thread_used;
     _Atomic uint64_t records_lost;              /* no event could be had: completion not observed */
     _Atomic uint64_t groups_lost, threads_lost; /* no slot */
-    _Atomic uint64_t dump_epoch; /* newest incident whose dump of this process is written */
+    _Atomic uint64_t dump_epoch;       /* newest incident whose dump of this process is written */
+    _Atomic int64_t published_mono_ns; /* its progress reached the board across hosts; 0 never */
+    _Atomic uint64_t board_slot;       /* its place there; 0 none */
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -143,7 +145,11 @@ struct ng_box_group {
 
     _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
     _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    uint8_t reserved[104];
+    /* Of the signatures of all collectives up to `entered`, in order: core/signature.h. 0 none. */
+    _Atomic uint64_t rolling_hash;
+    /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
+    _Atomic uint64_t pci_id[2];
+    uint8_t reserved[80];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -196,7 +202,8 @@ struct ng_box_record {
     _Atomic uint32_t tid;
     _Atomic uint32_t flags;         /* NG_RECORD_* bits */
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
-    uint8_t reserved[48];
+    _Atomic uint64_t rolling_hash;  /* of the group after this collective; 0 point-to-point */
+    uint8_t reserved[40];
 };
 #define NG_BOX_RECORD_BYTES 192
 
@@ -259,6 +266,12 @@ int ng_box_mark_execed(const char *path);
 /* Pages of the group table are reserved in steps, so that a full shared memory is an error, not
  * SIGBUS. Makes slot `index` usable: 0, or -errno. Serialised by the caller. */
 int ng_box_reserve_group(struct ng_box *box, uint32_t index);
+
+/*
+ * Tells the process, and the program that it runs, from every other on any host, at any time; a box
+ * and its saved copy have the same. Never 0.
+ */
+uint64_t ng_box_uid(const struct ng_box_header *header);
 
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)

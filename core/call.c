@@ -7,6 +7,7 @@
  */
 #include "core/call.h"
 
+#include "core/abort.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/creation.h"
@@ -44,25 +45,30 @@ static void keep_last(struct ng_box_group *group, const struct ng_call *call)
     NG_STORE(group->last_count, call->count);
 }
 
-static inline __attribute__((always_inline)) void enter_work(const struct ng_call *call, bool p2p,
-                                                             struct ng_passage *ret_passage)
+static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
+                                                 struct ng_passage *passage);
+
+static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_passage *ret_passage)
 {
     struct ng_passage *passage = ret_passage;
-    uint64_t coll_seq, p2p_seq, peer_ordinal = 0;
+    uint64_t coll_seq, p2p_seq, peer_ordinal = 0, record_id, rolling_hash;
 
     passage->thread = NULL;
     if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
         !ng_guard_start())
-        return;
+        return NG_CALL_PROCEED;
     struct ng_thread *thread = ng_thread_get();
+    if (__builtin_expect(!thread, 0))
+        return NG_CALL_PROCEED;
     struct ng_comm *comm = ng_comm_find(call->comm);
-    if (__builtin_expect(!comm, 0))
-        comm = ng_creation_adopt(call);
-    if (__builtin_expect(!thread || !comm, 0))
-        return;
+    if (__builtin_expect(!comm, 0) && !(comm = ng_creation_adopt(call)))
+        return NG_CALL_PROCEED;
     struct ng_box_group *group = comm->group;
     int64_t now = ng_clock_mono_ns();
     struct ng_group_calls *group_calls = ng_thread_open_group(thread, call->nccl);
+    if (__builtin_expect(group_calls && group_calls->broken, 0))
+        return NG_NCCL_SYSTEM_ERROR;
     uint32_t flags = group_calls ? NG_RECORD_IN_GROUP : 0;
     if (p2p) {
         coll_seq = NG_LOAD(group->entered);
@@ -82,17 +88,26 @@ static inline __attribute__((always_inline)) void enter_work(const struct ng_cal
     passage->work = NULL;
     passage->group_calls = group_calls;
     passage->capturing = false;
-    passage->record = ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal,
-                                  flags, &passage->record_id);
+    struct ng_box_record *record =
+        ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags, !p2p,
+                    &record_id, &rolling_hash);
+    passage->record = record;
+    passage->record_id = record_id;
     if (!p2p) {
-        NG_STORE(group->entered_record, passage->record_id);
-        if (__builtin_expect(!passage->record, 0))
+        NG_STORE(group->entered_record, record_id);
+        if (__builtin_expect(!record, 0)) {
             keep_last(group, call);
+            rolling_hash = ng_ring_roll(group, call);
+        }
+        NG_STORE(group->rolling_hash, rolling_hash);
         atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
     }
-    ng_thread_enter(thread, call->op, comm, passage->record_id, p2p ? 0 : coll_seq, now);
+    ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
+    if (ng_comm_is_condemned_now(comm))
+        return refuse_work(call, passage);
     if (!group_calls)
         passage->work = ng_gpu_start(comm, call->stream, &passage->capturing);
+    return NG_CALL_PROCEED;
 }
 
 /* NCCL refused the call: it did not happen, and the group's numbering must stay that of the other
@@ -103,6 +118,7 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
 
     if (passage->record) {
         NG_STORE(passage->record->result, result);
+        NG_STORE(passage->record->rolling_hash, 0);
         ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
     }
     if (passage->work)
@@ -112,8 +128,18 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
         ng_comm_uncount_peer(passage->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
+        NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_work_forget_last(group);
     }
+}
+
+static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
+{
+    int result = ng_abort_answer(passage->comm, call);
+
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    return result;
 }
 
 static inline __attribute__((always_inline)) void leave_work(const struct ng_call *call, bool p2p,
@@ -125,13 +151,16 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
         return;
     struct ng_comm *comm = passage->comm;
     struct ng_work *work = passage->work;
+    if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+        /* Before it is said that the thread is out of NCCL: now it is the group that holds the
+         * communicator. */
+        ng_group_calls_keep(call, p2p, passage);
+        ng_thread_leave(thread);
+        return;
+    }
     ng_thread_leave(thread);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
         fail_work(call, passage, result);
-        return;
-    }
-    if (passage->group_calls) {
-        ng_group_calls_keep(call, p2p, passage);
         return;
     }
     uint64_t seq = p2p ? 0 : passage->seq;
@@ -150,9 +179,9 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
     ng_work_hand_over(comm, work);
 }
 
-void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
-    enter_work(call, false, ret_passage);
+    return enter_work(call, false, ret_passage);
 }
 
 void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
@@ -160,9 +189,9 @@ void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage,
     leave_work(call, false, passage, result);
 }
 
-void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
-    enter_work(call, true, ret_passage);
+    return enter_work(call, true, ret_passage);
 }
 
 void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
@@ -170,33 +199,32 @@ void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int re
     leave_work(call, true, passage, result);
 }
 
-void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     ret_passage->thread = NULL;
     ret_passage->comm = NULL;
+    ret_passage->visits = false;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
     bool running = atomic_load_explicit(&ng_guard.running, memory_order_acquire);
     if (op_class == NG_CLASS_CREATE || (!running && op_class == NG_CLASS_GROUP))
         ng_guard_expect_communicator();
     if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
         !ng_guard_start())
-        return;
+        return NG_CALL_PROCEED;
     struct ng_thread *thread = ng_thread_get();
     if (!thread)
-        return;
+        return NG_CALL_PROCEED;
     ret_passage->thread = thread;
-    switch (ng_op_table[call->op].op_class) {
+    switch (op_class) {
     case NG_CLASS_GROUP:
-        ng_group_calls_enter(call, thread);
-        break;
+        return ng_group_calls_enter(call, thread);
     case NG_CLASS_CREATE:
-        ng_creation_enter(call, thread, ret_passage);
-        break;
+        return ng_creation_enter(call, thread, ret_passage);
     case NG_CLASS_END:
-        ng_ending_enter(call, thread, ret_passage);
-        break;
+        return ng_ending_enter(call, thread, ret_passage);
     default: /* QUERY, ONESIDED: seen at leave, or passed */
-        break;
+        ret_passage->visits = true;
+        return ng_abort_visit(call->comm, call, &ret_passage->comm);
     }
 }
 
@@ -217,9 +245,12 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
     default:
         ng_creation_poll(call, result);
     }
+    if (passage->visits)
+        ng_abort_left(passage->comm);
 }
 
 void ng_call_after_fork(void)
 {
     ng_creation_after_fork();
+    ng_abort_after_fork();
 }

@@ -27,18 +27,19 @@ struct ng_work;
  * reads it, and only between enter and leave. Handles are opaque here.
  */
 struct ng_call {
-    enum ng_op op;
     const struct ng_nccl *nccl; /* the library instance that serves the call */
     const void *caller;         /* return address in the program */
 
     void *comm; /* communicator of the call, or the parent of a split, shrink or grow; else NULL */
     void *stream;            /* of the work; meaningful for classes COLLECTIVE, P2P and ONESIDED */
     const void *send_buffer; /* NULL where the API has none */
-    void *recv_buffer;
-    uint64_t count; /* elements, as the caller passed them */
-    int dtype;      /* ncclDataType_t; -1 none */
-    int redop;      /* ncclRedOp_t; -1 none */
-    int root;       /* root, or peer of a point-to-point call; -1 none */
+    void *recv_buffer;       /* or where the answer goes, of class QUERY */
+    uint64_t count;          /* elements, as the caller passed them */
+    /* In this order core/signature.h reads them two at a time. */
+    int dtype; /* ncclDataType_t; -1 none */
+    int redop; /* ncclRedOp_t; -1 none */
+    int root;  /* root, or peer of a point-to-point call; -1 none */
+    enum ng_op op;
 
     const struct ng_creation *creation; /* class CREATE, else NULL */
 };
@@ -71,22 +72,25 @@ struct ng_passage {
     struct ng_work *work;               /* its events; NULL not observed */
     struct ng_group_calls *group_calls; /* of the open NCCL group that it is in; NULL none */
     uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
+    bool visits;             /* counted in comm->guests */
     bool capturing;          /* the stream is being captured into a graph */
 };
 
 /*
- * Before the real function. Every enter is followed by exactly one leave on the same thread, with
- * the same passage.
+ * Before the real function. NG_CALL_PROCEED: it is to be called, and exactly one leave follows on
+ * the same thread, with the same passage. Else the ncclResult_t that the program gets without it,
+ * since the guard has aborted the communicator (core/abort.h); no leave follows.
  */
-void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+#define NG_CALL_PROCEED (-1)
+int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 
 /* After the real function, with its ncclResult_t. */
 void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 
 /* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
-void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
-void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 
 /* In a forked child. */

@@ -7,6 +7,7 @@
  */
 #include "core/comm.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -31,6 +32,8 @@ struct ng_comm_entry *_Atomic ng_comm_table;
 static _Atomic uint32_t comm_count;
 static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
+static uint16_t aborted[NG_COMM_CAPACITY]; /* by the guard: likewise, and their handles are kept */
+static uint32_t aborted_first, aborted_count;
 
 static void *reserve_memory(size_t bytes)
 {
@@ -82,6 +85,30 @@ struct ng_comm *ng_comm_at(uint32_t index)
     return &comms[index];
 }
 
+static bool has_works(const struct ng_comm *comm)
+{
+    return atomic_load(&comm->group->pending_works) != 0 || atomic_load(&comm->incoming) ||
+           atomic_load(&comm->group->pending_works) != 0;
+}
+
+/* There is no other room: the handle that the guard aborted first is forgotten. Under the lock. */
+static struct ng_comm *take_aborted(void)
+{
+    for (uint32_t tries = aborted_count; tries > 0; tries--) {
+        struct ng_comm *comm = &comms[aborted[aborted_first]];
+        aborted_first = (aborted_first + 1) % NG_COMM_CAPACITY;
+        aborted_count--;
+        if (atomic_load(&comm->fate) == NG_FATE_ABORTED && !has_works(comm)) {
+            void *handle = atomic_exchange(&comm->handle, NULL);
+            if (handle)
+                table_remove(handle, comm);
+            return comm;
+        }
+        aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+    }
+    return NULL;
+}
+
 /* A record that nobody uses, or NULL. Under the lock. */
 static struct ng_comm *take_record(void)
 {
@@ -101,14 +128,13 @@ static struct ng_comm *take_record(void)
         ended_count--;
         comm = &comms[index];
         /* Work still in flight belongs to the old communicator: its turn comes later. */
-        if (atomic_load(&comm->group->pending_works) == 0 && !atomic_load(&comm->incoming) &&
-            atomic_load(&comm->group->pending_works) == 0)
+        if (!has_works(comm))
             return comm;
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
     }
     uint32_t index = comm_count;
     if (index == NG_COMM_CAPACITY)
-        return NULL;
+        return take_aborted();
     comm = &comms[index];
     comm->slot = index;
     comm->group = &comm->spare;
@@ -135,6 +161,9 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
     memset(group->name, 0, sizeof(group->name));
+    NG_STORE(group->pci_id[0], 0);
+    NG_STORE(group->pci_id[1], 0);
+    atomic_store(&group->rolling_hash, 0);
     atomic_store(&group->entered, 0);
     atomic_store(&group->scheduled, 0);
     atomic_store(&group->started, 0);
@@ -171,6 +200,10 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     forget_peers(comm);
     comm->peers_lost = false;
     atomic_store(&comm->handle, NULL);
+    atomic_store(&comm->fate, NG_FATE_LIVES);
+    comm->being_made = false;
+    comm->made_at = NULL;
+    atomic_store(&comm->parent, NULL);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
     strncpy(group->name, name, sizeof(group->name) - 1);
@@ -193,6 +226,24 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     return comm;
 }
 
+/* The driver touches no stream for this: no matter whether one is being captured. */
+static void find_pci_id(struct ng_box_group *group, int device)
+{
+    const struct ng_cuda *cuda = ng_guard_cuda();
+    char text[sizeof(group->pci_id)] = "";
+    uint64_t words[2];
+
+    if (NG_LOAD(group->pci_id[0]) || !cuda || !cuda->device_get_pci_bus_id ||
+        cuda->device_get_pci_bus_id(text, sizeof(text), device) != CUDA_SUCCESS)
+        return;
+    text[sizeof(text) - 1] = '\0';
+    for (char *at = text; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    memcpy(words, text, sizeof(words));
+    NG_STORE(group->pci_id[1], words[1]);
+    NG_STORE(group->pci_id[0], words[0]);
+}
+
 void ng_comm_ask(struct ng_comm *comm, void *handle)
 {
     struct ng_box_group *group = comm->group;
@@ -205,42 +256,137 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
     if (atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank &&
         nccl->comm_user_rank(handle, &value) == 0)
         atomic_store(&group->group_rank, value);
-    if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0)
+    if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0) {
         atomic_store(&group->device, value);
+        if (!nccl->foreign)
+            find_pci_id(group, value);
+    }
+}
+
+static bool has_life(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load(&group->state);
+
+    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+}
+
+static void set_ended(struct ng_comm *comm, enum ng_group_state state)
+{
+    atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
+    atomic_store_explicit(&comm->group->state, state, memory_order_release);
 }
 
 /* Under the lock. */
 static void end_locked(struct ng_comm *comm, enum ng_group_state state)
 {
-    void *handle = atomic_exchange(&comm->handle, NULL);
-    uint32_t before = atomic_load(&comm->group->state);
-
-    if (before != NG_GROUP_CREATING && before != NG_GROUP_READY && before != NG_GROUP_FINALIZED)
+    if (!has_life(comm->group))
         return;
+    void *handle = atomic_exchange(&comm->handle, NULL);
     if (handle)
         table_remove(handle, comm);
-    atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
-    atomic_store_explicit(&comm->group->state, state, memory_order_release);
+    set_ended(comm, state);
     ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+}
+
+/* The handle belongs to this record from now on. Under the lock. */
+static void give_handle(struct ng_comm *comm, void *handle)
+{
+    /* NCCL gave the memory of another communicator to this one: that other one has ended, perhaps
+     * unseen (its destruction reported an error, or came from where we do not look), or by our own
+     * hand. */
+    struct ng_comm *before = ng_comm_find(handle);
+    if (before && before != comm) {
+        end_locked(before, NG_GROUP_DESTROYED);
+        table_remove(handle, before);
+        atomic_store(&before->handle, NULL);
+    }
+    atomic_store(&comm->group->handle, (uintptr_t)handle);
+    atomic_store(&comm->handle, handle);
+    table_insert(handle, comm);
 }
 
 void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
 {
-    struct ng_box_group *group = comm->group;
-
-    if (ask)
+    /* Counted, so that the guard's abort waits for the answers. */
+    atomic_fetch_add(&comm->guests, 1);
+    if (ask && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
-    atomic_store(&group->handle, (uintptr_t)handle);
+    atomic_fetch_sub(&comm->guests, 1);
     pthread_mutex_lock(&registry_lock);
-    /* NCCL gave the memory of another communicator to this one: that other one has ended, though
-     * nobody saw it (its destruction reported an error, or came from where we do not look). */
-    struct ng_comm *before = ng_comm_find(handle);
-    if (before && before != comm)
-        end_locked(before, NG_GROUP_DESTROYED);
-    atomic_store(&comm->handle, handle);
-    table_insert(handle, comm);
-    atomic_store_explicit(&group->state, NG_GROUP_READY, memory_order_release);
+    if (atomic_load(&comm->handle) != handle)
+        give_handle(comm, handle);
+    atomic_store(&comm->parent, NULL);
+    if (!ng_comm_is_condemned(comm))
+        atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
+}
+
+void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)
+{
+    pthread_mutex_lock(&registry_lock);
+    comm->being_made = true;
+    comm->made_at = made_at;
+    atomic_store(&comm->parent, parent);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void ng_comm_made(struct ng_comm *comm)
+{
+    pthread_mutex_lock(&registry_lock);
+    comm->being_made = false;
+    comm->made_at = NULL;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* What NCCL, on another thread, has written by now. Under the lock. */
+static void *read_made(const struct ng_comm *comm)
+{
+    return comm->made_at ? __atomic_load_n(comm->made_at, __ATOMIC_ACQUIRE) : NULL;
+}
+
+struct ng_comm *ng_comm_find_made(const void *handle)
+{
+    struct ng_comm *found = NULL;
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count && handle && !found; i++)
+        if (comms[i].made_at && read_made(&comms[i]) == handle)
+            found = &comms[i];
+    pthread_mutex_unlock(&registry_lock);
+    return found;
+}
+
+bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
+{
+    uint32_t lives = NG_FATE_LIVES;
+
+    pthread_mutex_lock(&registry_lock);
+    bool condemned = has_life(comm->group) && atomic_load(&comm->fate) == NG_FATE_LIVES;
+    if (condemned) {
+        /* Nobody reads these before the fate says so; a program that claims it now loses nothing
+         * by them. */
+        comm->abort_result = result;
+        comm->abort_until_mono_ns = until_mono_ns;
+        snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%s", reason);
+        condemned = atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_CONDEMNED);
+    }
+    if (condemned) {
+        set_ended(comm, NG_GROUP_ABORTED);
+        aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return condemned;
+}
+
+void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
+{
+    pthread_mutex_lock(&registry_lock);
+    void *handle = atomic_load(&comm->handle);
+    if (!handle && (handle = read_made(comm)))
+        give_handle(comm, handle);
+    *ret_making = comm->being_made;
+    pthread_mutex_unlock(&registry_lock);
+    return handle;
 }
 
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
@@ -313,4 +459,5 @@ void ng_comm_after_fork(void)
     ng_comm_table = NULL;
     comm_count = 0;
     ended_first = ended_count = 0;
+    aborted_first = aborted_count = 0;
 }

@@ -32,11 +32,24 @@ struct ng_peer_count {
  * microsecond. */
 #define NG_HISTORY_BUCKETS 40
 
+/* Who ends a communicator. Once it is condemned, no call of the program reaches NCCL with it: see
+ * core/abort.h. */
+enum ng_comm_fate {
+    NG_FATE_LIVES,
+    NG_FATE_PROGRAM_ENDS, /* the program is inside ncclCommDestroy or ncclCommAbort */
+    NG_FATE_CONDEMNED,    /* the guard is going to abort it */
+    NG_FATE_ABORTING,     /* the guard's ncclCommAbort is under way */
+    NG_FATE_ABORTED,      /* and has returned; or there was nothing to abort */
+};
+
+#define NG_COMM_REASON_BYTES 512
+
 struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
     struct ng_box_group *group;         /* in the black box, or `spare` when that is full */
     uint32_t slot;
+    _Atomic uint32_t fate;        /* enum ng_comm_fate */
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
     _Atomic(struct ng_work *)
         incoming; /* newest first; program threads push, the watchdog takes all */
@@ -44,6 +57,18 @@ struct ng_comm {
         peers; /* nranks of them, made with the first point-to-point call */
     size_t peers_bytes;
     bool peers_lost; /* counted no more: see ng_comm_lose_peers */
+
+    /* For an abort from outside: what the program is doing with it, beyond its threads' slots in
+     * the black box. */
+    _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
+    _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
+    bool being_made;              /* its creating call is under way */
+    void **made_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
+    _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
+    /* Written before `fate` says CONDEMNED. */
+    int abort_result; /* ncclResult_t of later calls */
+    int64_t abort_until_mono_ns;
+    char abort_reason[NG_COMM_REASON_BYTES];
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
@@ -125,8 +150,45 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
 
-/* The communicator's life ends in `state`; its handle is forgotten. */
+/* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
+
+/* The creating call of `comm` begins: NCCL will write the handle to `made_at`, which is NULL until
+ * then. `made_at` NULL: it is known when the call returns. `parent` NULL none. */
+void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent);
+
+/* It is over: `made_at` is the program's own again. */
+void ng_comm_made(struct ng_comm *comm);
+
+/* The communicator that is being made and has this handle already; NULL none. */
+struct ng_comm *ng_comm_find_made(const void *handle);
+
+/*
+ * The guard is going to abort this communicator: box and calls say so from now on. False: it has
+ * ended, or the program ends it. The handle stays known until NCCL gives it to another one.
+ */
+bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns);
+
+/* The handle of a condemned communicator, to be aborted; NULL NCCL has not written it. *ret_making:
+ * its creating call is under way. */
+void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making);
+
+static inline bool ng_comm_is_condemned(const struct ng_comm *comm)
+{
+    return __builtin_expect(
+        atomic_load_explicit(&comm->fate, memory_order_acquire) >= NG_FATE_CONDEMNED, 0);
+}
+
+/*
+ * The same, asked by a program thread whose slot in the black box already says that it is inside a
+ * call on `comm`. The guard's abort, which writes first and then looks, fences for both sides: here
+ * only the compiler must keep the order.
+ */
+static inline bool ng_comm_is_condemned_now(const struct ng_comm *comm)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    return ng_comm_is_condemned(comm);
+}
 
 /* Every record ever used lies below the count. Watchdog. */
 uint32_t ng_comm_count(void);

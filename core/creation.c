@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "core/abort.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/group_id.h"
@@ -50,14 +51,17 @@ static const char *name_in(const struct config_head *config)
     return config->comm_name;
 }
 
-static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread, uint64_t id,
-                                  int nranks, int rank, void **new_comm)
+static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread,
+                                  struct ng_comm *parent, uint64_t id, int nranks, int rank,
+                                  void **new_comm)
 {
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
     struct ng_comm *comm = calls ? ng_comm_create(call->nccl, call->op, id, nranks, rank,
                                                   name_in(call->creation->config))
                                  : NULL;
     struct ng_created *created = comm ? ng_thread_add_created(calls) : NULL;
+    /* How many handles the program has room for, NCCL has still to check. */
+    bool early = new_comm && call->op != NG_OP_CommInitAll;
 
     if (!comm)
         return NULL;
@@ -68,18 +72,48 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
     *created = (struct ng_created){.comm = comm,
                                    .new_comm = new_comm,
                                    .watched = call->comm,
+                                   .before = early ? *new_comm : NULL,
                                    .generation = atomic_load(&comm->group->generation)};
     NG_STORE(comm->group->creator_tid, thread->tid);
+    /* An abort from another thread must be able to tell the new handle from what a variable happens
+     * to hold, and NCCL likes to give the same address again. */
+    if (early)
+        __atomic_store_n(new_comm, NULL, __ATOMIC_RELEASE);
+    ng_comm_making(comm, early ? new_comm : NULL, parent);
     return comm;
 }
 
-void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
-                       struct ng_passage *passage)
+/* NCCL has answered, and writes nothing more into the program's variable, but that of a nonblocking
+ * split. */
+static void finish_making(const struct ng_created *created, int result)
+{
+    bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
+
+    ng_comm_made(created->comm);
+    if (created->before && !good && !*created->new_comm)
+        *created->new_comm = created->before;
+}
+
+/* What this call has made will not be. */
+static void drop_created(struct ng_group_calls *calls, const struct ng_passage *passage, int result)
+{
+    while (calls->created_count > passage->created_before) {
+        const struct ng_created *created = &calls->created[--calls->created_count];
+        finish_making(created, result);
+        ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+}
+
+int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
+                      struct ng_passage *passage)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_comm *comm = NULL, *parent = NULL;
     const struct ng_box_header *header = ng_guard.box.header;
-    const struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+
+    if (calls && calls->broken)
+        return NG_NCCL_SYSTEM_ERROR;
 
     passage->created_before = calls ? calls->created_count : 0;
     switch (call->op) {
@@ -87,7 +121,8 @@ void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
                                            atomic_fetch_add(&init_all_count, 1) + 1);
         for (int i = 0; i < creation->nranks && i < (int)NG_COMM_CAPACITY; i++)
-            create_one(call, thread, id, creation->nranks, i, (void **)creation->new_comm + i);
+            create_one(call, thread, NULL, id, creation->nranks, i,
+                       (void **)creation->new_comm + i);
         break;
     }
     case NG_OP_CommSplit:
@@ -100,10 +135,12 @@ void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             /* A rank that joins a grown communicator has no parent of its own; only the id tells
              * it. */
             if (creation->unique_ids)
-                comm = create_one(call, thread, ng_group_id_unique(creation->unique_ids, 1),
+                comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
                                   creation->nranks, creation->rank, creation->new_comm);
             break;
         }
+        if (ng_comm_is_condemned(parent) && !ng_comm_find_made(call->comm))
+            return ng_abort_answer(parent, call);
         uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
         uint64_t parent_id = NG_LOAD(parent->group->id);
         if (call->op == NG_OP_CommSplit && creation->color < 0)
@@ -115,8 +152,9 @@ void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
                 ? ng_group_id_unique(creation->unique_ids, 1)
                 : ng_group_id_split(parent_id, ordinal,
                                     call->op == NG_OP_CommSplit ? creation->color : 0);
-        comm = create_one(call, thread, id, call->op == NG_OP_CommGrow ? creation->nranks : 0, -1,
-                          creation->new_comm);
+        comm =
+            create_one(call, thread, parent, id, call->op == NG_OP_CommGrow ? creation->nranks : 0,
+                       -1, creation->new_comm);
         if (comm) {
             NG_STORE(comm->group->parent_id, parent_id);
             NG_STORE(comm->group->ordinal, ordinal);
@@ -127,11 +165,18 @@ void ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     }
     default:
         if (creation->unique_ids)
-            comm = create_one(call, thread,
+            comm = create_one(call, thread, NULL,
                               ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
                               creation->nranks, creation->rank, creation->new_comm);
     }
     ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
+    if (!parent || !ng_comm_is_condemned_now(parent))
+        return NG_CALL_PROCEED;
+    int result = ng_abort_answer(parent, call);
+    ng_thread_leave(thread);
+    if (calls)
+        drop_created(calls, passage, result);
+    return result;
 }
 
 /* Under way in nonblocking mode: the handle, or what NCCL can tell of it, comes later. */
@@ -156,9 +201,15 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
     for (uint32_t i = 0; i < calls->created_count; i++) {
         struct ng_created *created = &calls->created[i];
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
-        void *handle = good && created->new_comm ? *created->new_comm : NULL;
+        bool condemned = ng_comm_is_condemned(created->comm);
+        void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
+        /* Where the guard aborts it, what the program still does with the handle must not reach
+         * NCCL. */
         if (handle)
             ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+        finish_making(created, result);
+        if (condemned)
+            continue;
         if (result == NG_NCCL_IN_PROGRESS) {
             if (handle)
                 created->watched = handle;
@@ -219,45 +270,84 @@ void ng_creation_poll(const struct ng_call *call, int result)
 void ng_creation_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
 {
     struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
+    bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
 
-    ng_thread_leave(passage->thread);
-    if (!calls)
-        return;
-    if (calls->depth && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS))
-        return; /* the handles come with the end of the group */
-    if (calls->depth) {
-        /* Only this call failed; the others of the group may still succeed. */
-        while (calls->created_count > passage->created_before)
-            ng_comm_end(calls->created[--calls->created_count].comm, NG_GROUP_FAILED);
-        return;
+    /* The handles come with the end of the group, which holds them until then. */
+    for (uint32_t i = passage->created_before;
+         calls && calls->depth && good && i < calls->created_count; i++) {
+        calls->created[i].in_group = true;
+        atomic_fetch_add(&calls->created[i].comm->open_groups, 1);
     }
-    ng_creation_bind(calls, result);
+    ng_thread_leave(passage->thread);
+    if (!calls || (calls->depth && good))
+        return;
+    if (calls->depth) /* Only this call failed; the others of the group may still succeed. */
+        drop_created(calls, passage, result);
+    else
+        ng_creation_bind(calls, result);
 }
 
-void ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
-                     struct ng_passage *passage)
+static bool ends_handle(enum ng_op op)
 {
-    passage->comm = ng_comm_find(call->comm);
-    if (passage->comm)
-        ng_thread_enter(thread, call->op, passage->comm, 0, 0, ng_clock_mono_ns());
+    return op == NG_OP_CommDestroy || op == NG_OP_CommAbort;
+}
+
+int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
+                    struct ng_passage *passage)
+{
+    const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    struct ng_comm *comm = ng_comm_find(call->comm);
+    uint32_t lives = NG_FATE_LIVES;
+
+    if (calls && calls->broken)
+        return NG_NCCL_SYSTEM_ERROR;
+    /* Another thread may be inside the call that makes it: an abort is the way out. */
+    if (!comm || ng_comm_is_condemned(comm)) {
+        struct ng_comm *made = ng_comm_find_made(call->comm);
+        comm = made ? made : comm;
+    }
+    passage->comm = comm;
+    if (!comm)
+        return NG_CALL_PROCEED;
+    ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
+    /* Either the program ends it, or the guard. */
+    if (ends_handle(call->op))
+        atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS);
+    if (!ng_comm_is_condemned_now(comm))
+        return NG_CALL_PROCEED;
+    ng_thread_leave(thread);
+    return ng_abort_answer(comm, call);
+}
+
+static void finalize(struct ng_comm *comm)
+{
+    uint32_t ready = NG_GROUP_READY;
+    atomic_compare_exchange_strong(&comm->group->state, &ready, NG_GROUP_FINALIZED);
 }
 
 void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
 {
     struct ng_comm *comm = passage->comm;
+    uint32_t ends = NG_FATE_PROGRAM_ENDS;
 
     ng_thread_leave(passage->thread);
-    if (!comm || (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS))
+    if (!comm)
         return;
+    if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS) {
+        if (ends_handle(call->op))
+            atomic_compare_exchange_strong(&comm->fate, &ends, NG_FATE_LIVES);
+        return;
+    }
     switch (call->op) {
     case NG_OP_CommFinalize:
-        NG_STORE(comm->group->state, NG_GROUP_FINALIZED);
+        finalize(comm);
         break;
     case NG_OP_CommDestroy:
-        ng_comm_end(comm, NG_GROUP_DESTROYED);
-        break;
     case NG_OP_CommAbort:
-        ng_comm_end(comm, NG_GROUP_ABORTED);
+        /* The call that makes it, on another thread, ends it when it returns. */
+        if (atomic_load(&comm->group->state) != NG_GROUP_CREATING)
+            ng_comm_end(comm,
+                        call->op == NG_OP_CommDestroy ? NG_GROUP_DESTROYED : NG_GROUP_ABORTED);
         break;
     default:
         break;

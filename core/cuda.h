@@ -28,12 +28,12 @@
     NG_CUDA(event_destroy, "cuEventDestroy_v2", (CUevent))                                         \
     NG_CUDA(event_record, "cuEventRecord", (CUevent, CUstream))                                    \
     NG_CUDA(event_query, "cuEventQuery", (CUevent))                                                \
-    NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))                      \
-    NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))
+    NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))
 
 /* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
-    NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))
+    NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
+    NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))
 
 struct ng_cuda {
     bool loaded; /* libcuda.so.1 is in this process and has all of NG_CUDA_FUNCTIONS */

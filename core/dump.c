@@ -18,6 +18,7 @@ static const char *const life_names[] = {
     [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
     [NG_LIFE_STOPPED] = "stopped", [NG_LIFE_EXITED] = "exited",
     [NG_LIFE_DEAD] = "dead",       [NG_LIFE_ENDED_BY_GUARD] = "ended_by_guard",
+    [NG_LIFE_LOST] = "lost",
 };
 
 static const char *const group_state_names[] = {
@@ -111,12 +112,16 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_open_object(json, "process", NG_JSON_LINES);
     ng_json_int(json, "rank", process->rank);
     ng_json_int(json, "world_size", process->world_size);
+    ng_json_int(json, "local_rank", process->local_rank);
     ng_json_int(json, "pid", process->pid);
+    ng_json_hex(json, "uid", process->uid);
     ng_json_string(json, "host", process->host);
+    ng_json_string(json, "program", process->program);
     ng_json_string(json, "source", process->source);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
     ng_json_int(json, "life_number", process->life);
     ng_json_int(json, "exit_status", process->exit_status);
+    ng_json_int(json, "quiet_ns", process->quiet_ns);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
     ng_json_close_object(json);
 }
@@ -157,6 +162,7 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     ng_json_uint(json, "tid", record->tid);
     ng_json_string(json, "result", ng_result_name(record->result));
     ng_json_int(json, "result_number", record->result);
+    ng_json_hex(json, "rolling_hash", record->rolling_hash);
     ng_json_close_object(json);
 }
 
@@ -169,6 +175,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_int(json, "rank", ng_view_rank(view, member));
     ng_json_int(json, "group_rank", member->group_rank);
     ng_json_int(json, "device", member->device);
+    ng_json_string(json, "pci_id", member->pci_id);
     ng_json_hex(json, "group_id", group->id);
     ng_json_hex(json, "parent_id", group->parent_id);
     ng_json_string(json, "group_name", group->name);
@@ -176,9 +183,15 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_int(json, "nccl_version", group->nccl_version);
     ng_json_string(json, "state", ng_dump_group_state_name(member->state));
     ng_json_int(json, "state_number", member->state);
+    ng_json_string(json, "created_by",
+                   member->created_by == NG_OP_NONE ? NULL : ng_op_name(member->created_by));
+    ng_json_uint(json, "created_by_number", member->created_by);
+    ng_json_int(json, "created_age_ns", member->created_age_ns);
+    ng_json_int(json, "ended_age_ns", member->ended_age_ns);
     ng_json_int(json, "async_error", member->async_error);
     ng_json_int(json, "cuda_error", member->cuda_error);
     ng_json_uint(json, "creator_tid", member->creator_tid);
+    ng_json_int(json, "color", member->color);
     ng_json_uint(json, "ordinal", member->ordinal);
     ng_json_uint(json, "derived", member->derived);
     put_uint(json, "entered", member->entered);
@@ -187,6 +200,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     put_uint(json, "completed", member->completed);
     put_uint(json, "p2p_entered", member->p2p_entered);
     put_uint(json, "p2p_completed", member->p2p_completed);
+    ng_json_hex(json, "rolling_hash", member->rolling_hash);
     ng_json_open_object(json, "last", NG_JSON_COMPACT);
     put_signature(json, &member->last);
     ng_json_close_object(json);

@@ -11,11 +11,14 @@
  *   written_unix_ns  when the file was written; ages below are as of the view, moments before
  *   rank             the process's lowest global rank, as the file is named; -1 not known
  *   process          one object: struct ng_view_process
- *     rank, world_size    from the launcher; -1 not known
+ *     rank, world_size, local_rank    from the launcher; -1 not known
  *     pid                 int
- *     host, source        strings; `source` is the file that it was read from
+ *     uid                 16 hex digits: tells it from all others; all zero: not known
+ *     host, program       strings
+ *     source              the file that it was read from
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
  *     exit_status         int; meaningful for life "exited"; -1 not told, -2 became another program
+ *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
  *     tid                 int
@@ -27,19 +30,28 @@
  *   members          array of struct ng_view_member: one per communicator handle
  *     rank                global, as messages name it (derived: the reader computes it again)
  *     group_rank, device  int; -1 not known
+ *     pci_id              of the device, "0000:1b:00.0"; "" not known
  *     group_id, parent_id 16 hex digits; all zero: none
  *     group_name          string
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
+ *     created_by          name of the operation that made it, null not known, and
+ *                         created_by_number
+ *     created_age_ns, ended_age_ns    how long ago; 0 not known, or it has not ended
  *     async_error         ncclResult_t; 0 none
  *     cuda_error          CUresult with which its device failed for good; 0 none
  *     creator_tid         thread that called for its creation; 0 not known
+ *     color               of a split; -1 else
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
+ *     rolling_hash        16 hex digits: of all its collectives up to `entered`, core/signature.h;
+ *                         all zero: not known
  *     last                object: signature of collective `entered`, see below
- *     pending_seq, pending_record, pending_age_ns, pending_started (bool)  the oldest work in
- * flight records             array, oldest first: struct ng_view_record id                    int
+ *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
+ *                         the oldest work in flight
+ *     records             array, oldest first: struct ng_view_record
+ *       id                    int
  *       state                 name of ng_dump_record_state_name
  *       state_number          enum ng_record_state
  *       op ... count            its signature, see below
@@ -47,8 +59,12 @@
  *       caller                16 hex digits: return address in the program
  *       tid                   thread that called
  *       result, result_number name and number of the ncclResult_t of the host call
+ *       rolling_hash          16 hex digits: of the group after this collective; all zero: not
+ *                             known
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
+ *
+ * Fields that are missing, as in dumps of older versions, are not known.
  *
  * A signature has op, op_number, dtype, dtype_number, redop, redop_number, root and count. A name
  * is null where the operation has no such field (number -1) and "unknown" or "custom" for a number

@@ -10,6 +10,7 @@
 #include "core/comm.h"
 #include "core/creation.h"
 #include "core/gpu.h"
+#include "core/log.h"
 #include "core/ring.h"
 #include "core/work.h"
 
@@ -35,6 +36,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
         *pending = (struct ng_pending){.comm = passage->comm,
                                        .stream = call->stream,
                                        .entered_mono_ns = passage->entered_mono_ns};
+        atomic_fetch_add(&passage->comm->open_groups, 1);
     }
     if (passage->record) {
         NG_STORE(passage->record->work_previous, pending->last_record);
@@ -43,8 +45,10 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
     if (p2p) {
         pending->p2p_count++;
     } else {
-        if (!pending->first_seq)
+        if (!pending->first_seq) {
             pending->first_seq = passage->seq;
+            pending->hash_before = ng_ring_unroll(passage->comm->group, call);
+        }
         pending->last_seq = passage->seq;
         pending->coll_count++;
     }
@@ -95,6 +99,8 @@ static void undo_work(const struct ng_pending *pending, int result)
 
     atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
     atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
+    if (pending->first_seq)
+        NG_STORE(group->rolling_hash, pending->hash_before);
     ng_work_forget_last(group);
     uint32_t p2p_left = pending->p2p_count;
     for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
@@ -105,6 +111,7 @@ static void undo_work(const struct ng_pending *pending, int result)
             p2p_left--;
         }
         NG_STORE(record->result, result);
+        NG_STORE(record->rolling_hash, 0);
         ng_ring_set_state(id, NG_RECORD_FAILED);
         id = previous;
     }
@@ -112,12 +119,71 @@ static void undo_work(const struct ng_pending *pending, int result)
         ng_comm_lose_peers(pending->comm);
 }
 
-void ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
+void ng_group_calls_let_go(struct ng_group_calls *calls)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (!calls->pending[i].let_go)
+            atomic_fetch_sub(&calls->pending[i].comm->open_groups, 1);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        calls->pending[i].let_go = true;
+    for (uint32_t i = 0; i < calls->created_count; i++) {
+        if (calls->created[i].in_group)
+            atomic_fetch_sub(&calls->created[i].comm->open_groups, 1);
+        calls->created[i].in_group = false;
+    }
+}
+
+/* Is the guard's abort of one of the group's communicators under way, or over? */
+static bool holds_aborted(const struct ng_group_calls *calls)
+{
+    bool aborted = false;
+
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        aborted |= atomic_load(&calls->pending[i].comm->fate) >= NG_FATE_ABORTING;
+    for (uint32_t i = 0; i < calls->created_count; i++)
+        aborted |= atomic_load(&calls->created[i].comm->fate) >= NG_FATE_ABORTING;
+    return aborted;
+}
+
+/* From the newest, so that of several streams of one communicator the oldest leaves its rolling
+ * hash. */
+static void undo_all(struct ng_group_calls *calls, int result)
+{
+    for (uint32_t i = calls->pending_count; i > 0; i--) {
+        struct ng_pending *pending = &calls->pending[i - 1];
+        if (pending->work)
+            ng_gpu_give(pending->work);
+        undo_work(pending, result);
+    }
+    calls->pending_count = 0;
+}
+
+/* NCCL would read what it has freed. */
+static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread)
+{
+    calls->broken = true;
+    ng_log(NG_LOG_ERROR,
+           "thread %u has kept a NCCL group open while a communicator in it was aborted: NCCL "
+           "cannot be used from this thread any more",
+           thread->tid);
+    ng_thread_leave(thread);
+    undo_all(calls, NG_NCCL_SYSTEM_ERROR);
+    ng_creation_bind(calls, NG_NCCL_SYSTEM_ERROR);
+    return NG_NCCL_SYSTEM_ERROR;
+}
+
+int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
 {
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
 
-    if (call->op != NG_OP_GroupEnd || !calls || calls->depth != 1)
-        return;
+    if (!calls)
+        return NG_CALL_PROCEED;
+    if (__builtin_expect(calls->broken, 0))
+        return NG_NCCL_SYSTEM_ERROR;
+    if (call->op == NG_OP_GroupStart || calls->depth != 1)
+        return NG_CALL_PROCEED;
+    if (call->op == NG_OP_GroupSimulateEnd)
+        return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
     for (uint32_t i = 0; i < calls->pending_count; i++) {
         struct ng_pending *pending = &calls->pending[i];
         pending->work = ng_gpu_start(pending->comm, pending->stream, &pending->capturing);
@@ -128,6 +194,8 @@ void ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
                                                         : NULL;
     ng_thread_enter(thread, call->op, comm, 0,
                     calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
+    ng_group_calls_let_go(calls);
+    return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
 }
 
 static void open_group(const struct ng_call *call, struct ng_thread *thread)
@@ -156,17 +224,11 @@ void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, 
         return;
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
-    for (uint32_t i = 0; i < calls->pending_count; i++) {
-        struct ng_pending *pending = &calls->pending[i];
-        if (taken) {
-            close_work(pending, result);
-            continue;
-        }
-        /* The group failed as a whole, or was only simulated. */
-        if (pending->work)
-            ng_gpu_give(pending->work);
-        undo_work(pending, result);
-    }
+    ng_group_calls_let_go(calls);
+    for (uint32_t i = 0; taken && i < calls->pending_count; i++)
+        close_work(&calls->pending[i], result);
+    if (!taken) /* The group failed as a whole, or was only simulated. */
+        undo_all(calls, result);
     calls->pending_count = 0;
     ng_creation_bind(calls, result);
 }

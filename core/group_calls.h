@@ -13,10 +13,14 @@
 #include "core/thread.h"
 
 /* ncclGroupStart, ncclGroupEnd and ncclGroupSimulateEnd; `thread` is the calling one. */
-void ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);
+int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);
 void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result);
 
 /* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
 void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage);
+
+/* The open group no longer holds its communicators back from an abort: it is being closed, or its
+ * thread has ended. */
+void ng_group_calls_let_go(struct ng_group_calls *calls);
 
 #endif

@@ -25,6 +25,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/abort.h"
 #include "core/clock.h"
 #include "core/dump.h"
 #include "core/guard.h"
@@ -42,6 +43,8 @@
 #define DEATH_CHECKS        20            /* at this pace after a death, then once a second */
 #define DEATH_STALL_NS      (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 #define END_MARGIN_NS       (4 * NG_S)    /* and for everything together */
+#define EXAMINE_PAUSE_NS    (250 * NG_MS) /* and up to 130 more: others are at it */
+#define LAST_WORD_NS        NG_S          /* a claimant that is gone may have judged just before */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
 
@@ -56,8 +59,14 @@ static atomic_bool left_alone; /* the thread ended since no other was there: nob
 
 /* The thread's own. */
 static struct {
-    uint64_t seen_epoch; /* newest incident that is dealt with */
-    uint32_t ended_seen; /* processes of the job that had ended */
+    uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
+    /* Alarms that wait until somebody else's examination is over. */
+    struct ng_alarm parked[16];
+    int64_t parked_mono_ns[16];
+    unsigned parked_count;
+    int64_t next_try_ns;
+    uint32_t ended_seen;   /* processes of the job that had ended */
+    uint32_t deaths_dealt; /* so many of them when somebody last reached a verdict */
     unsigned death_checks;
     int64_t next_death_check_ns;
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
@@ -66,7 +75,7 @@ static struct {
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
 
-static void kick(void)
+void ng_incident_wake(void)
 {
     uint64_t one = 1;
 
@@ -84,7 +93,7 @@ void ng_incident_raise(const struct ng_alarm *alarm)
     else if (alarm->level == NG_INCIDENT_TIMEOUT)
         alarms[alarm_count - 1] = *alarm; /* a deadline counts more than one more suspicion */
     pthread_mutex_unlock(&alarm_lock);
-    kick();
+    ng_incident_wake();
 }
 
 static bool take_alarm(struct ng_alarm *ret_alarm)
@@ -111,15 +120,18 @@ static void beat(void)
                           memory_order_relaxed);
 }
 
-/* What can be seen of the job now. */
-static int look(struct ng_view *ret_view)
+enum range { HOST, JOB };
+
+/* What can be seen now, of the whole job or of this host. */
+static int look(enum range range, struct ng_view *ret_view)
 {
+    struct ng_board *board = ng_guard.board;
     int error = 0;
 
     ng_view_init(ret_view);
-    if (ng_guard.board) {
-        error = ng_guard.board->ops->view(ng_guard.board, ret_view);
-    }
+    if (board)
+        error = range == JOB ? board->ops->view(board, ret_view)
+                             : board->ops->view_host(board, ret_view);
     /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
     bool self = false;
     for (uint32_t i = 0; i < ret_view->process_count; i++)
@@ -199,16 +211,33 @@ static void save_dump(const struct ng_view *view, uint32_t process)
                view->processes[process].pid, ng_guard.dump_dir, strerror(-error));
 }
 
-static void dump_self(uint64_t epoch)
-{
-    struct ng_view view;
+/* Those of this host who cannot write for themselves: their black boxes are here. */
+static void dump_neighbours(const struct ng_view *view);
 
-    if (look(&view) == 0)
-        for (uint32_t i = 0; i < view.process_count; i++)
-            if (view.processes[i].self)
+/* Our own evidence; and where the verdict is reached on another host, the first of those who live
+ * here writes that of its dead, too. */
+static void dump_here(const struct ng_incident *incident, bool claimant)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_view view;
+    int first = 0, self = 0;
+
+    if (look(HOST, &view) == 0) {
+        for (uint32_t i = 0; i < view.process_count; i++) {
+            const struct ng_view_process *process = &view.processes[i];
+            if (process->self) {
+                self = process->pid;
                 save_dump(&view, i);
+            }
+            if (process->life == NG_LIFE_RUNNING && (!first || process->pid < first))
+                first = process->pid;
+        }
+        if (claimant || (incident->source == NG_SOURCE_JOB && self && self == first))
+            dump_neighbours(&view);
+    }
     ng_view_fini(&view);
-    atomic_store(&ng_guard.box.header->dump_epoch, epoch);
+    if (board)
+        board->ops->dumped(board, incident);
 }
 
 /* Does somebody who lives write a dump of this name: the same rank, after an exec or a restart? */
@@ -227,12 +256,35 @@ static bool has_successor(const struct ng_view *view, uint32_t process)
     return false;
 }
 
-/* Those who cannot write for themselves. */
-static void dump_others(const struct ng_view *view)
+static void dump_neighbours(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
         if (view->processes[i].life != NG_LIFE_RUNNING && !has_successor(view, i))
             save_dump(view, i);
+}
+
+/* Is somebody else left on its host, who has its black box and writes its dump from that? */
+static bool has_neighbour(const struct ng_view *view, const struct ng_view_process *process)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *other = &view->processes[i];
+        if (other != process && !other->self && other->life == NG_LIFE_RUNNING &&
+            strcmp(other->host, process->host) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Of those on other hosts whom nobody there can speak for: what the board still has. */
+static void dump_lost(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        bool box = strncmp(process->source, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
+        if (!process->self && !box && process->life != NG_LIFE_RUNNING && !has_successor(view, i) &&
+            !has_neighbour(view, process))
+            save_dump(view, i);
+    }
 }
 
 static void log_verdict(const struct ng_incident *incident)
@@ -250,10 +302,33 @@ static void bound_the_end(void)
     ng_policy_bound(2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
+/* Did we claim it ourselves? */
+static bool is_own(const struct ng_incident *incident)
+{
+    const struct ng_box_header *header = ng_guard.box.header;
+
+    return incident->claimant_pid == header->pid &&
+           incident->claimant_ticks == header->start_ticks &&
+           (incident->source == NG_SOURCE_HOST ||
+            incident->claimant_slot == NG_LOAD(header->board_slot));
+}
+
 static void deal_done(const struct ng_incident *incident)
 {
-    if (incident->epoch > own.seen_epoch)
-        own.seen_epoch = incident->epoch;
+    if (incident->epoch > own.seen_epoch[incident->source])
+        own.seen_epoch[incident->source] = incident->epoch;
+}
+
+static void save_foreign_verdict(const struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+
+    if (!have_dump_dir())
+        return;
+    int error = board->ops->save_verdict(board, incident, ng_guard.dump_dir);
+    if (error && error != -ENOENT)
+        ng_log(NG_LOG_WARN, "cannot write the verdict of another host to %s: %s", ng_guard.dump_dir,
+               strerror(-error));
 }
 
 /*
@@ -264,19 +339,26 @@ static bool follow(struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
     int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
+    int64_t gone_ns = 0;
 
     bound_the_end();
     if (incident->state != NG_INCIDENT_JUDGED)
-        dump_self(incident->epoch);
+        dump_here(incident, false);
     while (incident->state != NG_INCIDENT_JUDGED) {
-        if (ng_clock_mono_ns() > until || !board->ops->claimant_alive(board, incident)) {
+        int64_t now = ng_clock_mono_ns();
+        if (board->ops->claimant_alive(board, incident))
+            gone_ns = 0;
+        else if (!gone_ns)
+            gone_ns = now; /* its last word may still be on the way */
+        if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
             deal_done(incident);
             return false;
         }
         board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
         beat();
-        board->ops->get(board, incident->epoch, incident);
+        board->ops->get(board, incident);
     }
+    save_foreign_verdict(incident);
     log_verdict(incident);
     deal_done(incident);
     ng_policy_act();
@@ -284,13 +366,13 @@ static bool follow(struct ng_incident *incident)
 }
 
 /* Bounded wait for the dumps of the living. */
-static void await_dumps(uint64_t epoch)
+static void await_dumps(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
     int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns;
     uint32_t missing;
 
-    while ((missing = board->ops->dumps_missing(board, epoch)) > 0) {
+    while ((missing = board->ops->dumps_missing(board, incident)) > 0) {
         if (ng_clock_mono_ns() >= until) {
             ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT",
                    missing);
@@ -309,20 +391,22 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
         bound_the_end();
-        dump_self(incident->epoch);
-        dump_others(view);
+        dump_here(incident, true);
+        dump_lost(view);
         if (board)
-            await_dumps(incident->epoch);
+            await_dumps(incident);
     }
     save_verdict(verdict);
     incident->state = NG_INCIDENT_JUDGED;
     if (board) {
-        int error = board->ops->publish(board, incident);
+        int error = board->ops->publish(board, incident, verdict);
         if (error)
             ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
     }
     log_verdict(incident);
-    deal_done(incident);
+    /* It is passed over among the news, not jumped to: an order may stand before it. */
+    if (incident->source == NG_SOURCE_JOB)
+        own.deaths_dealt = own.ended_seen;
     if (incident->level == NG_INCIDENT_TIMEOUT)
         ng_policy_act();
 }
@@ -336,6 +420,12 @@ static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident 
     verdict->seq = wanted->seq;
     verdict->op = (enum ng_op)wanted->op;
     verdict->stalled_ns = 2 * wanted->stalled_ns;
+}
+
+static void end_examination(enum ng_incident_level level, bool found)
+{
+    if (ng_guard.board)
+        ng_guard.board->ops->finish(ng_guard.board, level, found);
 }
 
 static void join_incident(struct ng_incident *incident);
@@ -359,9 +449,11 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
                strerror(-error));
         error = 0;
     }
+    end_examination(wanted->level, true);
     if (!error)
         conduct(&incident, view, verdict);
-    else if (incident.epoch > own.seen_epoch && incident.level == NG_INCIDENT_TIMEOUT)
+    else if (incident.epoch > own.seen_epoch[incident.source] &&
+             incident.level == NG_INCIDENT_TIMEOUT && !is_own(&incident))
         join_incident(&incident);
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
@@ -373,8 +465,9 @@ static void examine(const struct ng_incident *wanted, bool sure)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(&view) != 0 ||
+    if (look(JOB, &view) != 0 ||
         judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
+        end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
             ng_policy_act();
@@ -383,7 +476,9 @@ static void examine(const struct ng_incident *wanted, bool sure)
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
     /* Healthy: it went on in the meantime. */
-    if (verdict.kind != NG_KIND_HEALTHY)
+    if (verdict.kind == NG_KIND_HEALTHY)
+        end_examination(wanted->level, false);
+    else
         open_incident(wanted, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
@@ -412,6 +507,41 @@ static void join_incident(struct ng_incident *incident)
     own.took_over = false;
 }
 
+/* Somebody else looks at the job: its verdict may be about this alarm. If not, it is its turn
+ * later. */
+static void park(const struct ng_alarm *alarm)
+{
+    unsigned room = sizeof(own.parked) / sizeof(own.parked[0]);
+
+    if (own.parked_count == room)
+        return;
+    own.parked[own.parked_count] = *alarm;
+    own.parked_mono_ns[own.parked_count++] = ng_clock_mono_ns();
+}
+
+/* A verdict has come: those that waited for one of its level have it. */
+static void unpark(const struct ng_incident *incident)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < own.parked_count; i++) {
+        if (own.parked[i].level <= incident->level)
+            continue;
+        own.parked[kept] = own.parked[i];
+        own.parked_mono_ns[kept++] = own.parked_mono_ns[i];
+    }
+    own.parked_count = kept;
+    if (incident->source == NG_SOURCE_JOB)
+        own.deaths_dealt = own.ended_seen;
+}
+
+/* Not all at once: thousands may be waiting. */
+static void try_later(void)
+{
+    own.next_try_ns = ng_clock_mono_ns() + EXAMINE_PAUSE_NS +
+                      (int64_t)((uint32_t)ng_clock_mono_ns() * UINT32_C(2654435761) >> 5);
+}
+
 static void handle_alarm(const struct ng_alarm *alarm)
 {
     /*
@@ -427,40 +557,81 @@ static void handle_alarm(const struct ng_alarm *alarm)
                                  .stalled_ns = stalled_ns,
                                  .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
+    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level) == -EBUSY) {
+        park(alarm);
+        try_later();
+        return;
+    }
     examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
 }
 
+static void retry_parked(void)
+{
+    unsigned count = own.parked_count;
+    struct ng_alarm again[sizeof(own.parked) / sizeof(own.parked[0])];
+
+    if (!count || ng_clock_mono_ns() < own.next_try_ns)
+        return;
+    memcpy(again, own.parked, count * sizeof(again[0]));
+    own.parked_count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        /* What has gone on since needs no verdict. */
+        again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
+        if (ng_watchdog_still(&again[i]))
+            handle_alarm(&again[i]);
+    }
+}
+
+/* A person's order. */
+static void obey(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    int error = ng_abort_groups(incident->group_id, incident->line);
+    if (error && error != -ENOENT)
+        ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
+}
+
 /* News from the board: incidents that others claimed. */
-static void read_news(void)
+static void read_news(enum ng_incident_source source)
 {
     struct ng_board *board = ng_guard.board;
     struct ng_incident incident;
-    uint64_t epoch = own.seen_epoch;
+    uint64_t epoch = own.seen_epoch[source];
 
-    while (board->ops->next(board, epoch, &incident) == 0) {
+    while (board->ops->next(board, source, epoch, &incident) == 0) {
         epoch = incident.epoch;
-        if (incident.level == NG_INCIDENT_TIMEOUT) {
+        if (is_own(&incident)) {
+            deal_done(&incident);
+        } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
+            unpark(&incident);
+        } else if (incident.level == NG_INCIDENT_ABORT) {
+            obey(&incident);
+            deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
+            save_foreign_verdict(&incident);
             log_verdict(&incident);
             deal_done(&incident);
+            unpark(&incident);
         } else if (!board->ops->claimant_alive(board, &incident)) {
             deal_done(&incident);
         }
     }
 }
 
-/* Does anything of this process wait: work on a device, or a thread inside a call? */
-static bool something_pending(void)
+/* Has anything of this process waited for so long: work on a device, or a thread inside a call? */
+static bool something_pending(int64_t for_ns)
 {
     struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns();
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < groups; i++)
-        if (NG_LOAD(box->groups[i].pending_record))
+        if (NG_LOAD(box->groups[i].pending_record) &&
+            NG_LOAD(box->groups[i].pending_age_ns) >= for_ns)
             return true;
     for (uint32_t i = 0; i < threads; i++)
-        if (NG_LOAD(box->threads[i].op))
+        if (NG_LOAD(box->threads[i].op) && now - NG_LOAD(box->threads[i].since_mono_ns) >= for_ns)
             return true;
     return false;
 }
@@ -474,6 +645,10 @@ static void check_deaths(void)
     struct ng_verdict verdict;
     struct ng_view view;
 
+    if (own.deaths_dealt == ended && ended != 0) {
+        own.ended_seen = ended;
+        return;
+    }
     if (ended != own.ended_seen) {
         own.ended_seen = ended;
         own.death_checks = 0;
@@ -482,9 +657,16 @@ static void check_deaths(void)
     if (!ended || ng_guard.config.suspect_ns == 0 || now < own.next_death_check_ns)
         return;
     own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
-    if (!something_pending())
+    if (!something_pending(DEATH_STALL_NS))
         return;
-    if (look(&view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
+    if (now < own.next_try_ns)
+        return;
+    if (board->ops->begin(board, NG_INCIDENT_SUSPECT) == -EBUSY) {
+        try_later();
+        return;
+    }
+    bool opened = false;
+    if (look(JOB, &view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
         /* Who leaves while others still tidy up has done its part; who dies there too. */
         bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
         bool death =
@@ -498,10 +680,13 @@ static void check_deaths(void)
                                          .since_mono_ns = ng_clock_mono_ns() - verdict.stalled_ns};
             own.death_group = verdict.group_id;
             own.death_seq = verdict.seq;
+            opened = true;
             open_incident(&wanted, &view, &verdict);
         }
         ng_verdict_fini(&verdict);
     }
+    if (!opened)
+        end_examination(NG_INCIDENT_SUSPECT, false);
     ng_view_fini(&view);
 }
 
@@ -560,6 +745,8 @@ static int next_round_ms(void)
 
     if (ng_guard.board && own.ended_seen && ng_guard.config.suspect_ns)
         left_ms = (own.next_death_check_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.parked_count && (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
+        left_ms = (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1;
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
@@ -591,10 +778,11 @@ static void *attend(void *unused)
         beat();
         if (atomic_load(&stopping))
             break;
-        if (board)
-            read_news();
+        for (int source = 0; board && source < NG_SOURCES; source++)
+            read_news((enum ng_incident_source)source);
         while (take_alarm(&alarm))
             handle_alarm(&alarm);
+        retry_parked();
         if (board)
             check_deaths();
         stand_in_for_watchdog();
@@ -627,7 +815,7 @@ bool ng_incident_finish(int bound_ms)
     struct timespec pause = {.tv_nsec = NG_MS};
 
     atomic_store(&stopping, true);
-    kick();
+    ng_incident_wake();
     while (!atomic_load(&stopped) && ng_clock_mono_ns() < until)
         nanosleep(&pause, NULL);
     if (atomic_exchange(&left_alone, false) && ng_guard.board)

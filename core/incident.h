@@ -27,6 +27,9 @@ int ng_incident_start(void);
 /* Watchdog: raise an alarm. Never blocks for longer than a copy. */
 void ng_incident_raise(const struct ng_alarm *alarm);
 
+/* Wake the thread: the board has news. Any guard thread; async-signal-safe. */
+void ng_incident_wake(void);
+
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
  * in time. */
 bool ng_incident_finish(int bound_ms);

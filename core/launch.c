@@ -89,6 +89,7 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
         launch->world_size = world_size;
     if (job)
         snprintf(launch->job, sizeof(launch->job), "%s", job);
+    launch->job_is_shared = launch->job[0] != '\0';
     if (!launch->job[0] && word_of("NCCLGUARD_RUN_ID"))
         snprintf(launch->job, sizeof(launch->job), "%s", getenv("NCCLGUARD_RUN_ID"));
     if (!launch->job[0])

@@ -4,12 +4,14 @@
 #ifndef NCCLGUARD_CORE_LAUNCH_H
 #define NCCLGUARD_CORE_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ng_launch {
     const char *launcher;             /* "torchrun", "Slurm" …; "none" */
     int rank, world_size, local_rank; /* -1 not told */
     char job[128];                    /* usable as a file name; never empty */
+    bool job_is_shared;               /* given, or a launcher's: the same on all hosts */
 };
 
 /*

@@ -32,7 +32,10 @@ struct ng_nccl {
 };
 
 /* ncclResult_t values that core must tell apart (nccl.h; part of NCCL's ABI). */
-#define NG_NCCL_SUCCESS     0
-#define NG_NCCL_IN_PROGRESS 7
+#define NG_NCCL_SUCCESS          0
+#define NG_NCCL_SYSTEM_ERROR     2
+#define NG_NCCL_INVALID_ARGUMENT 4
+#define NG_NCCL_REMOTE_ERROR     6
+#define NG_NCCL_IN_PROGRESS      7
 
 #endif

@@ -8,13 +8,13 @@
 #include "core/report.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/text.h"
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
 static const struct {
@@ -35,66 +35,48 @@ static const struct {
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 
-/* Text into an array, cut at its end. */
-struct line {
-    char *text;
-    size_t used, bytes;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct line *line, const char *format, ...)
-{
-    va_list arguments;
-    size_t room = line->bytes - line->used;
-
-    va_start(arguments, format);
-    int length = vsnprintf(line->text + line->used, room, format, arguments);
-    va_end(arguments);
-    if (length > 0)
-        line->used += (size_t)length < room ? (size_t)length : room - 1;
-}
-
 static bool has_operation(const struct ng_verdict *verdict)
 {
     return verdict->op != NG_OP_NONE;
 }
 
 /* "AllReduce #7", "Send", "a collective"… and then of which group. */
-static void add_operation(struct line *line, const struct ng_verdict *verdict)
+static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
-    add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
+    ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
     if (verdict->seq)
-        add(line, " #%" PRIu64, verdict->seq);
+        ng_text_add(line, " #%" PRIu64, verdict->seq);
 }
 
-static void add_group(struct line *line, const struct ng_verdict *verdict, bool with_id)
+static void add_group(struct ng_text *line, const struct ng_verdict *verdict, bool with_id)
 {
     if (verdict->group_name[0])
-        add(line, "group \"%.63s\"", verdict->group_name);
+        ng_text_add(line, "group \"%.63s\"", verdict->group_name);
     else
-        add(line, "group %016" PRIx64, verdict->group_id);
-    add(line, " (");
+        ng_text_add(line, "group %016" PRIx64, verdict->group_id);
+    ng_text_add(line, " (");
     if (verdict->group_name[0] && with_id)
-        add(line, "id %016" PRIx64 ", ", verdict->group_id);
+        ng_text_add(line, "id %016" PRIx64 ", ", verdict->group_id);
     if (verdict->group_nranks > 0)
-        add(line, "%d ranks)", verdict->group_nranks);
+        ng_text_add(line, "%d ranks)", verdict->group_nranks);
     else
-        add(line, "ranks not known)");
+        ng_text_add(line, "ranks not known)");
 }
 
 /* Short for a log, exact enough to compare with a deadline. No %f: the locale would choose the
  * point. */
-static void add_duration(struct line *line, int64_t ns)
+static void add_duration(struct ng_text *line, int64_t ns)
 {
     int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
 
     if (ms < 1000)
-        add(line, "%" PRId64 " ms", ms);
+        ng_text_add(line, "%" PRId64 " ms", ms);
     else if (s < 120)
-        add(line, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
+        ng_text_add(line, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
     else if (s < 7200)
-        add(line, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+        ng_text_add(line, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
     else
-        add(line, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
+        ng_text_add(line, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
 }
 
 /* Ranks by index, so that culprits and waiting ranks share the loop without a copy. */
@@ -110,13 +92,13 @@ static int rank_of_culprit(const void *culprits, uint32_t index)
     return ((const struct ng_culprit *)culprits)[index].rank;
 }
 
-static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks, uint32_t count,
+static void add_ranks(struct ng_text *line, rank_at_fn *rank_at, const void *ranks, uint32_t count,
                       size_t limit)
 {
     size_t end = line->used + limit < line->bytes ? line->used + limit : line->bytes;
 
     if (count == 0) {
-        add(line, "none");
+        ng_text_add(line, "none");
         return;
     }
     for (uint32_t i = 0; i < count;) {
@@ -138,16 +120,16 @@ static void add_ranks(struct line *line, rank_at_fn *rank_at, const void *ranks,
                      last);
         /* 4 bytes stay for the dots, and one for the end. */
         if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
-            add(line, "%s...", comma);
+            ng_text_add(line, "%s...", comma);
             return;
         }
-        add(line, "%s", piece);
+        ng_text_add(line, "%s", piece);
     }
 }
 
 void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes)
 {
-    struct line line = {ret_text, 0, bytes};
+    struct ng_text line = {ret_text, 0, bytes};
 
     if (!bytes)
         return;
@@ -157,7 +139,7 @@ void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t by
 
 /* Names come from the program: no control characters, and no half character where the line was cut.
  */
-static void make_safe(struct line *line)
+static void make_safe(struct ng_text *line)
 {
     size_t used = 0;
 
@@ -178,81 +160,122 @@ static void make_safe(struct line *line)
     line->used = used;
 }
 
-static void add_culprit(struct line *line, const struct ng_culprit *culprit)
+static void add_culprit(struct ng_text *line, const struct ng_culprit *culprit)
 {
     if (culprit->rank >= 0)
-        add(line, "rank %d", culprit->rank);
+        ng_text_add(line, "rank %d", culprit->rank);
     else if (culprit->group_rank >= 0)
-        add(line, "group rank %d", culprit->group_rank);
+        ng_text_add(line, "group rank %d", culprit->group_rank);
     else
-        add(line, "a rank not known");
+        ng_text_add(line, "a rank not known");
     if (culprit->host[0] && culprit->pid)
-        add(line, " (host %.63s, pid %d)", culprit->host, culprit->pid);
+        ng_text_add(line, " (host %.63s, pid %d)", culprit->host, culprit->pid);
     else if (culprit->host[0])
-        add(line, " (host %.63s)", culprit->host);
+        ng_text_add(line, " (host %.63s)", culprit->host);
     else if (culprit->pid)
-        add(line, " (pid %d)", culprit->pid);
+        ng_text_add(line, " (pid %d)", culprit->pid);
 }
 
-static void add_operation_in_group(struct line *line, const struct ng_verdict *verdict)
+static void add_group_of_step(struct ng_text *line, const struct ng_verdict_step *step)
+{
+    if (step->group_name[0])
+        ng_text_add(line, "group \"%.63s\" (id %016" PRIx64 ")", step->group_name, step->group_id);
+    else
+        ng_text_add(line, "group %016" PRIx64, step->group_id);
+}
+
+/* "rank 0 is in AllReduce #5 of group "a" (id 00000000000000aa), which needs rank 1" */
+static void add_step(struct ng_text *line, const struct ng_verdict_step *step)
+{
+    ng_text_add(line, "rank %d is in %s", step->rank, ng_op_name(step->op));
+    if (step->seq)
+        ng_text_add(line, " #%" PRIu64, step->seq);
+    ng_text_add(line, " of ");
+    add_group_of_step(line, step);
+    ng_text_add(
+        line, step->queued ? ", which is queued on the device of rank %d" : ", which needs rank %d",
+        step->waits_for_rank);
+}
+
+/* What culprits that are gone did. */
+static const char *end_phrase(const struct ng_verdict *verdict)
+{
+    uint32_t lost = 0;
+
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        lost += verdict->culprits[i].life == NG_LIFE_LOST;
+    return lost == 0                        ? phrases[NG_KIND_DEAD_RANK].culprit
+           : lost == verdict->culprit_count ? "went silent without finishing"
+                                            : "died or went silent without finishing";
+}
+
+static void add_operation_in_group(struct ng_text *line, const struct ng_verdict *verdict)
 {
     add_operation(line, verdict);
     if (verdict->group_id) {
-        add(line, " of ");
+        ng_text_add(line, " of ");
         add_group(line, verdict, false);
     }
 }
 
 /* "; waiting: 0,1,3 for 5.0 s; certain" */
-static void add_tail(struct line *line, const struct ng_verdict *verdict)
+static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->waiting_count) {
-        add(line, "; waiting: ");
+        ng_text_add(line, "; waiting: ");
         add_ranks(line, rank_in_array, verdict->waiting, verdict->waiting_count, 64);
-        add(line, " for ");
+        ng_text_add(line, " for ");
         add_duration(line, verdict->stalled_ns);
     } else if (verdict->kind != NG_KIND_HEALTHY) {
-        add(line, "; for ");
+        ng_text_add(line, "; for ");
         add_duration(line, verdict->stalled_ns);
     }
     if (verdict->missing_evidence_count)
-        add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
-    add(line, "; %s", ng_confidence_name(verdict->confidence));
+        ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
+    ng_text_add(line, "; %s", ng_confidence_name(verdict->confidence));
 }
 
-static void add_body(struct line *line, const struct ng_verdict *verdict)
+static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
 {
     enum ng_verdict_kind kind = verdict->kind < NG_KIND_COUNT ? verdict->kind : NG_KIND_UNKNOWN;
 
-    add(line, "%s: ", ng_verdict_kind_name(verdict->kind));
+    ng_text_add(line, "%s: ", ng_verdict_kind_name(verdict->kind));
     if (kind == NG_KIND_HEALTHY) {
-        add(line, "%s", ng_verdict_kind_text(kind));
+        ng_text_add(line, "%s", ng_verdict_kind_text(kind));
         return;
     }
     if (verdict->culprit_count == 0) {
         add_operation_in_group(line, verdict);
-        add(line, " %s", phrases[kind].no_culprit);
+        ng_text_add(line, " %s", phrases[kind].no_culprit);
         return;
     }
     if (verdict->culprit_count == 1) {
         add_culprit(line, verdict->culprits);
     } else {
-        add(line, "ranks ");
+        ng_text_add(line, "ranks ");
         add_ranks(line, rank_of_culprit, verdict->culprits, verdict->culprit_count, 64);
     }
-    add(line, " %s ", phrases[kind].culprit);
+    if (kind == NG_KIND_ORDER_DEADLOCK && verdict->cycle_count) {
+        ng_text_add(line, " wait for each other: rank %d %s", verdict->culprits[0].rank,
+                    verdict->culprits[0].why);
+        return;
+    }
+    const char *phrase = kind == NG_KIND_DEAD_RANK ? end_phrase(verdict) : phrases[kind].culprit;
+    bool with_why = phrases[kind].with_why || phrase != phrases[kind].culprit;
+    ng_text_add(line, " %s ", phrase);
     add_operation_in_group(line, verdict);
     /* The reason gets the room that is left, if that is enough to say something. */
-    if (phrases[kind].with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
-        add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
-            verdict->culprits[0].why);
+    if (with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
+        ng_text_add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
+                    verdict->culprits[0].why);
 }
 
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes)
 {
     char tail_text[192] = "";
-    struct line tail = {tail_text, 0, sizeof(tail_text)};
-    struct line line = {ret_line, 0, bytes < NG_REPORT_LINE_BYTES ? bytes : NG_REPORT_LINE_BYTES};
+    struct ng_text tail = {tail_text, 0, sizeof(tail_text)};
+    struct ng_text line = {ret_line, 0,
+                           bytes < NG_REPORT_LINE_BYTES ? bytes : NG_REPORT_LINE_BYTES};
     size_t whole = line.bytes;
 
     if (!bytes)
@@ -264,8 +287,27 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
         line.bytes -= tail.used;
     add_body(&line, verdict);
     line.bytes = whole;
-    add(&line, "%s", tail_text);
+    ng_text_add(&line, "%s", tail_text);
     make_safe(&line);
+}
+
+static void write_cycle(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_open_array(json, "cycle", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->cycle_count; i++) {
+        const struct ng_verdict_step *step = &verdict->cycle[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", step->rank);
+        ng_json_int(json, "group_rank", step->group_rank);
+        ng_json_hex(json, "group", step->group_id);
+        ng_json_string(json, "group_name", step->group_name);
+        ng_json_string(json, "op", ng_op_name(step->op));
+        ng_json_uint(json, "seq", step->seq);
+        ng_json_int(json, "waits_for_rank", step->waits_for_rank);
+        ng_json_bool(json, "queued", step->queued);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
 }
 
 int ng_report_write_json(const struct ng_verdict *verdict, int fd)
@@ -313,12 +355,14 @@ int ng_report_write_json(const struct ng_verdict *verdict, int fd)
     ng_json_int(&json, "detected_by", verdict->detected_by);
     ng_json_int(&json, "stalled_ms", verdict->stalled_ns / NG_MS);
     ng_json_string(&json, "action", verdict->action ? verdict->action : "none");
+    if (verdict->cycle_count)
+        write_cycle(&json, verdict);
     ng_json_close_object(&json);
     return ng_json_finish(&json);
 }
 
 /* UTC by arithmetic: the C library's conversions take the lock of the time zone. */
-static void add_time(struct line *line, int64_t unix_ns)
+static void add_time(struct ng_text *line, int64_t unix_ns)
 {
     int64_t seconds = unix_ns / NG_S, day = seconds / 86400, of_day = seconds % 86400;
     /* Eras of 400 years that begin on 1 March, so that the leap day is the last one. */
@@ -329,9 +373,10 @@ static void add_time(struct line *line, int64_t unix_ns)
 
     month = month < 10 ? month + 3 : month - 9;
     year += era * 400 + (month <= 2);
-    add(line,
-        "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64 " UTC",
-        year, month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
+    ng_text_add(line,
+                "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64
+                " UTC",
+                year, month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
 }
 
 /* One row of the text: the first line carries its name, the others are indented alike. */
@@ -347,10 +392,10 @@ static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
     for (uint32_t i = 0; i < verdict->culprit_count; i++) {
         const struct ng_culprit *culprit = &verdict->culprits[i];
         char text[512] = "";
-        struct line line = {text, 0, sizeof(text)};
+        struct ng_text line = {text, 0, sizeof(text)};
         add_culprit(&line, culprit);
         if (culprit->rank >= 0 && culprit->group_rank >= 0 && culprit->group_rank != culprit->rank)
-            add(&line, ", rank %d of the group", culprit->group_rank);
+            ng_text_add(&line, ", rank %d of the group", culprit->group_rank);
         put_row(output, i ? "" : "who", text);
         if (culprit->why[0])
             put_row(output, "", culprit->why);
@@ -359,17 +404,27 @@ static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
         put_row(output, "who", "no rank stands out");
 }
 
+static void put_cycle(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->cycle_count; i++) {
+        char text[512] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        add_step(&line, &verdict->cycle[i]);
+        put_row(output, i ? "" : "cycle", text);
+    }
+}
+
 static void put_what(struct ng_output *output, const struct ng_verdict *verdict)
 {
     char text[512] = "";
-    struct line line = {text, 0, sizeof(text)};
+    struct ng_text line = {text, 0, sizeof(text)};
 
     put_row(output, "what", ng_verdict_kind_text(verdict->kind));
     if (!has_operation(verdict) && !verdict->group_id)
         return;
     add_operation(&line, verdict);
     if (verdict->group_id) {
-        add(&line, " of ");
+        ng_text_add(&line, " of ");
         add_group(&line, verdict, true);
     }
     put_row(output, "operation", text);
@@ -378,17 +433,17 @@ static void put_what(struct ng_output *output, const struct ng_verdict *verdict)
 static void put_waiting(struct ng_output *output, const struct ng_verdict *verdict)
 {
     char text[1024] = "";
-    struct line line = {text, 0, sizeof(text)};
+    struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
     put_row(output, "stuck for", text);
-    line = (struct line){text, 0, sizeof(text)};
+    line = (struct ng_text){text, 0, sizeof(text)};
     text[0] = '\0';
     if (verdict->waiting_count)
-        add(&line, "%s ", verdict->waiting_count == 1 ? "rank" : "ranks");
+        ng_text_add(&line, "%s ", verdict->waiting_count == 1 ? "rank" : "ranks");
     add_ranks(&line, rank_in_array, verdict->waiting, verdict->waiting_count, 800);
     if (verdict->waiting_count > 1)
-        add(&line, " (%" PRIu32 ")", verdict->waiting_count);
+        ng_text_add(&line, " (%" PRIu32 ")", verdict->waiting_count);
     put_row(output, "waiting", text);
 }
 
@@ -396,7 +451,7 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
 {
     struct ng_output output;
     char text[512] = "";
-    struct line line = {text, 0, sizeof(text)};
+    struct ng_text line = {text, 0, sizeof(text)};
 
     ng_output_init(&output, fd);
     ng_output_format(&output, "ncclguard verdict: %s", ng_verdict_kind_name(verdict->kind));
@@ -406,6 +461,7 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
     } else {
         put_who(&output, verdict);
         put_what(&output, verdict);
+        put_cycle(&output, verdict);
         put_waiting(&output, verdict);
     }
     put_row(&output, "confidence", ng_confidence_name(verdict->confidence));
@@ -416,7 +472,7 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
     if (verdict->time_unix_ns > 0) {
         add_time(&line, verdict->time_unix_ns);
         if (verdict->detected_by >= 0)
-            add(&line, ", noticed by rank %d", verdict->detected_by);
+            ng_text_add(&line, ", noticed by rank %d", verdict->detected_by);
         put_row(&output, "when", text);
     }
     if (verdict->action && strcmp(verdict->action, "none") != 0)

@@ -32,7 +32,13 @@
  *   missing_evidence array of string
  *   detected_by      global rank; -1 offline
  *   stalled_ms       int
- *   action           "none", "log", "kill"
+ *   action           what was done about it: "none", "log", "kill" and the other policies
+ *   cycle            of an order_deadlock only: array of {"rank", "group_rank": int; "group": 16
+ * hex digits; "group_name", "op": string; "seq": int, 0 where it is no collective;
+ *                    "waits_for_rank": int; "queued": bool}. The rank is in the operation, which
+ *                    needs the rank it waits for: that of the next step, and after the last step
+ *                    of the first. That one has not entered the operation; or, where "queued", it
+ *                    has, but its device is still in the operation of its own step
  *
  * 0, or the first -errno of writing to `fd`.
  */

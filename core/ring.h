@@ -14,26 +14,57 @@
 #include "core/call.h"
 #include "core/comm.h"
 #include "core/guard.h"
+#include "core/signature.h"
+
+/* What ranks must agree on. */
+static inline struct ng_signature ng_ring_signature(const struct ng_call *call)
+{
+    return (struct ng_signature){.op = call->op,
+                                 .dtype = call->dtype,
+                                 .redop = call->redop,
+                                 .root = call->root,
+                                 .count = call->count};
+}
+
+/* The group's rolling hash with this collective. */
+static inline __attribute__((always_inline)) uint64_t ng_ring_roll(const struct ng_box_group *group,
+                                                                   const struct ng_call *call)
+{
+    struct ng_signature signature = ng_ring_signature(call);
+
+    return ng_signature_roll(NG_LOAD(group->rolling_hash), &signature);
+}
+
+/* What it was before. */
+static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const struct ng_call *call)
+{
+    struct ng_signature signature = ng_ring_signature(call);
+
+    return ng_signature_unroll(NG_LOAD(group->rolling_hash), &signature);
+}
 
 /*
- * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. NULL where the box has
- * no room for records.
+ * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. `collective`: counts
+ * in the group's rolling hash, which *ret_hash is with it. NULL where the box has no room for
+ * records.
  */
 static inline __attribute__((always_inline)) struct ng_box_record *
 ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
             int64_t now_mono_ns, uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal,
-            uint32_t flags, uint64_t *ret_id)
+            uint32_t flags, bool collective, uint64_t *ret_id, uint64_t *ret_hash)
 {
     struct ng_box *box = &ng_guard.box;
+    const struct ng_box_group *group = comm->group;
 
     *ret_id = 0;
-    if (__builtin_expect(!box->record_capacity, 0))
+    uint32_t capacity = box->record_capacity;
+    if (__builtin_expect(!capacity, 0))
         return NULL;
     uint64_t id = atomic_fetch_add_explicit(&box->header->record_next, 1, memory_order_relaxed);
-    struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
+    struct ng_box_record *record = &box->records[ng_record_slot(id, capacity)];
     NG_STORE(record->id_state, id << 8 | NG_RECORD_WRITING);
     atomic_thread_fence(memory_order_release);
-    NG_STORE(record->group_id, NG_LOAD(comm->group->id));
+    NG_STORE(record->group_id, NG_LOAD(group->id));
     NG_STORE(record->group_slot, comm->slot);
     NG_STORE(record->op, call->op);
     NG_STORE(record->coll_seq, coll_seq);
@@ -42,6 +73,8 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     NG_STORE(record->dtype, call->dtype);
     NG_STORE(record->redop, call->redop);
     NG_STORE(record->root, call->root);
+    *ret_hash = collective ? ng_ring_roll(group, call) : 0;
+    NG_STORE(record->rolling_hash, *ret_hash);
     NG_STORE(record->result, 0);
     NG_STORE(record->peer_ordinal, peer_ordinal);
     NG_STORE(record->send_buffer, (uintptr_t)call->send_buffer);

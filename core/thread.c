@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/group_calls.h"
+
 __thread struct ng_thread *ng_this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -20,6 +22,7 @@ static pthread_key_t key;
 
 static void free_group_calls(struct ng_group_calls *calls)
 {
+    ng_group_calls_let_go(calls);
     free(calls->pending);
     free(calls->created);
 }
@@ -28,6 +31,7 @@ static void free_group_calls(struct ng_group_calls *calls)
 static void forget_group_calls(struct ng_group_calls *calls)
 {
     calls->depth = calls->pending_count = calls->created_count = 0;
+    calls->broken = false;
 }
 
 static void release(void *memory)

@@ -23,10 +23,12 @@ struct ng_pending {
     void *stream;
     uint64_t last_record;
     uint64_t first_seq, last_seq;
+    uint64_t hash_before; /* the group's rolling hash before `first_seq` */
     uint32_t coll_count, p2p_count;
     int64_t entered_mono_ns;
     struct ng_work *work;
     bool capturing;
+    bool let_go; /* counted in comm->open_groups no more */
 };
 
 /* A communicator whose handle NCCL has still to write. */
@@ -35,12 +37,15 @@ struct ng_created {
     void **new_comm;
     uint32_t generation; /* of the record */
     void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
+    void *before;  /* what the program's variable held before the call */
+    bool in_group; /* counted in comm->open_groups */
 };
 
 /* What a thread has made between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL
  * counts its groups for itself. */
 struct ng_group_calls {
     uint32_t depth; /* open ncclGroupStart */
+    bool broken;    /* holds a communicator that NCCL has freed: it can never be closed */
     struct ng_pending *pending;
     uint32_t pending_count, pending_room;
     struct ng_created *created; /* also by a call outside of any group, until it returns */

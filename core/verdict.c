@@ -6,17 +6,20 @@
  * A stall is seen as *waits* (core/waits.h): operations in which ranks are stuck, each with the
  * ranks that it needs and that have not come. Most waits are victims: their absentees are
  * themselves stuck in another wait. The reason of a stall is a wait that has a cause of its own, so
- * that every chain of victims ends there: an absentee that is dead, left, frozen, or alive and in
- * no wait at all; ranks that called with different arguments; or nobody absent and a device that
- * does not finish. If no wait has a cause of its own, the chains close upon themselves: a deadlock
- * by order.
+ * that every chain of victims ends there: an absentee that is dead, lost, left, frozen, or alive
+ * and in no wait at all; ranks that called with different arguments; or nobody absent and a device
+ * that does not finish. If no wait has a cause that is plain to see, the chains may close upon
+ * themselves: a deadlock by order (core/cycle.h), which is one whatever else is not known.
  *
  * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
  * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
  * them. Among equals the oldest.
  *
  * What is not known is said: a rank of which no evidence exists is missing evidence, never a
- * culprit, except in the making of a communicator, where not having come is itself the evidence.
+ * culprit, except in the making of a communicator, where not having come is itself the evidence. A
+ * host that nobody hears of may be down or cut off: its ranks count as dead, but never for certain.
+ * Calls that parted before all records (core/history.h) are a cause only of what is stuck soon
+ * after.
  */
 #include "core/verdict.h"
 
@@ -26,8 +29,12 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/cycle.h"
+#include "core/history.h"
+#include "core/processes.h"
 #include "core/signature.h"
 #include "core/waits.h"
+#include "core/why.h"
 
 /* In rising order of how little can be behind it. */
 enum cause {
@@ -35,7 +42,8 @@ enum cause {
     CAUSE_UNSEEN,    /* absentees without evidence */
     CAUSE_DEVICE,    /* nobody is absent */
     CAUSE_MISSING,
-    CAUSE_FAULT, /* a device failed for good: its rank may not call any more after that */
+    CAUSE_PARTED, /* calls that nobody has records of any more were not alike */
+    CAUSE_FAULT,  /* a device failed for good: its rank may not call any more after that */
     CAUSE_STOPPED,
     CAUSE_LEFT,
     CAUSE_MISMATCH,
@@ -45,6 +53,13 @@ enum cause {
 /* A death is no consequence of another that came this much later. */
 #define DEATHS_TOGETHER_NS (2 * NG_S)
 
+/* A sign of life is renewed this often, or oftener: who is lost may have lived so long after the
+ * last one. */
+#define SIGN_OF_LIFE_NS (2 * NG_S)
+
+/* A group that went through so many calls alike since they parted does not hang for that reason. */
+#define PARTED_LONG_AGO 64
+
 /* Every watchdog measures for itself: waits that differ by less are equally old. */
 #define SAME_AGE_NS NG_S
 
@@ -53,8 +68,16 @@ struct judge {
     struct ng_verdict *verdict;
     struct ng_arena scratch;
     struct ng_waits waits;
-    struct ng_mismatch mismatch; /* of the wait that is judged */
+    struct ng_processes processes;
+    enum cause *causes; /* of the waits */
     uint32_t culprit_room;
+};
+
+/* Why a wait has the cause that it has, where that takes more than its absentees. */
+struct reason {
+    struct ng_mismatch mismatch;
+    struct ng_parting parting;
+    bool parted_long_ago; /* no cause, but to be told of */
 };
 
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
@@ -138,119 +161,13 @@ static struct ng_culprit *add_culprit(struct judge *judge, const struct ng_view_
     culprit->rank = -1;
     culprit->group_rank = group_rank;
     if (member) {
-        culprit->rank = ng_view_rank(judge->view, member);
+        culprit->rank = judge->processes.ranks[member - judge->view->members];
         culprit->pid = process_of(judge, member)->pid;
+        culprit->life = process_of(judge, member)->life;
+        culprit->quiet_ns = process_of(judge, member)->quiet_ns;
         snprintf(culprit->host, sizeof(culprit->host), "%s", process_of(judge, member)->host);
     }
     return culprit;
-}
-
-/* A phrase for what a member did last in its group. */
-static void last_words(const struct judge *judge, const struct ng_view_member *member,
-                       char *ret_text, size_t bytes)
-{
-    int64_t age_ns = -1;
-
-    if (!member->entered) {
-        snprintf(ret_text, bytes, "it has made no collective in this group");
-        return;
-    }
-    for (uint32_t i = member->record_count; i > 0 && age_ns < 0; i--)
-        if (!ng_view_record_is_p2p(&member->records[i - 1]) &&
-            member->records[i - 1].coll_seq == member->entered)
-            age_ns = member->records[i - 1].entered_age_ns;
-    int used = snprintf(ret_text, bytes, "its last was %s #%" PRIu64, ng_op_name(member->last.op),
-                        member->entered);
-    if (age_ns >= 0 && used > 0 && (size_t)used < bytes)
-        snprintf(ret_text + used, bytes - (size_t)used, ", %.1f s ago", (double)age_ns / 1e9);
-    (void)judge;
-}
-
-/* What the process of an alive absentee is inside now. */
-static void present_words(const struct judge *judge, const struct ng_view_member *member,
-                          char *ret_text, size_t bytes)
-{
-    snprintf(ret_text, bytes, "and it is inside no NCCL call");
-    for (uint32_t i = 0; i < judge->view->call_count; i++) {
-        const struct ng_view_call *call = &judge->view->calls[i];
-        if (call->process == member->process) {
-            snprintf(ret_text, bytes, "it has been inside %s for %.1f s", ng_op_name(call->op),
-                     (double)call->age_ns / 1e9);
-            return;
-        }
-    }
-}
-
-/* How a process ended that had done with its communicators, or said why. */
-static void end_words(const struct ng_view_process *process, char *ret_text, size_t bytes)
-{
-    if (process->exit_status == NG_EXIT_STATUS_EXEC)
-        snprintf(ret_text, bytes, "became another program (exec)");
-    else if (process->exit_status == NG_EXIT_STATUS_NOT_TOLD)
-        snprintf(ret_text, bytes, "ended (quick_exit)");
-    else
-        snprintf(ret_text, bytes, "ended with exit status %d", process->exit_status);
-}
-
-static void describe_absentee(const struct judge *judge, const struct ng_wait *wait,
-                              const struct ng_absentee *absentee, struct ng_culprit *culprit)
-{
-    char last[128] = "", what[96], present[128] = "";
-    const struct ng_view_process *process =
-        absentee->member ? process_of(judge, absentee->member) : NULL;
-
-    if (absentee->member)
-        last_words(judge, absentee->member, last, sizeof(last));
-    if (wait->type == NG_WAIT_COLLECTIVE)
-        snprintf(what, sizeof(what), "%s #%" PRIu64, ng_op_name(wait->op), wait->seq);
-    else if (wait->type == NG_WAIT_P2P)
-        snprintf(what, sizeof(what), "the %s that group rank %d waits for",
-                 absentee->send ? "send" : "receive", absentee->for_rank);
-    else
-        snprintf(what, sizeof(what), "%s", ng_op_name(wait->op));
-
-    switch (absentee->absence) {
-    case NG_ABSENT_DEAD:
-        snprintf(culprit->why, sizeof(culprit->why),
-                 "ended without a word (killed, crashed or _exit) %s %s; %s",
-                 absentee->came ? "inside" : "before", what, last);
-        break;
-    case NG_ABSENT_EXITED:
-        end_words(process, present, sizeof(present));
-        snprintf(culprit->why, sizeof(culprit->why), "%s %s %s; %s", present,
-                 absentee->came ? "inside" : "without", what, last);
-        break;
-    case NG_ABSENT_STOPPED:
-        snprintf(culprit->why, sizeof(culprit->why),
-                 "is frozen (stopped by a signal or a debugger) %s %s; %s",
-                 absentee->came ? "inside" : "before", what, last);
-        break;
-    case NG_ABSENT_ALIVE:
-        present_words(judge, absentee->member, present, sizeof(present));
-        if (absentee->faulted)
-            snprintf(culprit->why, sizeof(culprit->why),
-                     "made the call, but CUDA error %d (%s) on its device ended all work there, %s",
-                     absentee->member->cuda_error, ng_cuda_error_text(absentee->member->cuda_error),
-                     present);
-        else if (absentee->open_group)
-            snprintf(culprit->why, sizeof(culprit->why),
-                     "called %s inside ncclGroupStart and has not reached ncclGroupEnd", what);
-        else if (absentee->left_group)
-            snprintf(culprit->why, sizeof(culprit->why),
-                     "destroyed or aborted its communicator without %s; %s", what, last);
-        else
-            snprintf(culprit->why, sizeof(culprit->why), "is alive but never called %s; %s, %s",
-                     what, last, present);
-        break;
-    case NG_ABSENT_UNSEEN:
-        snprintf(culprit->why, sizeof(culprit->why), "has not come to %s", what);
-        break;
-    }
-    size_t used = strlen(culprit->why);
-    if (absentee->member && absentee->member->cuda_error && !absentee->faulted)
-        snprintf(culprit->why + used, sizeof(culprit->why) - used,
-                 "; CUDA error %d (%s) on its device", absentee->member->cuda_error,
-                 ng_cuda_error_text(absentee->member->cuda_error));
 }
 
 /* Processes without a launcher, or with several devices each: ranks are named as in the largest
@@ -278,38 +195,41 @@ static enum naming naming_of(const struct judge *judge, uint32_t group)
                                      : NAMING_NOT_KNOWN;
 }
 
-/* Who is to be told of for an absentee that nobody has seen, where a communicator is made. */
-static enum ng_absence name_unseen(const struct judge *judge, enum naming naming,
-                                   const struct ng_absentee *absentee, struct ng_culprit *culprit)
+/* Who is to be told of for an absentee that nobody has seen, where a communicator is made. NULL:
+ * that is not known. */
+static const struct ng_view_process *name_unseen(const struct judge *judge, enum naming naming,
+                                                 const struct ng_absentee *absentee,
+                                                 struct ng_culprit *culprit)
 {
     if (naming == NAMING_NOT_KNOWN)
-        return NG_ABSENT_UNSEEN;
+        return NULL;
     culprit->rank = absentee->group_rank;
     const struct ng_view_process *process =
         naming == NAMING_BY_PROCESS ? process_of_rank(judge, absentee->group_rank) : NULL;
     if (!process)
-        return NG_ABSENT_UNSEEN;
+        return NULL;
     culprit->pid = process->pid;
+    culprit->life = process->life;
+    culprit->quiet_ns = process->quiet_ns;
     snprintf(culprit->host, sizeof(culprit->host), "%s", process->host);
-    return process->life == NG_LIFE_DEAD      ? NG_ABSENT_DEAD
-           : process->life == NG_LIFE_EXITED  ? NG_ABSENT_EXITED
-           : process->life == NG_LIFE_STOPPED ? NG_ABSENT_STOPPED
-                                              : NG_ABSENT_ALIVE;
+    return process;
 }
 
 static enum cause cause_of_absentee(const struct ng_wait *wait, const struct ng_absentee *absentee)
 {
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
+    case NG_ABSENT_LOST:
         return CAUSE_DEAD;
     case NG_ABSENT_EXITED:
         return CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
         return CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:
-        return absentee->faulted         ? CAUSE_FAULT
-               : absentee->stuck_in >= 0 ? CAUSE_ELSEWHERE
-                                         : CAUSE_MISSING;
+        /* Who has destroyed its communicator will never come, wherever it is stuck now. */
+        return absentee->faulted                                  ? CAUSE_FAULT
+               : absentee->stuck_in >= 0 && !absentee->left_group ? CAUSE_ELSEWHERE
+                                                                  : CAUSE_MISSING;
     case NG_ABSENT_UNSEEN:
         break;
     }
@@ -326,7 +246,7 @@ static bool elsewhere(const struct ng_wait *wait, int32_t index)
 }
 
 static enum cause cause_of(struct judge *judge, const struct ng_wait *wait,
-                           struct ng_mismatch *ret_mismatch)
+                           struct reason *ret_reason)
 {
     enum cause worst = wait->absentee_count ? CAUSE_ELSEWHERE : CAUSE_DEVICE;
 
@@ -336,8 +256,15 @@ static enum cause cause_of(struct judge *judge, const struct ng_wait *wait,
             worst = cause;
     }
     if (wait->type == NG_WAIT_COLLECTIVE && worst < CAUSE_MISMATCH &&
-        ng_mismatch_find(judge->view, wait->group, wait->seq, ret_mismatch))
+        ng_mismatch_find(judge->view, wait->group, wait->seq, &ret_reason->mismatch))
         return CAUSE_MISMATCH;
+    if (wait->type == NG_WAIT_COLLECTIVE && worst < CAUSE_PARTED &&
+        ng_parting_find(judge->view, wait->group, wait->seq, &judge->scratch,
+                        &ret_reason->parting)) {
+        if (ret_reason->parting.matched <= PARTED_LONG_AGO)
+            return CAUSE_PARTED;
+        ret_reason->parted_long_ago = true;
+    }
     /* Sends and receives that wait for each other end at one whose peers have all come; or else
      * they go in a round. */
     if (worst == CAUSE_ELSEWHERE && wait->served &&
@@ -359,57 +286,82 @@ static void set_group(struct judge *judge, uint32_t group)
     snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", in_view->name);
 }
 
-/* The oldest death among the absentees; 0 none. */
-static int64_t oldest_death_ns(const struct judge *judge, const struct ng_wait *wait)
+static void tell_of(struct judge *judge, uint32_t index)
 {
-    int64_t oldest_ns = 0;
+    const struct ng_wait *wait = &judge->waits.waits[index];
+
+    set_group(judge, wait->group);
+    judge->verdict->seq = wait->seq;
+    judge->verdict->op = wait->op;
+    judge->verdict->stalled_ns = wait->age_ns;
+}
+
+/* When the first of the absentees of a wait died, and when the first that is lost was heard of
+ * last, as ages; 0 none. */
+struct first_death {
+    int64_t dead_ns, lost_ns;
+};
+
+static struct first_death first_death(const struct judge *judge, const struct ng_wait *wait)
+{
+    struct first_death first = {0};
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
-        if (absentee->absence == NG_ABSENT_DEAD &&
-            process_of(judge, absentee->member)->life_age_ns > oldest_ns)
-            oldest_ns = process_of(judge, absentee->member)->life_age_ns;
+        int64_t *oldest_ns = absentee->absence == NG_ABSENT_DEAD   ? &first.dead_ns
+                             : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
+                                                                   : NULL;
+        if (oldest_ns && process_of(judge, absentee->member)->life_age_ns > *oldest_ns)
+            *oldest_ns = process_of(judge, absentee->member)->life_age_ns;
     }
-    return oldest_ns;
+    return first;
+}
+
+/* May this end be the consequence of an earlier one? Of a loss nobody knows when it was, and of
+ * several not which was first. */
+static bool is_consequence(const struct judge *judge, const struct first_death *first,
+                           const struct ng_absentee *absentee)
+{
+    int64_t age_ns = process_of(judge, absentee->member)->life_age_ns;
+
+    if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
+        return true;
+    return absentee->absence == NG_ABSENT_DEAD &&
+           age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
 }
 
 static int blame_absentees(struct judge *judge, const struct ng_wait *wait, enum cause cause)
 {
     struct ng_verdict *verdict = judge->verdict;
-    int64_t oldest_ns = oldest_death_ns(judge, wait);
+    struct first_death first = first_death(judge, wait);
     bool died = cause == CAUSE_DEAD, left = cause == CAUSE_LEFT, stopped = cause == CAUSE_STOPPED;
 
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
     enum naming naming = naming_of(judge, wait->group);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
-        if (cause_of_absentee(wait, absentee) != cause)
-            continue;
-        if (died &&
-            process_of(judge, absentee->member)->life_age_ns < oldest_ns - DEATHS_TOGETHER_NS)
+        if (cause_of_absentee(wait, absentee) != cause ||
+            (cause == CAUSE_DEAD && is_consequence(judge, &first, absentee)))
             continue;
         struct ng_culprit *culprit = add_culprit(judge, absentee->member, absentee->group_rank);
         if (!culprit)
             return -ENOMEM;
-        describe_absentee(judge, wait, absentee, culprit);
-        if (absentee->absence == NG_ABSENT_STOPPED && absentee->came)
+        ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        if (absentee->absence == NG_ABSENT_LOST ||
+            (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
             verdict->confidence = NG_CONFIDENCE_LIKELY;
-        if (absentee->absence == NG_ABSENT_UNSEEN) {
-            struct ng_absentee known = *absentee;
-            known.absence = name_unseen(judge, naming, absentee, culprit);
-            died |= known.absence == NG_ABSENT_DEAD;
-            left |= known.absence == NG_ABSENT_EXITED;
-            stopped |= known.absence == NG_ABSENT_STOPPED;
-            if (known.absence == NG_ABSENT_UNSEEN)
-                verdict->confidence = NG_CONFIDENCE_LIKELY;
-            else
-                snprintf(culprit->why, sizeof(culprit->why), "%s %s",
-                         known.absence == NG_ABSENT_DEAD ? "ended without a word before it called"
-                         : known.absence == NG_ABSENT_EXITED  ? "ended without calling"
-                         : known.absence == NG_ABSENT_STOPPED ? "is frozen and has not called"
-                                                              : "is alive but has not called",
-                         ng_op_name(wait->op));
-        }
+        if (absentee->absence != NG_ABSENT_UNSEEN)
+            continue;
+        const struct ng_view_process *process = name_unseen(judge, naming, absentee, culprit);
+        if (!process || process->life == NG_LIFE_LOST)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        if (!process)
+            continue;
+        died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
+        left |= process->life == NG_LIFE_EXITED;
+        stopped |= process->life == NG_LIFE_STOPPED;
+        ng_why_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
+                             wait->op, culprit->why, sizeof(culprit->why));
     }
     /* One may have failed because of the other, or because of who has not come either. */
     if (cause == CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
@@ -430,7 +382,6 @@ static int blame_mismatch(struct judge *judge, const struct ng_wait *wait,
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
     struct ng_signature signature;
-    char theirs[128], expected[128];
 
     verdict->kind = NG_KIND_MISMATCH;
     verdict->seq = mismatch->seq;
@@ -438,7 +389,6 @@ static int blame_mismatch(struct judge *judge, const struct ng_wait *wait,
     verdict->confidence = mismatch->undecided    ? NG_CONFIDENCE_UNKNOWN
                           : mismatch->by_history ? NG_CONFIDENCE_LIKELY
                                                  : NG_CONFIDENCE_CERTAIN;
-    ng_signature_text(&mismatch->expected, expected, sizeof(expected));
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
             !ng_signature_at(&members[i], mismatch->seq, &signature) ||
@@ -447,23 +397,37 @@ static int blame_mismatch(struct judge *judge, const struct ng_wait *wait,
         struct ng_culprit *culprit = add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_signature_text(&signature, theirs, sizeof(theirs));
-        uint32_t differ = ng_signature_differ(&signature, &mismatch->expected);
-        const char *field = differ & NG_F_OP      ? "operation"
-                            : differ & NG_F_COUNT ? "count"
-                            : differ & NG_F_DTYPE ? "data type"
-                            : differ & NG_F_REDOP ? "reduction"
-                                                  : "root";
-        if (mismatch->undecided)
-            snprintf(culprit->why, sizeof(culprit->why),
-                     "called %s as #%" PRIu64 "; the ranks disagree and nothing tells who is wrong",
-                     theirs, mismatch->seq);
-        else
-            snprintf(culprit->why, sizeof(culprit->why),
-                     "%s differs: called %s as #%" PRIu64 " where %s called %s", field, theirs,
-                     mismatch->seq,
-                     mismatch->by_history ? "the other side, as in earlier rounds," : "the others",
-                     expected);
+        ng_why_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+/* The minority, where sides were taken. */
+static int blame_parted(struct judge *judge, const struct ng_wait *wait,
+                        const struct ng_parting *parting)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    struct ng_signature signature;
+    enum ng_op op = NG_OP_NONE;
+
+    for (uint32_t i = 0; i < count && op == NG_OP_NONE; i++)
+        if (ng_signature_at(&members[i], parting->seq, &signature))
+            op = (enum ng_op)signature.op;
+    verdict->kind = NG_KIND_MISMATCH;
+    verdict->confidence = parting->undecided ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_LIKELY;
+    verdict->seq = parting->seq;
+    verdict->op = op;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t hash = ng_rolling_hash_at(&members[i], parting->compared);
+        if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) || !hash ||
+            (!parting->undecided && hash == parting->expected))
+            continue;
+        struct ng_culprit *culprit = add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_parted(parting, op, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
@@ -500,55 +464,112 @@ static int blame_device(struct judge *judge, const struct ng_wait *wait)
     return 0;
 }
 
-/* Follow the waits until one comes again; everyone on that round holds up the next. */
-static int blame_order(struct judge *judge, uint32_t start)
+/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+static int rank_in(const struct judge *judge, uint32_t group, const struct ng_view_member *member)
+{
+    const struct ng_processes *processes = &judge->processes;
+
+    for (uint32_t k = processes->first[member->process];
+         k < processes->first[member->process + 1] && !process_of(judge, member)->drives_several;
+         k++) {
+        const struct ng_view_member *other = &judge->view->members[processes->members[k]];
+        if (other->group == group)
+            return other->group_rank;
+    }
+    return -1;
+}
+
+static int copy_cycle(struct judge *judge, const struct ng_cycle *cycle)
 {
     struct ng_verdict *verdict = judge->verdict;
-    struct ng_waits *waits = &judge->waits;
-    uint8_t *visits = ng_arena_alloc(&judge->scratch, waits->count + 1);
-    uint32_t at = start;
+    const struct ng_view *view = judge->view;
 
-    if (!visits)
+    verdict->cycle = ng_arena_alloc(&verdict->arena, cycle->count * sizeof(*verdict->cycle));
+    if (!verdict->cycle)
         return -ENOMEM;
-    verdict->kind = NG_KIND_ORDER_DEADLOCK;
-    verdict->confidence = NG_CONFIDENCE_CERTAIN;
-    while (visits[at] < 2) {
-        const struct ng_wait *wait = &waits->waits[at];
-        int32_t next = -1;
-        for (uint32_t i = 0; i < wait->absentee_count && next < 0; i++)
-            next = wait->absentees[i].stuck_in;
-        if (next < 0) {
-            verdict->kind = NG_KIND_UNKNOWN;
-            verdict->confidence = NG_CONFIDENCE_UNKNOWN;
-            return 0;
-        }
-        if (visits[at]++ == 1) {
-            if (verdict->culprit_count == 0) {
-                set_group(judge, wait->group);
-                verdict->seq = wait->seq;
-                verdict->op = wait->op;
-            }
-            for (uint32_t i = 0; i < wait->absentee_count; i++) {
-                const struct ng_absentee *absentee = &wait->absentees[i];
-                if (absentee->stuck_in != next)
-                    continue;
-                const struct ng_wait *holds = &waits->waits[next];
-                struct ng_culprit *culprit =
-                    add_culprit(judge, absentee->member, absentee->group_rank);
-                if (!culprit)
-                    return -ENOMEM;
-                snprintf(culprit->why, sizeof(culprit->why),
-                         "is in %s #%" PRIu64 " of group %016" PRIx64 " (%s), and %s %s #%" PRIu64
-                         " of group %016" PRIx64 " (%s)",
-                         ng_op_name(holds->op), holds->seq, judge->view->groups[holds->group].id,
-                         judge->view->groups[holds->group].name,
-                         absentee->queued ? "behind it on the device waits" : "has not come to",
-                         ng_op_name(wait->op), wait->seq, judge->view->groups[wait->group].id,
-                         judge->view->groups[wait->group].name);
-            }
-        }
-        at = (uint32_t)next;
+    verdict->cycle_count = cycle->count;
+    for (uint32_t i = 0; i < cycle->count; i++) {
+        const struct ng_cycle_step *from = &cycle->steps[i];
+        const struct ng_wait *wait = &judge->waits.waits[from->wait];
+        struct ng_verdict_step *step = &verdict->cycle[i];
+        step->rank = judge->processes.ranks[from->stuck];
+        step->group_rank = view->members[from->stuck].group_rank;
+        step->group_id = view->groups[wait->group].id;
+        snprintf(step->group_name, sizeof(step->group_name), "%s", view->groups[wait->group].name);
+        step->op = from->op;
+        step->seq = wait->seq;
+        step->waits_for_rank = judge->processes.ranks[from->next->member - view->members];
+        step->queued = from->next->queued;
     }
+    return 0;
+}
+
+/* Everyone that is where a step of the cycle is, and so holds up the step before. */
+static int blame_order(struct judge *judge, const struct ng_cycle *cycle)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_wait *told = &judge->waits.waits[cycle->steps[0].wait];
+
+    int error = copy_cycle(judge, cycle);
+    if (error)
+        return error;
+    set_group(judge, told->group);
+    verdict->kind = NG_KIND_ORDER_DEADLOCK;
+    verdict->confidence = cycle->blurred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
+    verdict->seq = told->seq;
+    verdict->op = cycle->steps[0].op;
+    verdict->stalled_ns = 0;
+    for (uint32_t i = 0; i < cycle->count; i++) {
+        const struct ng_cycle_step *step = &cycle->steps[i];
+        const struct ng_cycle_step *before = &cycle->steps[i ? i - 1 : cycle->count - 1];
+        const struct ng_wait *wait = &judge->waits.waits[before->wait];
+        if (wait->age_ns > verdict->stalled_ns)
+            verdict->stalled_ns = wait->age_ns;
+        for (uint32_t k = 0; k < wait->absentee_count; k++) {
+            const struct ng_absentee *absentee = &wait->absentees[k];
+            if (!ng_cycle_leads(judge->view, &judge->waits, before, absentee, step))
+                continue;
+            struct ng_culprit *culprit =
+                add_culprit(judge, absentee->member, rank_in(judge, told->group, absentee->member));
+            if (!culprit)
+                return -ENOMEM;
+            ng_why_order(verdict, i, culprit->why, sizeof(culprit->why));
+        }
+    }
+    return 0;
+}
+
+/*
+ * No wait has a cause that is plain to see: ranks wait for each other in a round, which is a reason
+ * whatever else is not known; or nobody is absent where the chains end; or nobody can tell.
+ */
+static int judge_order(struct judge *judge, uint32_t *best, enum cause cause)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_cycle cycle;
+
+    int error = ng_cycle_find(judge->view, &judge->waits, &judge->scratch, &cycle);
+    if (error)
+        return error;
+    if (cycle.count) {
+        *best = cycle.steps[0].wait;
+        error = blame_order(judge, &cycle);
+        if (cause == CAUSE_UNSEEN)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        return error;
+    }
+    if (cause == CAUSE_ELSEWHERE)
+        for (uint32_t w = 0; w < judge->waits.count; w++)
+            if (judge->waits.waits[w].served && !judge->waits.waits[w].blind) {
+                *best = w;
+                cause = CAUSE_DEVICE;
+                break;
+            }
+    tell_of(judge, *best);
+    if (cause == CAUSE_DEVICE)
+        return blame_device(judge, &judge->waits.waits[*best]);
+    verdict->kind = NG_KIND_UNKNOWN;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     return 0;
 }
 
@@ -564,39 +585,78 @@ static void sort_ints(int *values, uint32_t count)
         }
 }
 
+/* By rank; those that have none come last. */
+static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_culprit *b)
+{
+    if (a->rank != b->rank)
+        return (unsigned)a->rank < (unsigned)b->rank;
+    return a->group_rank < b->group_rank;
+}
+
+static void sort_culprits(struct ng_culprit *culprits, uint32_t count)
+{
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            uint32_t k = i;
+            if (!culprit_comes_before(&culprits[k], &culprits[k - gap]))
+                continue;
+            struct ng_culprit moving = culprits[i];
+            for (; k >= gap && culprit_comes_before(&moving, &culprits[k - gap]); k -= gap)
+                culprits[k] = culprits[k - gap];
+            culprits[k] = moving;
+        }
+}
+
+/* What is known of those who did not answer is old: they may have ended since. */
+static void doubt_the_quiet(struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        struct ng_culprit *culprit = &verdict->culprits[i];
+        if (!culprit->quiet_ns)
+            continue;
+        ng_why_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
+        if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+    }
+}
+
+/* Who waits, once each, but not the culprits, which are in order. */
 static int list_waiting(struct judge *judge)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
-    uint32_t count = 0;
+    uint32_t count = 0, culprit = 0;
 
     verdict->waiting = ng_arena_alloc(&verdict->arena, (view->member_count + 1) * sizeof(int));
     if (!verdict->waiting)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->member_count; i++)
         if (judge->waits.wait_of_member[i] >= 0 || judge->waits.held[i])
-            verdict->waiting[count++] = ng_view_rank(view, &view->members[i]);
+            verdict->waiting[count++] = judge->processes.ranks[i];
     sort_ints(verdict->waiting, count);
     for (uint32_t i = 0; i < count; i++) {
-        bool culprit = false;
-        for (uint32_t k = 0; k < verdict->culprit_count; k++)
-            culprit |= verdict->culprits[k].rank == verdict->waiting[i];
-        if (!culprit && (verdict->waiting_count == 0 ||
-                         verdict->waiting[verdict->waiting_count - 1] != verdict->waiting[i]))
-            verdict->waiting[verdict->waiting_count++] = verdict->waiting[i];
+        int rank = verdict->waiting[i];
+        while (culprit < verdict->culprit_count && verdict->culprits[culprit].rank >= 0 &&
+               verdict->culprits[culprit].rank < rank)
+            culprit++;
+        if (culprit < verdict->culprit_count && verdict->culprits[culprit].rank == rank)
+            continue;
+        if (verdict->waiting_count == 0 || verdict->waiting[verdict->waiting_count - 1] != rank)
+            verdict->waiting[verdict->waiting_count++] = rank;
     }
     return 0;
 }
 
 /* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
  * could not read. */
-static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait)
+static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait,
+                                 const struct reason *reason)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
 
     verdict->missing_evidence = ng_arena_alloc(
-        &verdict->arena, (wait->absentee_count + view->note_count + 2) * sizeof(char *));
+        &verdict->arena, (wait->absentee_count + view->note_count + 3) * sizeof(char *));
     if (!verdict->missing_evidence)
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
@@ -629,6 +689,15 @@ static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
     }
+    if (reason->parted_long_ago) {
+        char *line = ng_arena_printf(&verdict->arena,
+                                     "no records of a collective before #%" PRIu64
+                                     " that not all ranks called alike",
+                                     reason->parting.seq);
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+    }
     for (uint32_t i = 0; i < view->note_count; i++) {
         char *line = ng_arena_strdup(&verdict->arena, view->notes[i]);
         if (!line)
@@ -651,16 +720,12 @@ static enum ng_op op_of(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
-static int judge_wait(struct judge *judge, uint32_t index, enum cause cause,
-                      const struct ng_mismatch *mismatch)
+static int judge_wait(struct judge *judge, uint32_t *best, enum cause cause,
+                      const struct reason *reason)
 {
-    struct ng_wait *wait = &judge->waits.waits[index];
-    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_wait *wait = &judge->waits.waits[*best];
 
-    set_group(judge, wait->group);
-    verdict->seq = wait->seq;
-    verdict->op = wait->op;
-    verdict->stalled_ns = wait->age_ns;
+    tell_of(judge, *best);
     switch (cause) {
     case CAUSE_DEAD:
     case CAUSE_LEFT:
@@ -669,15 +734,13 @@ static int judge_wait(struct judge *judge, uint32_t index, enum cause cause,
     case CAUSE_MISSING:
         return blame_absentees(judge, wait, cause);
     case CAUSE_MISMATCH:
-        return blame_mismatch(judge, wait, mismatch);
+        return blame_mismatch(judge, wait, &reason->mismatch);
+    case CAUSE_PARTED:
+        return blame_parted(judge, wait, &reason->parting);
     case CAUSE_DEVICE:
-        return blame_device(judge, wait);
     case CAUSE_ELSEWHERE:
-        return blame_order(judge, index);
     case CAUSE_UNSEEN:
-        verdict->kind = NG_KIND_UNKNOWN;
-        verdict->confidence = NG_CONFIDENCE_UNKNOWN;
-        return 0;
+        return judge_order(judge, best, cause);
     }
     return 0;
 }
@@ -688,36 +751,31 @@ static bool is_named(const struct judge *judge, const bool *processes,
 {
     if (!process_of(judge, member)->drives_several)
         return processes[member->process];
-    int rank = ng_view_rank(judge->view, member);
+    int rank = judge->processes.ranks[member - judge->view->members];
     for (uint32_t i = 0; i < judge->verdict->culprit_count; i++)
         if (judge->verdict->culprits[i].rank == rank)
             return true;
     return false;
 }
 
-/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
-static int rank_in(const struct judge *judge, uint32_t group, const struct ng_view_member *member)
+/* May other wait `wait` have a culprit that is no consequence of the one that is told of? */
+static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
 {
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
-
-    for (uint32_t i = 0; i < count && !process_of(judge, member)->drives_several; i++)
-        if (members[i].process == member->process)
-            return members[i].group_rank;
-    return -1;
+    return (wait->type == NG_WAIT_CREATE) == (told->type == NG_WAIT_CREATE) &&
+           wait->age_ns - told->age_ns < SAME_AGE_NS && told->age_ns - wait->age_ns < SAME_AGE_NS;
 }
 
 /*
  * Ranks that hold up other groups at the same time and in the same way as the culprits of wait
- * `best` hold up theirs: they are no consequence of each other.
+ * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
+ * whatever they hold up.
  */
 static int blame_others(struct judge *judge, uint32_t best, enum cause cause)
 {
     const struct ng_view *view = judge->view;
     const struct ng_wait *told = &judge->waits.waits[best];
     bool *named = ng_arena_alloc(&judge->scratch, view->process_count + 1);
-    int64_t oldest_ns = oldest_death_ns(judge, told);
-    struct ng_mismatch mismatch;
+    struct first_death first = first_death(judge, told);
 
     if (!named)
         return -ENOMEM;
@@ -726,22 +784,23 @@ static int blame_others(struct judge *judge, uint32_t best, enum cause cause)
             named[told->absentees[i].member->process] = true;
     for (uint32_t w = 0; w < judge->waits.count; w++) {
         const struct ng_wait *wait = &judge->waits.waits[w];
-        if (w == best || (wait->type == NG_WAIT_CREATE) != (told->type == NG_WAIT_CREATE) ||
-            wait->age_ns - told->age_ns >= SAME_AGE_NS ||
-            told->age_ns - wait->age_ns >= SAME_AGE_NS || cause_of(judge, wait, &mismatch) != cause)
+        bool as_old = is_as_old(wait, told);
+        if (w == best || (!as_old && cause != CAUSE_DEAD) || judge->causes[w] != cause)
             continue;
         for (uint32_t i = 0; i < wait->absentee_count; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
             if (!absentee->member || cause_of_absentee(wait, absentee) != cause ||
+                (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(judge, named, absentee->member) ||
-                (cause == CAUSE_DEAD &&
-                 process_of(judge, absentee->member)->life_age_ns < oldest_ns - DEATHS_TOGETHER_NS))
+                (cause == CAUSE_DEAD && is_consequence(judge, &first, absentee)))
                 continue;
             struct ng_culprit *culprit =
                 add_culprit(judge, absentee->member, rank_in(judge, told->group, absentee->member));
             if (!culprit)
                 return -ENOMEM;
-            describe_absentee(judge, wait, absentee, culprit);
+            ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+            if (absentee->absence == NG_ABSENT_LOST)
+                judge->verdict->confidence = NG_CONFIDENCE_LIKELY;
             named[absentee->member->process] = true;
         }
     }
@@ -762,14 +821,65 @@ static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
     return between_ns > 0;
 }
 
+/* The wait to tell of, and why it does not end. */
+static int find_best(struct judge *judge, uint32_t *ret_best, struct reason *ret_reason)
+{
+    uint32_t best = 0;
+
+    judge->causes =
+        ng_arena_alloc(&judge->scratch, (judge->waits.count + 1) * sizeof(*judge->causes));
+    if (!judge->causes)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < judge->waits.count; i++) {
+        struct ng_wait *wait = &judge->waits.waits[i];
+        struct reason reason = {0};
+        wait->op = op_of(judge->view, wait);
+        enum cause cause = judge->causes[i] = cause_of(judge, wait, &reason);
+        if (i == 0 || cause > judge->causes[best] ||
+            (cause == judge->causes[best] && comes_first(wait, &judge->waits.waits[best]))) {
+            best = i;
+            *ret_reason = reason;
+        }
+    }
+    *ret_best = best;
+    return 0;
+}
+
+static int judge_all(struct judge *judge)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct reason reason = {0};
+    uint32_t best;
+
+    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    if (!error)
+        error = find_best(judge, &best, &reason);
+    if (error)
+        return error;
+    enum cause cause = judge->causes[best];
+    error = judge_wait(judge, &best, cause, &reason);
+    if (!error && (cause == CAUSE_MISSING || cause == CAUSE_FAULT || cause == CAUSE_STOPPED ||
+                   cause == CAUSE_DEAD))
+        error = blame_others(judge, best, cause);
+    sort_culprits(verdict->culprits, verdict->culprit_count);
+    doubt_the_quiet(verdict);
+    if (!error)
+        error = list_waiting(judge);
+    if (!error)
+        error = list_missing_evidence(judge, &judge->waits.waits[best], &reason);
+    /* Others may be absent beside those that are named; that they are not seen makes the rest less
+     * sure. */
+    if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
+        verdict->confidence == NG_CONFIDENCE_CERTAIN)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return error;
+}
+
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
     struct judge judge = {.view = view, .verdict = verdict};
-    struct ng_mismatch best_mismatch = {0};
-    enum cause best_cause = CAUSE_ELSEWHERE;
-    uint32_t best = 0;
 
     memset(verdict, 0, sizeof(*verdict));
     verdict->kind = NG_KIND_HEALTHY;
@@ -779,33 +889,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     snprintf(verdict->job, sizeof(verdict->job), "%s", view->job);
 
     int error = ng_waits_find(view, query->stalled_ns, &judge.scratch, &judge.waits);
-    for (uint32_t i = 0; !error && i < judge.waits.count; i++) {
-        struct ng_wait *wait = &judge.waits.waits[i];
-        struct ng_mismatch mismatch = {0};
-        wait->op = op_of(view, wait);
-        enum cause cause = cause_of(&judge, wait, &mismatch);
-        if (i == 0 || cause > best_cause ||
-            (cause == best_cause && comes_first(wait, &judge.waits.waits[best]))) {
-            best = i;
-            best_cause = cause;
-            best_mismatch = mismatch;
-        }
-    }
-    if (!error && judge.waits.count) {
-        error = judge_wait(&judge, best, best_cause, &best_mismatch);
-        if (!error && (best_cause == CAUSE_MISSING || best_cause == CAUSE_FAULT ||
-                       best_cause == CAUSE_STOPPED || best_cause == CAUSE_DEAD))
-            error = blame_others(&judge, best, best_cause);
-        if (!error)
-            error = list_waiting(&judge);
-        if (!error)
-            error = list_missing_evidence(&judge, &judge.waits.waits[best]);
-        /* Others may be absent beside those that are named; that they are not seen makes the rest
-         * less sure. */
-        if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
-            verdict->confidence == NG_CONFIDENCE_CERTAIN)
-            verdict->confidence = NG_CONFIDENCE_LIKELY;
-    }
+    if (!error && judge.waits.count)
+        error = judge_all(&judge);
     ng_arena_reset(&judge.scratch);
     if (error)
         ng_verdict_fini(verdict);

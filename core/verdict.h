@@ -26,8 +26,25 @@ struct ng_culprit {
     int rank;       /* global, as ng_view_rank; -1 not known */
     int group_rank; /* in the verdict's group; -1 not a member */
     int pid;        /* 0 not known */
+    enum ng_life life;
+    int64_t quiet_ns; /* it did not answer when asked: what is known is so old; 0 it did */
     char host[64];
-    char why[320]; /* one sentence */
+    char why[512]; /* one sentence */
+};
+
+/*
+ * One step of a deadlock by order: a rank is in an operation that needs the rank of the next step
+ * (after the last step, of the first), and that one is in an operation of its own and has not come.
+ */
+struct ng_verdict_step {
+    int rank, group_rank; /* global, and in the group of the operation */
+    uint64_t group_id;
+    char group_name[64];
+    enum ng_op op;
+    uint64_t seq; /* 0 where it is no collective */
+    int waits_for_rank;
+    bool queued; /* the rank that it waits for has called the operation too, but its device is still
+                    in the operation of the next step */
 };
 
 struct ng_verdict {
@@ -45,6 +62,8 @@ struct ng_verdict {
     uint32_t culprit_count;
     int *waiting; /* global ranks, ascending, that wait directly or indirectly */
     uint32_t waiting_count;
+    struct ng_verdict_step *cycle; /* of an order deadlock; none else */
+    uint32_t cycle_count;
     char **missing_evidence; /* one phrase each */
     uint32_t missing_evidence_count;
 

@@ -52,21 +52,68 @@ struct ng_view_process *ng_view_add_process(struct ng_view *view)
 {
     struct ng_view_process *process = APPEND(view, processes, process_count, process_room);
     if (process)
-        process->rank = process->world_size = -1;
+        process->rank = process->world_size = process->local_rank = -1;
     return process;
+}
+
+/* Where the id is in the table of places, or would be. Ids are hashes; damaged ones still end. */
+static uint32_t *place_of(const struct ng_view *view, uint64_t id)
+{
+    uint32_t mask = view->group_place_count - 1;
+    uint32_t at = (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
+
+    while (view->group_places[at] && view->groups[view->group_places[at] - 1].id != id)
+        at = (at + 1) & mask;
+    return &view->group_places[at];
+}
+
+/* At least half of the places stay free. */
+static bool make_places(struct ng_view *view)
+{
+    if (view->group_count < view->group_place_count / 2)
+        return true;
+    uint32_t count = view->group_place_count ? view->group_place_count * 2 : 64;
+    uint32_t *places = ng_arena_alloc(&view->arena, count * sizeof(*places));
+    if (!places)
+        return false;
+    view->group_places = places;
+    view->group_place_count = count;
+    for (uint32_t i = 0; i < view->group_count; i++)
+        *place_of(view, view->groups[i].id) = i + 1;
+    return true;
 }
 
 uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
 {
-    /* Newest last: a job's groups are few, and lookups come in runs. */
-    for (uint32_t i = view->group_count; i > 0; i--)
-        if (view->groups[i - 1].id == id)
-            return i - 1;
+    if (!make_places(view))
+        return UINT32_MAX;
+    uint32_t *place = place_of(view, id);
+    if (*place)
+        return *place - 1;
     struct ng_view_group *group = APPEND(view, groups, group_count, group_room);
     if (!group)
         return UINT32_MAX;
     group->id = id;
+    *place = view->group_count;
     return view->group_count - 1;
+}
+
+uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told)
+{
+    uint32_t index = ng_view_intern_group(view, told->id);
+
+    if (index == UINT32_MAX)
+        return UINT32_MAX;
+    struct ng_view_group *group = &view->groups[index];
+    if (told->nranks > group->nranks)
+        group->nranks = told->nranks;
+    if (told->parent_id)
+        group->parent_id = told->parent_id;
+    if (told->nccl_version)
+        group->nccl_version = told->nccl_version;
+    if (told->name[0])
+        memcpy(group->name, told->name, sizeof(group->name));
+    return index;
 }
 
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
@@ -79,6 +126,7 @@ struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process
     member->group = group;
     member->group_rank = group_rank;
     member->device = -1;
+    member->color = -1;
     return member;
 }
 
@@ -161,6 +209,26 @@ static void find_several(struct ng_view *view)
     }
 }
 
+/* Which members a process has; without memory ng_view_rank looks through all. */
+static void sort_by_process(struct ng_view *view)
+{
+    uint32_t *places = ng_arena_alloc(&view->arena, (view->member_count + 1) * sizeof(*places));
+    uint32_t first = 0;
+
+    if (!places)
+        return;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        view->processes[i].first_member = first;
+        first += view->processes[i].member_count;
+        view->processes[i].member_count = 0;
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_process *process = &view->processes[view->members[i].process];
+        places[process->first_member + process->member_count++] = i;
+    }
+    view->by_process = places;
+}
+
 /*
  * A launcher's variables name the task; processes that it starts below itself (one task a node, a
  * process a device) inherit them all alike. Ranks that collide, or that a group outgrows, name
@@ -168,15 +236,24 @@ static void find_several(struct ng_view *view)
  */
 static void distrust_launcher(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++) {
+    uint32_t mask = 15;
+
+    while (mask < 2 * view->process_count)
+        mask = mask * 2 + 1;
+    uint32_t *first = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*first));
+    for (uint32_t i = 0; first && i < view->process_count; i++) {
         struct ng_view_process *process = &view->processes[i];
-        bool lives = process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED;
-        for (uint32_t k = 0; k < i && process->rank >= 0 && lives; k++) {
-            struct ng_view_process *other = &view->processes[k];
-            if (other->rank == process->rank &&
-                (other->life == NG_LIFE_RUNNING || other->life == NG_LIFE_STOPPED))
-                process->rank_collides = other->rank_collides = true;
-        }
+        if (process->rank < 0 ||
+            (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED))
+            continue;
+        /* The first living process of this rank, by its index + 1. */
+        uint32_t at = (uint32_t)process->rank & mask;
+        while (first[at] && view->processes[first[at] - 1].rank != process->rank)
+            at = (at + 1) & mask;
+        if (first[at])
+            process->rank_collides = view->processes[first[at] - 1].rank_collides = true;
+        else
+            first[at] = i + 1;
     }
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_process *process = &view->processes[view->members[i].process];
@@ -203,12 +280,13 @@ void ng_view_seal(struct ng_view *view)
             member[-1].group_rank != member->group_rank)
             view->groups[member->group].member_count++;
     }
+    sort_by_process(view);
     find_several(view);
     distrust_launcher(view);
 }
 
-const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
-                                             uint32_t *ret_count)
+/* The first member of a group, or where it would be. */
+static uint32_t first_of(const struct ng_view *view, uint32_t group)
 {
     uint32_t low = 0, high = view->member_count;
 
@@ -219,11 +297,18 @@ const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_
         else
             high = middle;
     }
-    uint32_t end = low;
+    return low;
+}
+
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
+                                             uint32_t *ret_count)
+{
+    uint32_t first = first_of(view, group), end = first;
+
     while (end < view->member_count && view->members[end].group == group)
         end++;
-    *ret_count = end - low;
-    return end > low ? &view->members[low] : NULL;
+    *ret_count = end - first;
+    return end > first ? &view->members[first] : NULL;
 }
 
 const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
@@ -243,6 +328,48 @@ const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t
     return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
 }
 
+/* The member with the next rank of the same group; of several handles of one rank the first counts.
+ * NULL there is none. */
+static const struct ng_view_member *next_rank(const struct ng_view *view,
+                                              const struct ng_view_member *member)
+{
+    const struct ng_view_member *next = member, *end = view->members + view->member_count;
+
+    while (next < end && next->group == member->group && next->group_rank == member->group_rank)
+        next++;
+    return next < end && next->group == member->group ? next : NULL;
+}
+
+/* Both have as many members, and some. */
+static bool have_same_members(const struct ng_view *view, uint32_t group, uint32_t other)
+{
+    const struct ng_view_member *member = &view->members[first_of(view, group)];
+    const struct ng_view_member *others = &view->members[first_of(view, other)];
+
+    while (member && others) {
+        if (member->group_rank != others->group_rank || member->process != others->process ||
+            member->device != others->device)
+            return false;
+        member = next_rank(view, member);
+        others = next_rank(view, others);
+    }
+    return true;
+}
+
+uint32_t ng_view_same_members(const struct ng_view *view, uint32_t group)
+{
+    const struct ng_view_group *it = &view->groups[group];
+
+    if (it->nranks <= 0 || it->member_count != (uint32_t)it->nranks)
+        return group;
+    for (uint32_t other = 0; other < group; other++)
+        if (view->groups[other].nranks == it->nranks &&
+            view->groups[other].member_count == it->member_count &&
+            have_same_members(view, group, other))
+            return other;
+    return group;
+}
+
 int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member)
 {
     const struct ng_view_process *process = &view->processes[member->process];
@@ -250,8 +377,10 @@ int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member
 
     if (process->rank >= 0 && !process->drives_several)
         return process->rank;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *other = &view->members[i];
+    uint32_t count = view->by_process ? process->member_count : view->member_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = view->by_process ? view->by_process[process->first_member + i] : i;
+        const struct ng_view_member *other = &view->members[index];
         if (other->process != member->process || other->device != member->device)
             continue;
         if (view->groups[other->group].nranks > view->groups[largest->group].nranks)

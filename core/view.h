@@ -21,6 +21,8 @@ enum ng_life {
     NG_LIFE_EXITED,         /* through exit() or main, or became another program */
     NG_LIFE_DEAD,           /* killed, crashed or _exit: it could not tell which */
     NG_LIFE_ENDED_BY_GUARD, /* by policy: a victim, not a cause */
+    NG_LIFE_LOST, /* on another host, and not heard of for longer than its time to live: the host is
+                     down or cut off, or the process is gone or frozen with nobody there to tell */
 };
 
 /* One process. */
@@ -33,9 +35,16 @@ struct ng_view_process {
     bool self;        /* the process that looks */
     enum ng_life life;
     int exit_status;     /* meaningful for NG_LIFE_EXITED; or NG_EXIT_STATUS_… */
-    int64_t life_age_ns; /* how long ago its life ended; 0 unknown or alive */
+    int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
+                            or alive */
+    int64_t quiet_ns;    /* RUNNING as far as is known, but it did not answer when it was asked just
+                            now: heard of last so long ago; 0 it answers */
+    uint64_t uid;        /* tells it from every other process of any host; 0 not known */
+    int local_rank;      /* from the launcher; -1 not known */
+    char program[64];
     uint32_t member_count;
-    bool rank_collides;  /* others have the same, so it was set to -1 (by ng_view_seal) */
+    uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
+    bool rank_collides;    /* others have the same, so it was set to -1 (by ng_view_seal) */
     bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
 };
 
@@ -61,9 +70,10 @@ struct ng_view_record {
     uint64_t peer_ordinal; /* of a send or receive; 0 not known, or a collective */
     int64_t entered_age_ns;
     uint64_t caller;
-    uint32_t flags; /* NG_RECORD_* bits */
-    uint32_t tid;   /* of the thread that called; 0 not known */
-    int result;     /* ncclResult_t of the host call */
+    uint32_t flags;        /* NG_RECORD_* bits */
+    uint32_t tid;          /* of the thread that called; 0 not known */
+    int result;            /* ncclResult_t of the host call */
+    uint64_t rolling_hash; /* of the group after this collective; 0 not known */
 };
 
 /* Sends and receives are counted apart from collectives, and may lie between their records. */
@@ -84,10 +94,16 @@ struct ng_view_member {
     int async_error;
     int cuda_error;       /* CUresult with which its device failed for good; 0 none */
     uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    uint32_t ordinal; /* which split, shrink or grow of the parent made it, from 1; 0 none */
-    uint32_t derived; /* splits, shrinks and grows called on this communicator so far */
+    uint32_t ordinal;     /* which split, shrink or grow of the parent made it, from 1; 0 none */
+    uint32_t derived;     /* splits, shrinks and grows called on this communicator so far */
     uint64_t entered, scheduled, started, completed; /* collectives, from 1 */
     uint64_t p2p_entered, p2p_completed;
+    int color;                /* of a split; -1 else */
+    uint32_t created_by;      /* enum ng_op */
+    int64_t created_age_ns;   /* 0 not known */
+    int64_t ended_age_ns;     /* destroyed, aborted; 0 it lives, or not known */
+    char pci_id[16];          /* of the device; "" not known */
+    uint64_t rolling_hash;    /* of all collectives up to `entered`; 0 not known */
     struct ng_signature last; /* of collective `entered` */
     uint64_t pending_seq;     /* oldest collective in flight; 0 none */
     uint64_t pending_record;  /* oldest work in flight; 0 none */
@@ -105,6 +121,9 @@ struct ng_view_group {
     uint32_t member_count; /* members that told of themselves; up to nranks */
 };
 
+/* Groups that claim more ranks are damaged. */
+#define NG_VIEW_NRANKS_MAX (1 << 24)
+
 struct ng_view {
     struct ng_arena arena;
     struct ng_view_process *processes;
@@ -113,6 +132,9 @@ struct ng_view {
     struct ng_view_call *calls;
     uint32_t process_count, group_count, member_count, call_count;
     uint32_t process_room, group_room, member_room, call_room;
+    uint32_t *by_process;   /* indices of members, by their process; NULL before ng_view_seal */
+    uint32_t *group_places; /* group index + 1 by hash of the id; a power of two of them */
+    uint32_t group_place_count;
     char job[128];
     /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */
     char **notes;
@@ -130,8 +152,11 @@ void ng_view_fini(struct ng_view *view);
  * the next append of its kind. NULL when memory is short.
  */
 struct ng_view_process *ng_view_add_process(struct ng_view *view);
-/* The group of this id, added where it is new. */
+/* The group of this id, added where it is new; UINT32_MAX when memory is short. */
 uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id);
+/* The same with what one of its ranks tells of it; what that does not know yet stays as others told
+ * it. */
+uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told);
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
                                           int group_rank);
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
@@ -149,6 +174,13 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
 
 /* Sort members and count them in their groups and processes. Call once, after the last append. */
 void ng_view_seal(struct ng_view *view);
+
+/*
+ * The group of lowest index that has the same members as `group` in the same order: the same
+ * devices of the same processes; itself where there is none, or where not all of its members are
+ * known. Of a sealed view.
+ */
+uint32_t ng_view_same_members(const struct ng_view *view, uint32_t group);
 
 /*
  * The global rank to name for a member: that of its process; or, where the launcher gave none or

@@ -32,6 +32,22 @@ static int64_t age_of(const struct reading *reading, int64_t mono_ns)
     return mono_ns > 0 && mono_ns < reading->now_mono_ns ? reading->now_mono_ns - mono_ns : 0;
 }
 
+/* The hash belongs to the count, and is of no use with another. */
+static void read_entered(const struct ng_box_group *group, struct ng_view_member *member)
+{
+    member->entered = atomic_load_explicit(&group->entered, memory_order_acquire);
+    for (int tries = 0; tries < 8; tries++) {
+        uint64_t hash = NG_LOAD(group->rolling_hash);
+        atomic_thread_fence(memory_order_acquire);
+        uint64_t entered = NG_LOAD(group->entered);
+        if (entered == member->entered) {
+            member->rolling_hash = entered ? hash : 0;
+            return;
+        }
+        member->entered = entered;
+    }
+}
+
 static int read_groups(struct reading *reading)
 {
     struct ng_view *view = reading->view;
@@ -42,20 +58,21 @@ static int read_groups(struct reading *reading)
         int nranks = NG_LOAD(group->nranks), group_rank = NG_LOAD(group->group_rank);
         if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || NG_LOAD(group->id) == 0)
             continue;
-        if (state > NG_GROUP_FAILED || nranks < 0 || nranks > (1 << 24) || group_rank >= nranks) {
+        if (state > NG_GROUP_FAILED || nranks < 0 || nranks > NG_VIEW_NRANKS_MAX ||
+            group_rank >= nranks) {
             if (state > NG_GROUP_FAILED || nranks > 0)
                 ng_view_note(view, "%s: group slot %u is damaged and left out",
                              view->processes[reading->process].source, slot);
             continue;
         }
-        uint32_t index = ng_view_intern_group(view, NG_LOAD(group->id));
+        struct ng_view_group told = {.id = NG_LOAD(group->id),
+                                     .parent_id = NG_LOAD(group->parent_id),
+                                     .nranks = nranks,
+                                     .nccl_version = NG_LOAD(group->nccl_version)};
+        copy_text(told.name, sizeof(told.name), group->name, sizeof(group->name));
+        uint32_t index = ng_view_tell_group(view, &told);
         if (index == UINT32_MAX)
             return -ENOMEM;
-        struct ng_view_group *in_view = &view->groups[index];
-        in_view->nranks = nranks;
-        in_view->parent_id = NG_LOAD(group->parent_id);
-        in_view->nccl_version = NG_LOAD(group->nccl_version);
-        copy_text(in_view->name, sizeof(in_view->name), group->name, sizeof(group->name));
 
         struct ng_view_member *member =
             ng_view_add_member(view, reading->process, index, group_rank);
@@ -72,7 +89,7 @@ static int read_groups(struct reading *reading)
         member->completed = NG_LOAD(group->completed);
         member->started = NG_LOAD(group->started);
         member->scheduled = NG_LOAD(group->scheduled);
-        member->entered = NG_LOAD(group->entered);
+        read_entered(group, member);
         member->p2p_completed = NG_LOAD(group->p2p_completed);
         member->p2p_entered = NG_LOAD(group->p2p_entered);
         uint64_t last_call = NG_LOAD(group->last_call);
@@ -82,6 +99,12 @@ static int read_groups(struct reading *reading)
                                                  .redop = NG_LOAD(group->last_redop),
                                                  .root = (int32_t)(last_call >> 32),
                                                  .count = NG_LOAD(group->last_count)};
+        member->color = NG_LOAD(group->color);
+        member->created_by = NG_LOAD(group->created_by);
+        member->created_age_ns = age_of(reading, NG_LOAD(group->created_mono_ns));
+        member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
+        uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
+        copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
         member->pending_record = NG_LOAD(group->pending_record);
         if (member->pending_record) {
             member->pending_seq = NG_LOAD(group->pending_seq);
@@ -145,6 +168,7 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         .flags = NG_LOAD(slot->flags),
         .tid = NG_LOAD(slot->tid),
         .result = NG_LOAD(slot->result),
+        .rolling_hash = NG_LOAD(slot->rolling_hash),
     };
     uint64_t group_id = NG_LOAD(slot->group_id);
     atomic_thread_fence(memory_order_acquire);
@@ -162,13 +186,25 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
     return reading->view->groups[member->group].id == group_id;
 }
 
-/* The signature of the newest collective, where the ring still has it. */
+/*
+ * The newest collective, where the ring still has it. Its rolling hash is sure to be that of
+ * `entered`; the group's may be one ahead, if its thread was stopped in between.
+ */
 static void find_last(struct ng_view_member *member)
 {
-    for (uint32_t i = member->record_count; i > 0 && !member->last.op; i--) {
+    bool found = false;
+
+    for (uint32_t i = member->record_count; i > 0 && !found; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        if (!ng_view_record_is_p2p(record) && record->coll_seq == member->entered &&
-            record->state != NG_RECORD_FAILED)
+        if (ng_view_record_is_p2p(record) || record->state == NG_RECORD_FAILED)
+            continue;
+        if (record->coll_seq > member->entered)
+            member->rolling_hash = 0;
+        if (record->coll_seq != member->entered)
+            continue;
+        found = true;
+        member->rolling_hash = record->rolling_hash;
+        if (!member->last.op)
             member->last = record->signature;
     }
 }
@@ -230,8 +266,12 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     reading.process = view->process_count - 1;
     process->rank = box->header->rank;
     process->world_size = box->header->world_size;
+    process->local_rank = box->header->local_rank;
     process->pid = box->header->pid;
+    process->uid = ng_box_uid(box->header);
     copy_text(process->host, sizeof(process->host), box->header->host, sizeof(box->header->host));
+    copy_text(process->program, sizeof(process->program), box->header->program,
+              sizeof(box->header->program));
     snprintf(process->source, sizeof(process->source), "%s", source);
     if (!view->job[0])
         copy_text(view->job, sizeof(view->job), box->header->job, sizeof(box->header->job));

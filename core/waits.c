@@ -26,7 +26,7 @@ static const struct ng_view_process *process_of(const struct finder *finder,
 
 static bool gone(enum ng_life life)
 {
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED;
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
 /* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
@@ -134,6 +134,9 @@ static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *w
         break;
     case NG_LIFE_STOPPED:
         absentee->absence = NG_ABSENT_STOPPED;
+        break;
+    case NG_LIFE_LOST:
+        absentee->absence = NG_ABSENT_LOST;
         break;
     default:
         absentee->absence = NG_ABSENT_ALIVE;
@@ -300,12 +303,37 @@ static const struct ng_view_record *counterpart_of(const struct ng_view_member *
     return found;
 }
 
-static bool already_absent(const struct ng_wait *wait, int group_rank)
+/* Group ranks that are absent from a point-to-point wait: index of the absentee + 1, by rank. */
+struct absent_ranks {
+    uint32_t *of_rank;
+    int nranks;
+};
+
+static struct ng_absentee *find_absentee(const struct ng_wait *wait,
+                                         const struct absent_ranks *ranks, int rank)
 {
+    if (rank >= 0 && rank < ranks->nranks)
+        return ranks->of_rank[rank] ? &wait->absentees[ranks->of_rank[rank] - 1] : NULL;
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].group_rank == group_rank)
-            return true;
-    return false;
+        if (wait->absentees[i].group_rank == rank)
+            return &wait->absentees[i];
+    return NULL;
+}
+
+static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)
+{
+    if (wait->need_count == wait->need_room) {
+        uint32_t room = wait->need_room ? wait->need_room * 2 : 8;
+        struct ng_need *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        if (wait->need_count)
+            memcpy(bigger, wait->needs, wait->need_count * sizeof(*bigger));
+        wait->needs = bigger;
+        wait->need_room = room;
+    }
+    wait->needs[wait->need_count++] = need;
+    return 0;
 }
 
 /* Is this point-to-point work stuck: pending on the device, or inside a host call. */
@@ -348,44 +376,76 @@ static bool is_overwritten(const struct ng_view_member *member)
     return false;
 }
 
+/* The newest handle of a group rank, among the members of its group; NULL: nobody has told of it.
+ */
+static const struct ng_view_member *member_at(const struct ng_view_member *members, uint32_t count,
+                                              int rank)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (members[middle].group_rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && members[low].group_rank == rank ? &members[low] : NULL;
+}
+
 /* What one send or receive of `member` waits for. *ret_served false: not for its device. */
-static int look_for_peer(struct finder *finder, struct ng_wait *wait,
-                         const struct ng_view_member *member, const struct ng_view_record *record,
-                         bool *ret_served)
+static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct absent_ranks *ranks,
+                         const struct ng_view_member *member, const struct ng_view_member *other,
+                         const struct ng_view_record *record, bool *ret_served)
 {
     int peer = record->signature.root;
     bool peer_sends = record->signature.op == NG_OP_Recv, known = true;
-    const struct ng_view_member *other = ng_view_member(finder->view, member->group, peer);
     enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
     const struct ng_view_record *theirs =
         other ? counterpart_of(other, peer_sends, member->group_rank, record->peer_ordinal, &known)
               : NULL;
     bool open = theirs && in_open_group(finder, other, theirs);
     bool faulted = theirs && other->cuda_error && theirs->state != NG_RECORD_COMPLETED;
+    /* Who has done its part is needed no more, whatever became of it; but what a rank sent that
+     * then died may have died with it, on its way to another host. */
+    bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
 
-    if (theirs && !open && !faulted && !gone(life) && life != NG_LIFE_STOPPED)
+    if (theirs && !open && !faulted && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
-    if (already_absent(wait, peer))
-        return 0;
-    struct ng_absentee *absentee = add_absentee(finder, wait, other, peer);
-    if (!absentee)
-        return -ENOMEM;
-    absentee->came = theirs != NULL;
-    absentee->open_group = open;
-    absentee->faulted = faulted && absentee->absence == NG_ABSENT_ALIVE;
-    absentee->overwritten = !known && absentee->absence == NG_ABSENT_ALIVE;
-    if (absentee->overwritten)
-        absentee->absence = NG_ABSENT_UNSEEN;
-    absentee->send = peer_sends;
-    absentee->for_rank = member->group_rank;
-    return 0;
+    struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
+    bool overwritten = !known && (!absentee || absentee->overwritten);
+    /* What one waiter cannot tell of a peer, another may. */
+    if (!absentee || (absentee->overwritten && !overwritten)) {
+        struct ng_absentee *fresh = absentee;
+        if (!fresh)
+            fresh = add_absentee(finder, wait, other, peer);
+        if (!fresh)
+            return -ENOMEM;
+        if (peer >= 0 && peer < ranks->nranks)
+            ranks->of_rank[peer] = (uint32_t)(fresh - wait->absentees) + 1;
+        bool alive = absentee || fresh->absence == NG_ABSENT_ALIVE;
+        fresh->came = theirs != NULL;
+        fresh->open_group = open;
+        fresh->faulted = faulted && alive;
+        fresh->overwritten = overwritten && alive;
+        if (alive)
+            fresh->absence = fresh->overwritten ? NG_ABSENT_UNSEEN : NG_ABSENT_ALIVE;
+        fresh->send = peer_sends;
+        fresh->for_rank = member->group_rank;
+        absentee = fresh;
+    }
+    return add_need(finder, wait,
+                    (struct ng_need){.member = (uint32_t)(member - finder->view->members),
+                                     .absentee = (uint32_t)(absentee - wait->absentees),
+                                     .op = (enum ng_op)record->signature.op});
 }
 
 static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members,
                     uint32_t count)
 {
     struct ng_wait *wait = NULL;
+    struct absent_ranks ranks = {.nranks = finder->view->groups[group].nranks};
     int64_t age_ns;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -410,9 +470,15 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                     return -ENOMEM;
                 wait->op = (enum ng_op)record->signature.op;
             }
+            if (!ranks.of_rank)
+                ranks.of_rank = ng_arena_alloc(finder->arena,
+                                               ((size_t)ranks.nranks + 1) * sizeof(*ranks.of_rank));
+            if (!ranks.of_rank)
+                return -ENOMEM;
             if (record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
-            int error = look_for_peer(finder, wait, member, record, &served);
+            const struct ng_view_member *other = member_at(members, count, record->signature.root);
+            int error = look_for_peer(finder, wait, &ranks, member, other, record, &served);
             if (error)
                 return error;
         }
@@ -584,47 +650,47 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
-/* Same process and, where it drives several devices, same device: what one waits for, the other
- * cannot do. */
-static bool same_actor(const struct finder *finder, const struct ng_view_member *a,
-                       const struct ng_view_member *b)
+bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
+                        const struct ng_absentee *absentee, uint32_t stuck)
 {
-    return a->process == b->process &&
-           (!process_of(finder, a)->drives_several || a->device == b->device);
+    const struct ng_view_member *other = &view->members[stuck];
+    bool own = waits->wait_of_member[stuck] == (int32_t)wait;
+
+    if (!ng_same_actor(view, other, absentee->member))
+        return false;
+    if (absentee->queued)
+        return !own && other->pending_record && other->pending_started;
+    return !own || waits->waits[wait].type == NG_WAIT_P2P;
 }
 
-/* The stuck members, those of process p at stuck[first[p]] to stuck[first[p + 1] - 1]. */
-struct by_process {
-    uint32_t *first, *stuck;
-};
-
-/* Which other wait is the device of a member in, that has not reached this wait's work; -1 none. */
-static int32_t device_in(const struct finder *finder, const struct by_process *by_process,
-                         const struct ng_view_member *member, int32_t wait)
+/* Which other wait holds an absentee, rather than its own; -1 none. */
+static int32_t held_by(const struct finder *finder, uint32_t wait,
+                       const struct ng_absentee *absentee)
 {
-    const struct ng_view *view = finder->view;
+    const struct ng_waits *waits = finder->waits;
+    uint32_t process = absentee->member->process;
+    int32_t found = -1;
 
-    for (uint32_t k = by_process->first[member->process];
-         k < by_process->first[member->process + 1]; k++) {
-        const struct ng_view_member *other = &view->members[by_process->stuck[k]];
-        int32_t in = finder->waits->wait_of_member[by_process->stuck[k]];
-        if (in != wait && other->pending_record && other->pending_started &&
-            same_actor(finder, other, member))
-            return in;
+    for (uint32_t k = waits->stuck_first[process]; k < waits->stuck_first[process + 1]; k++) {
+        if (!ng_wait_is_held_up(finder->view, waits, wait, absentee, waits->stuck[k]))
+            continue;
+        found = waits->wait_of_member[waits->stuck[k]];
+        if (found != (int32_t)wait)
+            break;
     }
-    return -1;
+    return found;
 }
 
 /*
  * Where everybody came, but devices have not reached the work because they are in other work that
  * does not finish, that other work is what this wait waits for.
  */
-static int link_devices(struct finder *finder, const struct by_process *by_process)
+static int link_devices(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
     struct ng_waits *waits = finder->waits;
 
-    for (int32_t w = 0; w < (int32_t)waits->count; w++) {
+    for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
         uint32_t count, queued = 0;
         const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
@@ -632,10 +698,11 @@ static int link_devices(struct finder *finder, const struct by_process *by_proce
             continue;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t index = (uint32_t)(&members[i] - view->members);
-            if (waits->wait_of_member[index] != w || !members[i].pending_record ||
+            const struct ng_absentee behind = {.member = &members[i], .queued = true};
+            if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
                 members[i].pending_started || (wait->seq && members[i].pending_seq != wait->seq))
                 continue;
-            waits->queued[index] = device_in(finder, by_process, &members[i], w) >= 0;
+            waits->queued[index] = held_by(finder, w, &behind) >= 0;
             queued += waits->queued[index];
         }
         /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
@@ -650,7 +717,7 @@ static int link_devices(struct finder *finder, const struct by_process *by_proce
             if (!absentee)
                 return -ENOMEM;
             absentee->came = absentee->queued = true;
-            absentee->stuck_in = device_in(finder, by_process, &members[i], w);
+            absentee->stuck_in = held_by(finder, w, absentee);
         }
     }
     return 0;
@@ -662,7 +729,6 @@ static int link_waits(struct finder *finder)
     struct ng_waits *waits = finder->waits;
     uint32_t *first = ng_arena_alloc(finder->arena, (view->process_count + 2) * sizeof(*first));
     uint32_t *stuck = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(*stuck));
-    struct by_process by_process = {.first = first, .stuck = stuck};
 
     if (!first || !stuck)
         return -ENOMEM;
@@ -675,28 +741,17 @@ static int link_waits(struct finder *finder)
     for (uint32_t i = 0; i < view->member_count; i++)
         if (waits->wait_of_member[i] >= 0)
             stuck[first[view->members[i].process + 1]++] = i;
+    waits->stuck_first = first;
+    waits->stuck = stuck;
     for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
         for (uint32_t a = 0; a < wait->absentee_count; a++) {
             struct ng_absentee *absentee = &wait->absentees[a];
-            if (!absentee->member || absentee->absence != NG_ABSENT_ALIVE)
-                continue;
-            uint32_t process = absentee->member->process;
-            for (uint32_t k = first[process]; k < first[process + 1]; k++) {
-                const struct ng_view_member *held = &view->members[stuck[k]];
-                int32_t in = waits->wait_of_member[stuck[k]];
-                if (!same_actor(finder, held, absentee->member))
-                    continue;
-                /* In one's own wait only where ranks of one wait can hold up each other. */
-                if (in == (int32_t)w && wait->type != NG_WAIT_P2P)
-                    continue;
-                absentee->stuck_in = in;
-                if (in != (int32_t)w)
-                    break;
-            }
+            if (absentee->member && absentee->absence == NG_ABSENT_ALIVE)
+                absentee->stuck_in = held_by(finder, w, absentee);
         }
     }
-    return link_devices(finder, &by_process);
+    return link_devices(finder);
 }
 
 int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,

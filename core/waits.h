@@ -22,6 +22,7 @@ enum ng_absence {
     NG_ABSENT_STOPPED,
     NG_ABSENT_EXITED,
     NG_ABSENT_DEAD,
+    NG_ABSENT_LOST,   /* of a host that nobody has heard of for too long */
     NG_ABSENT_UNSEEN, /* no evidence of this rank */
 };
 
@@ -42,6 +43,13 @@ struct ng_absentee {
     int for_rank;     /* point-to-point: group rank that waits for it */
 };
 
+/* What one rank in a point-to-point wait needs: the call of a peer that has not come. */
+struct ng_need {
+    uint32_t member;   /* index in the view: who waits */
+    uint32_t absentee; /* index in the wait: for whom */
+    enum ng_op op;     /* what the waiter called: send, receive */
+};
+
 struct ng_wait {
     enum ng_wait_type type;
     uint32_t group;
@@ -55,6 +63,8 @@ struct ng_wait {
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;
     uint32_t absentee_count, absentee_room;
+    struct ng_need *needs; /* point-to-point: in order of members; else all need all absentees */
+    uint32_t need_count, need_room;
 };
 
 struct ng_waits {
@@ -65,7 +75,29 @@ struct ng_waits {
         queued; /* a member's device has not reached its work, and is in the work of another wait */
     bool *
         held; /* a member came to a wait, even if not long enough ago to count as stuck by itself */
+    /* Members that are stuck in a wait: of process p, stuck[stuck_first[p]] up to, not including,
+     * stuck[stuck_first[p + 1]]. */
+    uint32_t *stuck_first, *stuck;
 };
+
+/*
+ * Are two members the same rank of the job: what one waits for, the other cannot do? The same
+ * process and, where it drives several devices, the same device.
+ */
+static inline bool ng_same_actor(const struct ng_view *view, const struct ng_view_member *a,
+                                 const struct ng_view_member *b)
+{
+    return a->process == b->process &&
+           (!view->processes[a->process].drives_several || a->device == b->device);
+}
+
+/*
+ * Does `stuck`, a member in wait `in`, hold up wait `wait`, which needs `absentee` of it? Not in
+ * one's own wait, but for sends and receives; and where the absentee is only queued on its device,
+ * what the device is in does.
+ */
+bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
+                        const struct ng_absentee *absentee, uint32_t stuck);
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
 int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,

@@ -96,8 +96,8 @@ static void take_incoming(struct ng_comm *comm)
 
 /* The records of a work change state together; each is left alone once it is near being
  * overwritten. */
-static void mark_records(const struct ng_work *work, enum ng_record_state state,
-                         int64_t now_mono_ns)
+static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
+                         enum ng_record_state state, int64_t now_mono_ns)
 {
     struct ng_box *box = &ng_guard.box;
     uint64_t id = work->last_record;
@@ -115,6 +115,8 @@ static void mark_records(const struct ng_work *work, enum ng_record_state state,
             NG_STORE(record->started_mono_ns, now_mono_ns);
         if (state == NG_RECORD_COMPLETED)
             NG_STORE(record->completed_mono_ns, now_mono_ns);
+        if (state == NG_RECORD_FAILED)
+            NG_STORE(record->result, comm->abort_result);
         ng_ring_set_state(id, state);
         id = previous;
     }
@@ -142,10 +144,15 @@ static int64_t usual_ns(const struct ng_comm *comm)
     return 0;
 }
 
-/* Remove and give back the queue's works up to and including `last`, which have finished. */
-static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_t now_mono_ns)
+/*
+ * Remove and give back the queue's works up to and including `last`, which have finished:
+ * NG_RECORD_COMPLETED; or nobody will ever know: UNWATCHED; or were cut off by an abort: FAILED.
+ */
+static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_state state,
+                   int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
+    bool finished_work = state == NG_RECORD_COMPLETED;
 
     for (bool more = true; more;) {
         struct ng_work *work = comm->first;
@@ -153,15 +160,15 @@ static void retire(struct ng_comm *comm, struct ng_work *last, bool lost, int64_
         comm->first = work->next;
         if (!comm->first)
             comm->last = NULL;
-        mark_records(work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED, now_mono_ns);
-        if (work->last_seq && !lost) {
+        mark_records(comm, work, state, now_mono_ns);
+        if (work->last_seq && finished_work) {
             NG_STORE(group->started, work->last_seq);
             NG_STORE(group->completed, work->last_seq);
             NG_STORE(group->completed_mono_ns, now_mono_ns);
         }
-        if (!lost)
+        if (finished_work)
             atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
-        else
+        else if (state == NG_RECORD_UNWATCHED)
             atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
         comm->length--;
         retired_in_round++;
@@ -244,7 +251,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         NG_STORE(group->pending_started, 1);
         if (work->last_seq)
             NG_STORE(group->started, work->last_seq);
-        mark_records(work, NG_RECORD_STARTED, now_mono_ns);
+        mark_records(comm, work, NG_RECORD_STARTED, now_mono_ns);
     }
     NG_STORE(group->pending_seq, work->first_seq);
     NG_STORE(group->pending_age_ns, comm->age_ns);
@@ -276,11 +283,15 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     take_incoming(comm);
     if (comm->first) {
         struct ng_work *finished_work = newest_finished(comm, &lost);
-        if (finished_work) {
+        /* An abort ends the work on the device too, and without results. */
+        if (finished_work && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
             bool aged = comm->watched == comm->first->entered_mono_ns;
             add_history(comm, (aged ? comm->age_ns : 0) + step_ns / 2);
-            retire(comm, finished_work, lost, now_mono_ns);
+            retire(comm, finished_work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED,
+                   now_mono_ns);
         }
+        if (comm->first && ng_comm_is_condemned(comm))
+            retire(comm, comm->last, NG_RECORD_FAILED, now_mono_ns);
     }
     age_oldest(comm, step_ns, now_mono_ns);
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
@@ -303,6 +314,11 @@ static uint64_t group_id_of_slot(uint32_t slot)
     return slot < ng_comm_count() ? NG_LOAD(ng_comm_at(slot)->group->id) : 0;
 }
 
+static bool is_condemned_slot(uint32_t slot)
+{
+    return slot < ng_comm_count() && ng_comm_is_condemned(ng_comm_at(slot));
+}
+
 /* Threads inside a NCCL call. */
 static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
@@ -314,7 +330,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct watched_call *watched = &watched_calls[i];
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
-        if (!op || !NG_LOAD(thread->tid)) {
+        /* Who is inside a communicator that the guard aborts has the bound of that. */
+        if (!op || !NG_LOAD(thread->tid) || is_condemned_slot(NG_LOAD(thread->group_slot))) {
             watched->since_mono_ns = 0;
             continue;
         }

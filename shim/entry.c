@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
+#include "core/abort.h"
 #include "core/call.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
@@ -138,13 +139,14 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
         struct ng_passage ng_passage;                                                              \
                                                                                                    \
         ng_shim_state.depth = 1;                                                                   \
-        if (IS_COLLECTIVE(op_name))                                                                \
-            ng_collective_enter(&ng_call, &ng_passage);                                            \
-        else if (IS_P2P(op_name))                                                                  \
-            ng_p2p_enter(&ng_call, &ng_passage);                                                   \
-        else                                                                                       \
-            ng_call_enter(&ng_call, &ng_passage);                                                  \
+        int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_passage)        \
+                        : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_passage)               \
+                                               : ng_call_enter(&ng_call, &ng_passage);             \
         *ng_errno = ng_saved;                                                                      \
+        if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                                   \
+            ng_shim_state.depth = 0;                                                               \
+            return (ncclResult_t)ng_answer;                                                        \
+        }                                                                                          \
         ncclResult_t ng_result = ng_instance->functions.api_name arguments;                        \
         ng_saved = *ng_errno;                                                                      \
         if (IS_COLLECTIVE(op_name))                                                                \
@@ -164,16 +166,45 @@ static inline void leave_depth(uint32_t **depth)
     --**depth;
 }
 
-/* The depth covers these as well: some of NCCL's functions call others through the PLT. */
+static inline void leave_comm(struct ng_comm **guest)
+{
+    if (*guest)
+        ng_abort_left(*guest);
+}
+
+static inline const char *closed_text(const void *owner)
+{
+    const char *reason = ng_abort_reason(owner);
+    return reason ? reason : "";
+}
+
+/*
+ * The depth covers these as well: some of NCCL's functions call others through the PLT. On a
+ * communicator that the guard has aborted, one that returns a result gets the error, one that
+ * returns a text the reason, and any other returns what it does where the library lacks it.
+ */
 #define NG_PASS(api_name, major, minor, patch, owner, type, missing, prototype, arguments, reason) \
+    static inline type closed_##api_name(void)                                                     \
+    {                                                                                              \
+        return missing;                                                                            \
+    }                                                                                              \
     NG_EXPORT type nccl##api_name prototype                                                        \
     {                                                                                              \
+        const void *ng_caller = __builtin_return_address(0);                                       \
         bool ng_bypassed;                                                                          \
-        const struct ng_instance *ng_instance =                                                    \
-            serve(owner, __builtin_return_address(0), &ng_bypassed);                               \
+        const struct ng_instance *ng_instance = serve(owner, ng_caller, &ng_bypassed);             \
         __attribute__((cleanup(leave_depth))) uint32_t *ng_depth = &ng_shim_state.depth;           \
+        __attribute__((cleanup(leave_comm))) struct ng_comm *ng_guest = NULL;                      \
                                                                                                    \
         ++*ng_depth;                                                                               \
+        if (owner && !is_bypassed(ng_bypassed, ng_caller)) {                                       \
+            int ng_answer = ng_abort_visit(owner, NULL, &ng_guest);                                \
+            if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0))                                 \
+                return _Generic(ng_instance->functions.api_name,                                   \
+                    ncclResult_t(*) prototype: (ncclResult_t)ng_answer,                            \
+                    const char *(*)prototype: closed_text(owner),                                  \
+                    default: closed_##api_name());                                                 \
+        }                                                                                          \
         return ng_instance->functions.api_name arguments;                                          \
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)

@@ -17,13 +17,19 @@
 #include <unistd.h>
 
 #include "core/guard.h"
+#include "core/incident.h"
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/policy.h"
 #include "shim/driver.h"
+#include "shim/module.h"
 #include "shim/notice.h"
 #include "shim/shim.h"
+#include "store/kv.h"
 #include "store/local.h"
+#include "store/shared.h"
+#include "store/tls_module.h"
+#include "store/url.h"
 
 /* Mistakes in the configuration are told once the log is open. */
 static struct {
@@ -114,10 +120,61 @@ static void on_quick_exit(void)
     ng_guard_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
+/* What speaks TLS; NULL: it is not beside the library. */
+static const struct ng_tls_ops *load_tls(void)
+{
+    const char *self = ng_module_self();
+    const void *found = NULL;
+    char here[PATH_MAX], path[PATH_MAX];
+
+    if (!self)
+        return NULL;
+    /* Preloaded by a relative path: as it was meant where the program began. */
+    set_folder(here, self);
+    if (here[0] != '/')
+        return NULL;
+    for (unsigned i = 0; !found && ng_tls_module_path(here, i, path, sizeof(path)); i++)
+        found = ng_module_symbol(path, NG_TLS_MODULE_SYMBOL);
+    return found;
+}
+
+/* The board of this host becomes one of all hosts. Where that fails, it stays what it is. */
+static void join_hosts(struct ng_guard *guard, const char *store, const struct ng_url *url)
+{
+    struct ng_kv_options options = {
+        .job = guard->launch.job, .run = NG_BOARD_RUN, .tls = url->tls ? load_tls() : NULL};
+    struct ng_publisher_options publishing = {.own_box = &guard->box,
+                                              .ttl_ns = guard->config.store_ttl_ns,
+                                              .adopt_thread = ng_shim_adopt_thread,
+                                              .wake = ng_incident_wake,
+                                              .start_thread = ng_guard_thread};
+    char why[NG_URL_TEXT_BYTES];
+    struct ng_kv *kv;
+
+    int error = ng_kv_open(store, &options, why, sizeof(why), &kv);
+    if (!error) {
+        error = ng_shared_open(guard->board, kv, &publishing, &guard->board);
+        if (error) {
+            ng_kv_destroy(kv);
+            snprintf(why, sizeof(why), "%s", strerror(-error));
+        }
+    }
+    if (error)
+        ng_log(NG_LOG_ERROR,
+               "NCCLGUARD_STORE: %s; the ranks of each host are guarded by themselves", why);
+    else if (!guard->launch.job_is_shared)
+        ng_log(NG_LOG_WARN,
+               "no launcher names the job, so other hosts may call it otherwise than %s: set "
+               "NCCLGUARD_JOB to one name on all hosts",
+               guard->launch.job);
+}
+
 /* Called with the first communicator, on a program's thread. */
 static int open_board(struct ng_guard *guard)
 {
     const char *store = guard->config.store;
+    char why[NG_URL_TEXT_BYTES];
+    struct ng_url url;
 
     /* Registered now, after the driver's own exit handler, and so run before it: then CUDA still
      * answers. */
@@ -129,23 +186,25 @@ static int open_board(struct ng_guard *guard)
     else
         ng_paths_dump_dir_in(temporary_folder, guard->launch.job, guard->dump_dir,
                              sizeof(guard->dump_dir));
-    if (strcmp(store, "none") == 0)
-        return 0;
-    if (strncmp(store, "local:", 6) != 0) {
-        ng_log(NG_LOG_ERROR,
-               "NCCLGUARD_STORE=%s is not a store that this version has: use local:, local:DIR or "
-               "none; local: is used",
-               store);
+    if (ng_url_parse(store, &url, why, sizeof(why)) != 0) {
+        ng_log(NG_LOG_ERROR, "NCCLGUARD_STORE: %s; local: is used", why);
         store = "local:";
+        ng_url_parse(store, &url, why, sizeof(why));
     }
+    if (url.kind == NG_URL_NONE)
+        return 0;
     if (guard->config.dir)
         set_folder(guard->dir, guard->config.dir);
-    else if (store[6])
-        set_folder(guard->dir, store + 6);
+    else if (url.kind == NG_URL_LOCAL && url.path[0])
+        set_folder(guard->dir, url.path);
     else
         ng_paths_default_dir(guard->launch.job, guard->dir, sizeof(guard->dir));
     int error = ng_paths_make(guard->dir);
-    return error ? error : ng_local_open(guard->dir, &guard->box, &guard->board);
+    if (!error)
+        error = ng_local_open(guard->dir, &guard->box, &guard->board);
+    if (!error && url.kind != NG_URL_LOCAL)
+        join_hosts(guard, store, &url);
+    return error;
 }
 
 /* Forked children are inert: they have nothing to say of what their parent loaded. */

@@ -28,7 +28,7 @@
 #include "core/paths.h"
 #include "core/proc.h"
 
-#define INCIDENT_MAGIC UINT64_C(0x31434e494743434e) /* "NCCGINC1" */
+#define INCIDENT_MAGIC UINT64_C(0x32434e494743434e) /* "NCCGINC2" */
 #define POLL_MS        100                          /* where there is no inotify */
 #define FROZEN_NS      (5 * NG_S) /* a guard without a heartbeat for this long does not run */
 #define SILENT_NS      (2 * NG_S) /* after this it may be that the process runs another program */
@@ -502,6 +502,20 @@ static int local_view(struct ng_board *board, struct ng_view *view)
 
 /* ---- Incidents ---- */
 
+static int local_begin(struct ng_board *board, enum ng_incident_level level)
+{
+    (void)board; /* black boxes are at hand: everybody may look */
+    (void)level;
+    return 0;
+}
+
+static void local_finish(struct ng_board *board, enum ng_incident_level level, bool found)
+{
+    (void)board;
+    (void)level;
+    (void)found;
+}
+
 static void incident_path(const struct local *local, uint64_t epoch, bool hidden, char *ret_path)
 {
     if (hidden)
@@ -610,10 +624,14 @@ static bool local_claimant_alive(struct ng_board *board, const struct ng_inciden
            ticks == incident->claimant_ticks && state != 'Z';
 }
 
-static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident)
+static int local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                      struct ng_incident *ret_incident)
 {
     struct local *local = (struct local *)board;
     uint64_t next, largest;
+
+    if (source != NG_SOURCE_HOST)
+        return -ENOENT;
 
     for (;;) {
         find_epochs(local, epoch, &next, &largest);
@@ -628,20 +646,9 @@ static int local_next(struct ng_board *board, uint64_t epoch, struct ng_incident
     }
 }
 
-static int local_get(struct ng_board *board, uint64_t epoch, struct ng_incident *ret_incident)
+static int local_get(struct ng_board *board, struct ng_incident *incident)
 {
-    return read_incident((struct local *)board, epoch, ret_incident);
-}
-
-static bool covers(const struct ng_incident *there, const struct ng_incident *wanted)
-{
-    /* What began after it was judged is something new, though it may look the same. */
-    if (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns)
-        return false;
-    if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
-        return true;
-    return there->level >= wanted->level && there->group_id == wanted->group_id &&
-           there->seq == wanted->seq && there->op == wanted->op;
+    return read_incident((struct local *)board, incident->epoch, incident);
 }
 
 static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
@@ -655,9 +662,9 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
         uint64_t epoch = 0;
         /* The number first: whoever claims after this takes the same one, and link tells. */
         find_epochs(local, 0, &next, &largest);
-        while (local_next(board, epoch, &there) == 0) {
+        while (local_next(board, NG_SOURCE_HOST, epoch, &there) == 0) {
             epoch = there.epoch;
-            if (epoch > wanted->supersedes && covers(&there, wanted) &&
+            if (epoch > wanted->supersedes && ng_incident_covers(&there, wanted) &&
                 local_claimant_alive(board, &there)) {
                 *ret_incident = there;
                 return -EEXIST;
@@ -665,6 +672,7 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
         }
         struct ng_incident mine = *wanted;
         mine.epoch = largest + 1;
+        mine.source = NG_SOURCE_HOST;
         mine.state = NG_INCIDENT_CLAIMED;
         mine.claimant_pid = local->own_box->header->pid;
         mine.claimant_ticks = local->own_box->header->start_ticks;
@@ -679,12 +687,28 @@ static int local_claim(struct ng_board *board, const struct ng_incident *wanted,
     return -EAGAIN;
 }
 
-static int local_publish(struct ng_board *board, const struct ng_incident *incident)
+static int local_publish(struct ng_board *board, const struct ng_incident *incident,
+                         const struct ng_verdict *verdict)
 {
+    (void)verdict; /* all ranks of a host have its documents in one folder */
     return write_incident((struct local *)board, incident, false);
 }
 
-static uint32_t local_dumps_missing(struct ng_board *board, uint64_t epoch)
+static void local_dumped(struct ng_board *board, const struct ng_incident *incident)
+{
+    atomic_store(&((struct local *)board)->own_box->header->dump_epoch, incident->epoch);
+}
+
+static int local_save_verdict(struct ng_board *board, const struct ng_incident *incident,
+                              const char *folder)
+{
+    (void)board;
+    (void)incident;
+    (void)folder;
+    return -ENOENT;
+}
+
+static uint32_t local_dumps_missing(struct ng_board *board, const struct ng_incident *incident)
 {
     struct local *local = (struct local *)board;
     uint32_t missing = 0;
@@ -692,7 +716,7 @@ static uint32_t local_dumps_missing(struct ng_board *board, uint64_t epoch)
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct peer *peer = &local->peers[i];
         if (!peer->self && takes_part(peer) && life_of(peer) == NG_LIFE_RUNNING &&
-            atomic_load(&peer->box.header->dump_epoch) < epoch)
+            atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
             missing++;
     }
     return missing;
@@ -730,13 +754,18 @@ static void local_abandon(struct ng_board *board)
 static const struct ng_board_ops local_ops = {
     .wait = local_wait,
     .ended = local_ended,
+    .begin = local_begin,
+    .finish = local_finish,
     .view = local_view,
+    .view_host = local_view,
     .claim = local_claim,
     .publish = local_publish,
     .next = local_next,
     .get = local_get,
     .claimant_alive = local_claimant_alive,
+    .dumped = local_dumped,
     .dumps_missing = local_dumps_missing,
+    .save_verdict = local_save_verdict,
     .leave = local_leave,
     .abandon = local_abandon,
 };
@@ -766,6 +795,66 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     identify(local);
     *ret_board = &local->board;
     return 0;
+}
+
+void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context)
+{
+    struct local *local = (struct local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        struct ng_local_peer seen = {.box = &peer->box,
+                                     .name = peer->name,
+                                     .life = life_of(peer),
+                                     .self = peer->self,
+                                     .execed = peer->execed};
+        if (!superseded(local, peer))
+            each(context, &seen);
+    }
+}
+
+int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living)
+{
+    struct local local = {.inotify = NG_DESCRIPTOR_NONE, .folder_fd = NG_DESCRIPTOR_NONE};
+    struct ng_box_header self = {.pid = (int32_t)getpid()};
+    struct ng_box own_box = {.header = &self};
+    struct ng_folder entries;
+    struct peer peer;
+    const char *name;
+
+    identify(&local);
+    local.own_box = &own_box;
+    if (snprintf(local.folder, sizeof(local.folder), "%s", folder) >= (int)sizeof(local.folder))
+        return -ENAMETOOLONG;
+    *ret_living = 0;
+    int error = ng_folder_open(&entries, folder, true);
+    if (error)
+        return error;
+    while ((name = ng_folder_next(&entries))) {
+        if (!is_box_name(name) ||
+            open_peer(folder, name, local.boot_id, local.pid_namespace, &peer) != 0)
+            continue;
+        *ret_living += takes_part(&peer);
+        close_peer(&peer);
+    }
+    ng_folder_close(&entries);
+    if (!*ret_living)
+        return 0;
+    for (int tries = 0; tries < 100; tries++) {
+        struct ng_incident incident = *order;
+        uint64_t next, largest;
+        find_epochs(&local, 0, &next, &largest);
+        incident.epoch = largest + 1;
+        incident.source = NG_SOURCE_HOST;
+        incident.state = NG_INCIDENT_JUDGED;
+        incident.claimant_rank = -1;
+        incident.claimant_pid = self.pid;
+        incident.claimed_mono_ns = ng_clock_mono_ns();
+        error = write_incident(&local, &incident, true);
+        if (error != -EEXIST)
+            return error;
+    }
+    return -EAGAIN;
 }
 
 int ng_local_collect(const char *folder, struct ng_view *view)

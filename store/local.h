@@ -9,6 +9,8 @@
 #ifndef NCCLGUARD_STORE_LOCAL_H
 #define NCCLGUARD_STORE_LOCAL_H
 
+#include <stdbool.h>
+
 #include "core/board.h"
 
 struct ng_box;
@@ -19,6 +21,25 @@ struct ng_box;
  * process.
  */
 int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_board **ret_board);
+
+/* A process of this host as the board knows it; valid during the call. */
+struct ng_local_peer {
+    const struct ng_box *box;
+    const char *name; /* of its box */
+    enum ng_life life;
+    bool self;
+    bool execed; /* it has become another program */
+};
+typedef void ng_local_each_fn(void *context, const struct ng_local_peer *peer);
+
+/* Every process that the board has seen so far. Incident thread; never waits. */
+void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context);
+
+/*
+ * Leave an order for all processes of a job's folder: for tools. *ret_living: how many there were;
+ * with none, nothing is left. 0 or -errno.
+ */
+int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living);
 
 /*
  * Append every black box in `folder` to a view, with the liveness of its process now, and seal it:

@@ -60,8 +60,7 @@ int ng_command_apis(int argc, char **argv)
         break;
     }
     if (operand < argc)
-        return ng_usage_error("apis", "write `ncclguard apis`", "unexpected argument %s",
-                              argv[operand]);
+        return ng_usage_unexpected("apis", "write `ncclguard apis`", argv[operand]);
     if (values[OPTION_JSON])
         return print_json();
 

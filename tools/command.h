@@ -17,6 +17,8 @@ enum {
  * as the program that it ran did.
  */
 int ng_command_run(int argc, char **argv);
+int ng_command_top(int argc, char **argv);
+int ng_command_abort(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);
 int ng_command_apis(int argc, char **argv);
 int ng_command_config(int argc, char **argv);

@@ -77,8 +77,7 @@ int ng_command_config(int argc, char **argv)
         break;
     }
     if (operand < argc)
-        return ng_usage_error("config", "write `ncclguard config`", "unexpected argument %s",
-                              argv[operand]);
+        return ng_usage_unexpected("config", "write `ncclguard config`", argv[operand]);
 
     bool markdown = values[OPTION_MARKDOWN];
     if (markdown)

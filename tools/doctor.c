@@ -18,15 +18,18 @@
 #include "tools/command.h"
 #include "tools/usage.h"
 
-enum { OPTION_JSON, OPTION_COUNT };
+enum { OPTION_JSON, OPTION_STORE, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JSON] = {"json", NULL, "print JSON: [{finding, object, why, mend}]"},
+    [OPTION_STORE] = {"store", "URL",
+                      "look at this store (default: NCCLGUARD_STORE, else local:); ps does not\n"
+                      "show the password"},
 };
 
 static const struct ng_usage usage = {
     .command = "doctor",
-    .synopsis = "[--json] [--] [PROG ARGS…]",
+    .synopsis = "[--json] [--store URL] [--] [PROG ARGS…]",
     .about =
         "Tell what `ncclguard run` would guard here and what would slip by, why, and what mends\n"
         "it. With PROG: of that program, its libraries and its interpreter's packages. PROG is\n"
@@ -229,6 +232,8 @@ int ng_command_doctor(int argc, char **argv)
     if (operand < argc && !*argv[operand])
         return ng_usage_error("doctor", "write `ncclguard doctor -- PROG ARGS…`",
                               "the program's name is empty");
+    if (values[OPTION_STORE])
+        setenv("NCCLGUARD_STORE", values[OPTION_STORE], 1);
     /* The libraries of a program are looked at together. */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 1024) {
         files.rlim_cur = files.rlim_max < 1024 ? files.rlim_max : 1024;

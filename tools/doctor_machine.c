@@ -17,9 +17,13 @@
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/paths.h"
+#include "store/observe.h"
+#include "store/url.h"
 #include "tools/ask.h"
 #include "tools/doctor.h"
+#include "tools/jobs.h"
 #include "tools/library.h"
+#include "tools/tls.h"
 #include "tools/search_path.h"
 
 /* What a first black box takes is about half of this. */
@@ -334,6 +338,34 @@ static void try_folders(struct ng_doctor *doctor, const struct ng_config *config
                "NCCLGUARD_DUMP_DIR", NULL);
 }
 
+/* Whether the store that ranks share across hosts answers. */
+static void look_at_store(struct ng_doctor *doctor, const struct ng_config *config)
+{
+    char store[256], job[64], why[NG_OBSERVE_WHY_BYTES] = "";
+    struct ng_mistake mistake;
+    struct ng_view view;
+
+    /* A mistake was told with the variables. */
+    if (strcmp(config->store, "none") == 0 || strncmp(config->store, "local:", 6) == 0 ||
+        ng_library_bad_store(config->store, &mistake))
+        return;
+    ng_url_redact(config->store, store, sizeof(store));
+    snprintf(job, sizeof(job), "doctor-%d", (int)getpid());
+    struct ng_observed observed = {
+        .url = config->store, .job = job, .tls = ng_tls_for(config->store)};
+    ng_view_init(&view);
+    int count =
+        ng_observe_view(&observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view, why, sizeof(why));
+    ng_view_fini(&view);
+    if (count >= 0)
+        ng_findings_add(&doctor->findings, NG_FINDING_OK, store, NULL,
+                        "the store answers: ranks of all hosts that reach it share what they know");
+    else
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, store, ng_jobs_mend(count),
+                        "%s; without it each host is guarded alone",
+                        why[0] ? why : strerror(-count));
+}
+
 /* "580.65.06" of the kernel's module; "" none. */
 static void read_kernel_version(char *ret_version, size_t bytes)
 {
@@ -390,6 +422,7 @@ void ng_doctor_machine(struct ng_doctor *doctor)
     look_for_library(doctor);
     look_at_variables(doctor, &config);
     try_folders(doctor, &config);
+    look_at_store(doctor, &config);
     look_for_driver(doctor);
 }
 

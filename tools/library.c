@@ -16,6 +16,7 @@
 
 #include "core/config.h"
 #include "core/policy.h"
+#include "store/url.h"
 #include "tools/elf_file.h"
 
 /* Our own folder's neighbours in a build, an installation and a bundle. */
@@ -148,15 +149,29 @@ bool ng_library_was_opened(int watch)
     return bytes > 0;
 }
 
-/* A store that this version does not serve; NULL: not set. */
-static bool is_bad_store(const char *value, struct ng_mistake *ret_mistake)
+bool ng_library_bad_store(const char *value, struct ng_mistake *ret_mistake)
 {
-    if (!value || strcmp(value, "none") == 0 || strncmp(value, "local:", 6) == 0)
+    struct ng_url url;
+    char shown[256], why[512];
+
+    if (!value)
         return false;
-    if (strncmp(value, "redis", 5) == 0)
-        return mistake(ret_mistake, "use local: (one host) or none",
-                       "store %s: Redis is not in this version", value);
-    return mistake(ret_mistake, "use local:, local:DIR or none", "store %s is not valid", value);
+    ng_url_redact(value, shown, sizeof(shown));
+    if (ng_url_parse(value, &url, why, sizeof(why)) != 0) {
+        /* Its line begins with the store, too. */
+        size_t length = strlen("store \"\": ") + strlen(shown);
+        return mistake(ret_mistake, strlen(why) > length ? why + length : why,
+                       "store \"%s\" is not valid", shown);
+    }
+    explicit_bzero(&url.password, sizeof(url.password));
+#if !NG_HAVE_HIREDIS
+    if (url.kind != NG_URL_NONE && url.kind != NG_URL_LOCAL)
+        return mistake(ret_mistake,
+                       "install hiredis (libhiredis-dev) and build it with -Dredis=enabled, or use "
+                       "local:",
+                       "store \"%s\": this build of ncclguard has no Redis", shown);
+#endif
+    return false;
 }
 
 struct first {
@@ -182,5 +197,5 @@ bool ng_library_bad_setting(struct ng_mistake *ret_mistake)
     if (ng_policy_parse_exit(config.exit_how, &(int){0}) != 0)
         return mistake(ret_mistake, "use abort, or exit:CODE with a code from 0 to 255",
                        "NCCLGUARD_EXIT=%s is not valid", config.exit_how);
-    return is_bad_store(config.store, ret_mistake);
+    return ng_library_bad_store(config.store, ret_mistake);
 }

@@ -41,6 +41,9 @@ int ng_library_watch(const char *path);
 /* Whether it was. Once; the descriptor is closed. */
 bool ng_library_was_opened(int watch);
 
+/* Whether this value of NCCLGUARD_STORE (NULL: not set) is none that this build can serve. */
+bool ng_library_bad_store(const char *value, struct ng_mistake *ret_mistake);
+
 /*
  * What in the environment keeps `ncclguard run` from starting anything: a bad value of one of our
  * variables. False: nothing.

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "store/url.h"
 #include "tools/command.h"
 #include "tools/usage.h"
 
@@ -15,6 +16,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"run", "run a program under guard", ng_command_run},
+    {"top", "show a job live: ranks, groups, what each is in", ng_command_top},
+    {"abort", "abort a job's communicators on every rank", ng_command_abort},
     {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
     {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},
     {"doctor", "tell what would be guarded here, what would slip by, and why", ng_command_doctor},
@@ -75,5 +78,8 @@ int main(int argc, char **argv)
     const char *nearest = ng_usage_nearest(word, command_name, NULL, COMMAND_COUNT);
     if (nearest)
         snprintf(mend, sizeof(mend), "did you mean `ncclguard %s`?", nearest);
-    return ng_usage_error(NULL, mend, "unknown %s %s", word[0] == '-' ? "option" : "command", word);
+    char shown[256];
+    ng_url_redact(word, shown, sizeof(shown));
+    return ng_usage_error(NULL, mend, "unknown %s %s", word[0] == '-' ? "option" : "command",
+                          shown);
 }

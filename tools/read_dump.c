@@ -16,7 +16,7 @@
 
 #include "core/dump.h"
 
-#define RANK_LIMIT (1 << 24)
+#define RANK_LIMIT NG_VIEW_NRANKS_MAX
 
 /* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds.
  */
@@ -116,6 +116,7 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
         record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
         record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
         record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
+        record.rolling_hash = get_hex(from, "rolling_hash");
         member->records[member->record_count++] = record;
     }
     return 0;
@@ -132,26 +133,27 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
 
     if (group_id == 0 || nranks < 0 || state < 0 || (nranks > 0 && group_rank >= nranks))
         return -EBADMSG;
-    uint32_t index = ng_view_intern_group(view, group_id);
+    struct ng_view_group told = {.id = group_id,
+                                 .parent_id = get_hex(from, "parent_id"),
+                                 .nranks = nranks,
+                                 .nccl_version =
+                                     (int)get_int(from, "nccl_version", 0, INT32_MAX, 0)};
+    get_text(from, "group_name", told.name, sizeof(told.name));
+    uint32_t index = ng_view_tell_group(view, &told);
     if (index == UINT32_MAX)
         return -ENOMEM;
-    struct ng_view_group *group = &view->groups[index];
-    /* Not every member knows all: a communicator that is being created has neither ranks nor a
-     * version yet. */
-    if (nranks > 0)
-        group->nranks = nranks;
-    if (!group->parent_id)
-        group->parent_id = get_hex(from, "parent_id");
-    if (!group->nccl_version)
-        group->nccl_version = (int)get_int(from, "nccl_version", 0, INT32_MAX, 0);
-    if (!group->name[0])
-        get_text(from, "group_name", group->name, sizeof(group->name));
 
     struct ng_view_member *member = ng_view_add_member(view, process, index, group_rank);
     if (!member)
         return -ENOMEM;
     member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
+    get_text(from, "pci_id", member->pci_id, sizeof(member->pci_id));
     member->state = (enum ng_group_state)state;
+    member->created_by = (uint32_t)get_int(from, "created_by_number", 0, UINT32_MAX, 0);
+    member->created_age_ns = get_age(from, "created_age_ns");
+    member->ended_age_ns = get_age(from, "ended_age_ns");
+    member->color = (int)get_int(from, "color", INT32_MIN, INT32_MAX, -1);
+    member->rolling_hash = get_hex(from, "rolling_hash");
     member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
     member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
     member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
@@ -207,12 +209,16 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
         return -ENOMEM;
     process->rank = get_rank(from, "rank");
     process->world_size = get_rank(from, "world_size");
+    process->local_rank = get_rank(from, "local_rank");
     process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
+    process->uid = get_hex(from, "uid");
+    get_text(from, "program", process->program, sizeof(process->program));
     get_text(from, "host", process->host, sizeof(process->host));
     snprintf(process->source, sizeof(process->source), "%s", source);
-    process->life = (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN,
-                                          NG_LIFE_ENDED_BY_GUARD, NG_LIFE_UNKNOWN);
+    process->life =
+        (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_LOST, NG_LIFE_UNKNOWN);
     process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
+    process->quiet_ns = get_age(from, "quiet_ns");
     process->life_age_ns = get_age(from, "life_age_ns");
     return 0;
 }

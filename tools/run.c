@@ -39,7 +39,10 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
                            "what happens at a deadline: log or kill (sets NCCLGUARD_ON_TIMEOUT)"},
     [OPTION_STORE] =
         {"store", "URL",
-         "where ranks share what they know: local:, local:DIR or none\n(sets NCCLGUARD_STORE)"},
+         "where ranks share what they know: local: or local:DIR (one host),\n"
+         "redis://[[user]:password@]host[:port][/db], rediss:// (TLS),\n"
+         "redis+unix:///path, redis+sentinel://h1,h2/master, or none\n"
+         "(sets NCCLGUARD_STORE; ps does not show the password)"},
     [OPTION_OUT] = {"out", "DIR",
                     "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
     [OPTION_FAULT] = {"fault", "SPEC", "fault injection (not in this version)"},
@@ -294,7 +297,8 @@ int ng_command_run(int argc, char **argv)
         return status;
 
     /* Folders that the user named are the user's to remove. */
-    bool watch = !job.nested && !config.dir && strcmp(config.store, "local:") == 0;
+    bool watch = !job.nested && !config.dir && strcmp(config.store, "none") != 0 &&
+                 (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
     int opened = job.nested ? -1 : ng_library_watch(library);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
     if (error == 0 && !job.nested)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/url.h"
 #include "tools/command.h"
 
 /* Values of getopt_long above any short option. */
@@ -27,6 +28,14 @@ int ng_usage_error(const char *command, const char *mend, const char *mistake, .
     const char *space = command ? " " : "", *name = command ? command : "";
     fprintf(stderr, "ncclguard%s%s: %s\nncclguard%s%s: %s\n", space, name, line, space, name, mend);
     return NG_EXIT_USAGE;
+}
+
+int ng_usage_unexpected(const char *command, const char *mend, const char *word)
+{
+    char shown[256];
+
+    ng_url_redact(word, shown, sizeof(shown));
+    return ng_usage_error(command, mend, "unexpected argument %s", shown);
 }
 
 /* Letters to change, add or remove to come from one word to the other. */
@@ -101,18 +110,45 @@ static void print_help(const struct ng_usage *usage)
 
 static enum ng_usage_outcome unknown_option(const struct ng_usage *usage, const char *word)
 {
-    char mend[256], name[64];
+    char mend[256], name[64], shown[256];
 
-    /* "--timout=5s" is the option "timout". */
-    snprintf(name, sizeof(name), "%s", word + strspn(word, "-"));
-    name[strcspn(name, "=")] = '\0';
-    const char *nearest = ng_usage_nearest(name, option_name, usage->options, usage->option_count);
+    /* "--timout=5s" is the option "timout"; and what was given to it may be a password. */
+    size_t length = strcspn(word, "=");
+    snprintf(name, sizeof(name), "%.*s", (int)length, word);
+    ng_url_redact(name, shown, sizeof(shown));
+    const char *nearest = ng_usage_nearest(name + strspn(name, "-"), option_name, usage->options,
+                                           usage->option_count);
     if (nearest)
         snprintf(mend, sizeof(mend), "did you mean --%s?", nearest);
     else
         snprintf(mend, sizeof(mend), "`ncclguard %s --help` lists the options", usage->command);
-    ng_usage_error(usage->command, mend, "unknown option %s", word);
+    ng_usage_error(usage->command, mend, "unknown option %s", shown);
     return NG_USAGE_ERROR;
+}
+
+/* Secrets that were taken out of argv; there is nobody to release them before the end. */
+static struct secret {
+    struct secret *before;
+    char text[];
+} * secrets;
+
+/*
+ * A copy to work with; what stays in argv, where ps shows it to everybody, is the same without its
+ * password, and no longer.
+ */
+static const char *take_secret(char *argument)
+{
+    size_t length = strlen(argument);
+    struct secret *secret = malloc(sizeof(*secret) + length + 1);
+
+    if (!secret)
+        abort(); /* a few bytes, at the very start */
+    memcpy(secret->text, argument, length + 1);
+    secret->before = secrets;
+    secrets = secret;
+    explicit_bzero(argument, length);
+    ng_url_redact(secret->text, argument, length + 1);
+    return secret->text;
 }
 
 enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, char **argv,
@@ -158,7 +194,9 @@ enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, cha
             letter[1] = (char)optopt;
             return unknown_option(usage, optopt ? letter : argv[optind - 1]);
         }
-        ret_values[value - FIRST_VALUE] = optarg ? optarg : "";
+        const struct ng_usage_option *row = &usage->options[value - FIRST_VALUE];
+        bool secret = optarg && strcmp(row->argument, "URL") == 0;
+        ret_values[value - FIRST_VALUE] = secret ? take_secret(optarg) : optarg ? optarg : "";
     }
     *ret_operand = optind;
     return NG_USAGE_GO;

@@ -15,7 +15,7 @@
 
 struct ng_usage_option {
     const char *name;     /* without the dashes */
-    const char *argument; /* "DURATION"; NULL: takes none */
+    const char *argument; /* "DURATION"; NULL: takes none; "URL": may hold a password */
     const char *help;     /* lines are separated by '\n' */
 };
 
@@ -37,7 +37,8 @@ enum ng_usage_outcome {
 /*
  * Parse argv[1 …]. ret_values has one element per row: NULL not given, "" given (rows without
  * argument), else the argument (the last one wins). Operands are moved to the end of argv, in their
- * order.
+ * order. Values live as long as the process. Of a URL, argv, which anybody can read, keeps only
+ * what may be seen.
  */
 enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, char **argv,
                                      const char **ret_values, int *ret_operand);
@@ -45,6 +46,9 @@ enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, cha
 /* The two lines of a usage error; `command` NULL is ncclguard itself. Returns NG_EXIT_USAGE. */
 __attribute__((format(printf, 3, 4))) int ng_usage_error(const char *command, const char *mend,
                                                          const char *mistake, ...);
+
+/* The same for an operand that does not belong there; it may be a URL with a password. */
+int ng_usage_unexpected(const char *command, const char *mend, const char *word);
 
 /*
  * The name that `wrong` was probably meant to be: name_of(table, i) for i below `count`; NULL when

@@ -30,11 +30,11 @@ VARIABLES = {
     "NCCLGUARD_RANK": None, "NCCLGUARD_WORLD_SIZE": None, "NCCLGUARD_STORE": "local:", "NCCLGUARD_DIR": None,
     "NCCLGUARD_DUMP_DIR": None, "NCCLGUARD_TIMEOUT": "600s", "NCCLGUARD_INIT_TIMEOUT": "600s",
     "NCCLGUARD_SUSPECT": "5s", "NCCLGUARD_ON_TIMEOUT": "kill", "NCCLGUARD_TRACE_SIZE": "2000",
-    "NCCLGUARD_DUMP_WAIT": "15s", "NCCLGUARD_EXIT": "abort",
+    "NCCLGUARD_DUMP_WAIT": "15s", "NCCLGUARD_EXIT": "abort", "NCCLGUARD_STORE_TTL": "5s",
     # Names that a later version serves: known, so that setting them is told and not ignored.
     "NCCLGUARD_INIT": None, "NCCLGUARD_BLOCKING_WAIT": None, "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": None,
     "NCCLGUARD_REGISTER": None, "NCCLGUARD_ALLOC": None, "NCCLGUARD_CHECK": None, "NCCLGUARD_FAULT": None,
-    "NCCLGUARD_HEARTBEAT_TIMEOUT": None, "NCCLGUARD_ABORT_WAIT": None, "NCCLGUARD_RULES": None,
+    "NCCLGUARD_HEARTBEAT_TIMEOUT": None, "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
 }
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
          "gpu_stall", "init_missing_rank", "unknown")
@@ -45,7 +45,8 @@ FOREIGN_CALLS = {
     "core/libng_core.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
                          r"socket|connect|bind|listen|accept4?|getaddrinfo|redis\w+",
     "store/libng_store.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|info|_iterate_phdr)",
-    "tools/ncclguard": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|_iterate_phdr)",
+    # Not the command as a whole: OpenSSL, linked into it, opens libraries.
+    "tools/libng_tools.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|_iterate_phdr)",
 }
 
 

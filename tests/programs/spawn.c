@@ -17,17 +17,21 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: spawn -n N [--kill-others] [--timeout S] [--] PROG ARGS…\n"
+    "usage: spawn -n N [--kill-others] [--timeout S] [--node I/K --folder DIR] [--] PROG ARGS…\n"
     "  -n N           how many processes\n"
     "  --kill-others  when one fails, end the others: SIGTERM, after 5 s SIGKILL\n"
     "  --timeout S    after S seconds SIGKILL to all, exit status 124\n"
-    "Each process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,\n"
-    "TORCHELASTIC_RUN_ID and SPAWN_DIR, an empty folder that is removed at the end. Exits with "
-    "the\n"
+    "  --node I/K     this is host I (from 0) of K, each with N processes\n"
+    "  --folder DIR   SPAWN_DIR, which all hosts share; it stays\n"
+    "Each process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,\n"
+    "MASTER_PORT, TORCHELASTIC_RUN_ID (the name of the folder) and SPAWN_DIR, without --folder an\n"
+    "empty one that is removed at the end. Exits with the\n"
     "status of the first process that failed (128 + signal), or 0.\n";
 
 struct job {
-    int nranks;
+    int nranks; /* of this host */
+    int node, nnodes;
+    const char *shared_folder; /* NULL: one of our own */
     bool kill_others;
     long timeout_s;
     char **command;
@@ -52,9 +56,18 @@ static long positive(const char *text)
     return value;
 }
 
+static void parse_node(struct job *job, const char *text)
+{
+    char end;
+    if (!text || sscanf(text, "%d/%d%c", &job->node, &job->nnodes, &end) != 2 || job->node < 0 ||
+        job->node >= job->nnodes)
+        usage_error("--node needs I/K, I from 0 to below K");
+}
+
 static void parse(struct job *job, int argc, char **argv)
 {
     int i = 1;
+    job->nnodes = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "--")) {
             i++;
@@ -64,6 +77,10 @@ static void parse(struct job *job, int argc, char **argv)
             job->nranks = (int)positive(argv[++i]);
         else if (!strcmp(argv[i], "--timeout"))
             job->timeout_s = positive(argv[++i]);
+        else if (!strcmp(argv[i], "--node"))
+            parse_node(job, argv[++i]);
+        else if (!strcmp(argv[i], "--folder") && argv[i + 1])
+            job->shared_folder = argv[++i];
         else if (!strcmp(argv[i], "--kill-others"))
             job->kill_others = true;
         else if (!strcmp(argv[i], "--help")) {
@@ -74,6 +91,10 @@ static void parse(struct job *job, int argc, char **argv)
     }
     if (!job->nranks)
         usage_error("-n is missing");
+    if (job->nnodes > 1 && !job->shared_folder)
+        usage_error("--node needs --folder");
+    if (job->shared_folder && job->shared_folder[0] != '/')
+        usage_error("--folder needs an absolute path");
     if (i >= argc)
         usage_error("no program given");
     job->command = argv + i;
@@ -117,7 +138,7 @@ static void start(struct job *job, int rank, const sigset_t *mask)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(127);
-    put("RANK", rank);
+    put("RANK", job->node * job->nranks + rank);
     put("LOCAL_RANK", rank);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(job->command[0], job->command);
@@ -144,8 +165,8 @@ static void reap(struct job *job)
             job->running--;
             int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
             if (code && !job->status) {
-                fprintf(stderr, "spawn: rank %d (pid %d) failed first: status %d\n", rank, pid,
-                        code);
+                fprintf(stderr, "spawn: rank %d (pid %d) failed first: status %d\n",
+                        job->node * job->nranks + rank, pid, code);
                 job->status = code;
             }
         }
@@ -232,14 +253,19 @@ int main(int argc, char **argv)
     const char *temporary = getenv("TMPDIR");
     snprintf(job.folder, sizeof(job.folder), "%s/spawn.XXXXXX",
              temporary && *temporary ? temporary : "/tmp");
-    if (!job.pids || !mkdtemp(job.folder)) {
+    if (job.shared_folder)
+        snprintf(job.folder, sizeof(job.folder), "%s", job.shared_folder);
+    if (!job.pids || (!job.shared_folder && !mkdtemp(job.folder))) {
         perror("spawn");
         return 1;
     }
-    put("WORLD_SIZE", job.nranks);
+    put("WORLD_SIZE", job.nnodes * job.nranks);
     put("LOCAL_WORLD_SIZE", job.nranks);
-    put("MASTER_PORT", free_port());
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    put("GROUP_RANK", job.node);
+    /* Of several hosts, whoever starts the launchers knows the one address. */
+    if (job.nnodes == 1 || !getenv("MASTER_PORT"))
+        put("MASTER_PORT", free_port());
+    setenv("MASTER_ADDR", "127.0.0.1", job.nnodes == 1);
     setenv("SPAWN_DIR", job.folder, 1);
     setenv("TORCHELASTIC_RUN_ID", strrchr(job.folder, '/') + 1, 1);
 
@@ -260,7 +286,8 @@ int main(int argc, char **argv)
     }
     if (!in_time || (job.kill_others && job.status))
         kill_descendants();
-    remove_folder(job.folder);
+    if (!job.shared_folder)
+        remove_folder(job.folder);
     free(job.pids);
     return in_time ? job.status : 124;
 }

@@ -638,6 +638,19 @@ TEST(Spawn, GivesEveryProcessTorchrunsNamesAndAFolderThatIsGoneAfterwards)
     EXPECT_NE(0, stat(lines[0].substr(lines[0].find('/')).c_str(), &unused));
 }
 
+TEST(Spawn, ANodeHasItsShareOfTheRanksAndLeavesTheSharedFolder)
+{
+    char folder[] = "/tmp/spawn-node.XXXXXX";
+    ASSERT_TRUE(mkdtemp(folder));
+    Job job(spawn(2, {"/bin/sh", "-c",
+                      "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $SPAWN_DIR"},
+                  {"--node", "1/3", "--folder", folder}));
+    EXPECT_EQ(0, job.end()) << job.err;
+    EXPECT_EQ(1, Job::count(job.out, std::string("2 0 6 2 1 ") + folder + "\n")) << job.out;
+    EXPECT_EQ(1, Job::count(job.out, std::string("3 1 6 2 1 ") + folder + "\n")) << job.out;
+    EXPECT_EQ(0, rmdir(folder));
+}
+
 TEST(Spawn, RemembersTheFirstThatFailedAndLetsTheOthersEnd)
 {
     /* Rank 1 fails first; rank 0 fails once rank 1 is gone, and rank 2 ends well. */

@@ -1,6 +1,7 @@
-/* How ranks meet. The process that makes a unique id listens for its ranks on an abstract socket,
- * from a thread of its own, as the real library's bootstrap root does; when all have come it hands
- * each the same memory file. A rank that never comes leaves the others waiting. Every wait ends
+/* How ranks meet. The process that makes a unique id listens for its ranks on an abstract socket
+ * (or, where hosts are network namespaces, on one in a folder that they share), from a thread of
+ * its own, as the real library's bootstrap root does; when all have come it hands each the same
+ * memory file. A rank that never comes leaves the others waiting. Every wait ends
  * when the own communicator is aborted, and for no other reason. */
 #include "tests/fake/nccl/fake.h"
 
@@ -30,15 +31,24 @@ struct hello {
 
 struct root {
     int listen_fd;
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of the socket, "" abstract */
 };
 
 static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address)
 {
+    const char *folder = fake_network_folder();
     struct id_layout layout;
     int n;
     memcpy(&layout, id->internal, sizeof(layout));
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
+    if (folder) {
+        n = snprintf(address->sun_path, sizeof(address->sun_path), "%s/%016llx%016llx", folder,
+                     (unsigned long long)layout.random[0], (unsigned long long)layout.random[1]);
+        if ((size_t)n >= sizeof(address->sun_path))
+            fake_misuse("FAKE_NCCL_NETWORK=%s is too long for a socket", folder);
+        return sizeof(*address);
+    }
     n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "fake-nccl-%016llx%016llx",
                  (unsigned long long)layout.random[0], (unsigned long long)layout.random[1]);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
@@ -142,6 +152,8 @@ static void *root_main(void *arg)
             break;
     }
     close(root->listen_fd);
+    if (root->path[0])
+        unlink(root->path);
     if (fds && come == nranks) {
         int err = fake_shm_create(nranks, &shm_fd);
         if (err)
@@ -184,6 +196,7 @@ ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id)
     }
     memcpy(id.internal, &layout, sizeof(layout));
     address_bytes = id_address(&id, &address);
+    memcpy(root->path, address.sun_path, sizeof(root->path));
     if (bind(root->listen_fd, (struct sockaddr *)&address, address_bytes) < 0 ||
         listen(root->listen_fd, 4096) < 0) {
         fake_warn("Bootstrap : cannot listen : %s", strerror(errno));
@@ -234,7 +247,7 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
         err = errno;
         close(fd);
         /* Refused: the real library tries for about a minute, as long as the root may yet come. */
-        if (err != ECONNREFUSED && err != EAGAIN) {
+        if (err != ECONNREFUSED && err != EAGAIN && err != ENOENT) {
             fake_warn("Bootstrap : connect failed : %s", strerror(err));
             return ncclSystemError;
         }
@@ -342,6 +355,8 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     me->pid = (int32_t)getpid();
     me->device = comm->device;
     memcpy(me->bus_id, comm->bus_id, sizeof(me->bus_id));
+    gethostname(me->host, sizeof(me->host) - 1);
+    me->cable = fake_network_cable(me->host);
     result = meet(comm, 1);
     if (result != ncclSuccess)
         return result;
@@ -352,7 +367,8 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
                       other->version, comm->rank, me->version);
             return ncclInvalidUsage;
         }
-        if (r != comm->rank && memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0) {
+        if (r != comm->rank && strcmp(other->host, me->host) == 0 &&
+            memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0) {
             fake_warn("Duplicate GPU detected : rank %d and rank %d both on CUDA device %s",
                       comm->rank, r, me->bus_id);
             return ncclInvalidUsage;

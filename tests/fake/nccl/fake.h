@@ -9,6 +9,7 @@
  *   FAKE_NCCL_ASYNC_ERROR    rank=R,after=N,code=C: after N collectives rank R's async error is C
  *   FAKE_NCCL_INPROGRESS_MS  how long calls on nonblocking communicators stay in progress
  *   FAKE_NCCL_DEBUG          1: what happens, on stderr
+ *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
  * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
  * NCCL_CHECK_POINTERS. */
 #ifndef FAKE_NCCL_FAKE_H
@@ -66,7 +67,9 @@ struct fake_rank {
     int32_t version;
     int32_t pid;
     int32_t device;
+    int32_t cable; /* of its host; -1 none that could be cut */
     char bus_id[32];
+    char host[64];
 };
 
 struct fake_shm {
@@ -181,6 +184,15 @@ ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *m
 ncclResult_t fake_boot_connect_ring(struct ncclComm *comm);
 /* Connecting is pointless: the communicator was revoked or shrunk meanwhile. */
 bool fake_boot_stopped(const struct ncclComm *comm);
+
+/* ---- several hosts (network.c) ---- */
+
+/* FAKE_NCCL_NETWORK; NULL: all ranks are in one network namespace. */
+const char *fake_network_folder(void);
+/* The cable of a host; -1 none. */
+int fake_network_cable(const char *host);
+/* Nothing passes between this rank and the other now. */
+bool fake_network_cut(const struct ncclComm *comm, int peer);
 
 /* ---- groups and jobs (group.c) ---- */
 

@@ -64,7 +64,7 @@ static unsigned char *wait_room(struct exec *e)
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
-        if (fifo_has_room(e->to))
+        if (fifo_has_room(e->to) && !fake_network_cut(e->comm, e->next))
             return slot_of(e->shm, e->to, atomic_load(&e->to->tail));
         fake_bell_wait(e->shm, e->comm->rank, seen);
     }
@@ -76,7 +76,7 @@ static unsigned char *wait_data(struct exec *e, size_t want)
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
-        if (fifo_has_data(e->from, want, e->exact))
+        if (fifo_has_data(e->from, want, e->exact) && !fake_network_cut(e->comm, e->prev))
             return slot_of(e->shm, e->from, atomic_load(&e->from->head));
         fake_bell_wait(e->shm, e->comm->rank, seen);
     }
@@ -313,6 +313,8 @@ static bool p2p_advance(struct ncclComm *comm, struct fake_shm *shm, struct fake
         op->over = true;
         return true;
     }
+    if (fake_network_cut(comm, op->peer))
+        return false;
     if (op->send) {
         if (!fifo_has_room(fifo))
             return false;

@@ -10,6 +10,10 @@
 #include <cuda.h>
 #include <nccl.h>
 
+extern "C" {
+#include "core/signature.h"
+}
+
 namespace
 {
 
@@ -72,7 +76,22 @@ bool in_group(const struct made_record &record)
     return (record.flags & NG_RECORD_IN_GROUP) != 0;
 }
 
+/* Of a communicator that made so many all-reduces. */
+uint64_t hash_after(int calls)
+{
+    struct ng_signature signature = {NG_OP_AllReduce, 7, 0, -1, 4};
+    uint64_t hash = 0;
+    for (int i = 0; i < calls; i++)
+        hash = ng_signature_roll(hash, &signature);
+    return hash;
+}
+
 } // namespace
+
+TEST_F(Calls, TheDeviceOfACommunicatorIsKnownByItsPciId)
+{
+    EXPECT_STREQ(group_of(init(0)).pci_id, "0000:1b:00.0");
+}
 
 TEST_F(Calls, ACollectiveIsCountedRecordedAndSeenToFinish)
 {
@@ -251,15 +270,20 @@ TEST_F(Calls, ACallThatNcclRefusesDidNotHappen)
     made_all_reduce(0, comm, stream_, REFUSED);
     EXPECT_EQ(made_newest_record().state, NG_RECORD_FAILED);
     EXPECT_EQ(made_newest_record().result, REFUSED);
+    EXPECT_EQ(made_newest_record().rolling_hash, 0u);
     EXPECT_EQ(group_of(comm).entered, 1u);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(1));
     made_send(0, comm, stream_, 1, 8 /* ncclTimeout */);
     EXPECT_EQ(made_newest_record().result, 8);
     EXPECT_EQ(made_newest_record().state, NG_RECORD_FAILED);
     EXPECT_EQ(group_of(comm).p2p_entered, 0u);
     made_send(0, comm, stream_, 1, OK);
     EXPECT_EQ(made_newest_record().peer_ordinal, 1u);
+    EXPECT_EQ(made_newest_record().rolling_hash, 0u);
     made_all_reduce(0, comm, stream_, OK);
     EXPECT_EQ(made_newest_record().coll_seq, 2u);
+    EXPECT_EQ(made_newest_record().rolling_hash, hash_after(2));
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(2));
     EXPECT_TRUE(made_await_completed(comm, 2));
 }
 
@@ -277,11 +301,14 @@ TEST_F(Calls, AGroupThatFailsDidNotHappen)
         }
         made_all_reduce(library, other, stream_, OK);
         EXPECT_EQ(group_of(comm).entered, 10u);
+        EXPECT_EQ(group_of(comm).rolling_hash, hash_after(10));
         made_group_end(library, ncclRemoteError);
         EXPECT_EQ(group_of(comm).entered, 1u);
         EXPECT_EQ(group_of(comm).scheduled, 1u);
         EXPECT_EQ(group_of(comm).p2p_entered, 1u);
+        EXPECT_EQ(group_of(comm).rolling_hash, hash_after(1));
         EXPECT_EQ(group_of(other).entered, 0u);
+        EXPECT_EQ(group_of(other).rolling_hash, 0u);
         EXPECT_EQ(made_newest_record().state, NG_RECORD_FAILED);
         EXPECT_EQ(made_newest_record().result, ncclRemoteError);
         made_send(library, comm, stream_, 1, OK);
@@ -302,6 +329,7 @@ TEST_F(Calls, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
         made_all_reduce(0, comm, stream_, OK);
     made_group_end(0, REFUSED);
     EXPECT_EQ(group_of(comm).entered, 1u);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(1));
     made_all_reduce(0, comm, stream_, OK);
     EXPECT_EQ(made_newest_record().coll_seq, 2u);
     EXPECT_TRUE(made_await_completed(comm, 2));

@@ -19,6 +19,8 @@ TEST(CallsWithoutRecords, AreUndoneWhereNcclRefusesThem)
     ASSERT_TRUE(made_group_of(&handle, &group));
     EXPECT_EQ(group.entered, 1u);
     EXPECT_NE(group.last_call, 0u);
+    uint64_t hash = group.rolling_hash;
+    EXPECT_NE(hash, 0u);
 
     made_group_start(0);
     for (int i = 0; i < 5; i++) {
@@ -30,15 +32,18 @@ TEST(CallsWithoutRecords, AreUndoneWhereNcclRefusesThem)
     EXPECT_EQ(group.entered, 1u);
     EXPECT_EQ(group.scheduled, 1u);
     EXPECT_EQ(group.p2p_entered, 0u);
+    EXPECT_EQ(group.rolling_hash, hash);
     EXPECT_EQ(group.last_call, 0u) << "it was that of a call which did not happen";
 
     made_all_reduce(0, &handle, stream, ncclInvalidArgument);
     ASSERT_TRUE(made_group_of(&handle, &group));
     EXPECT_EQ(group.entered, 1u);
     EXPECT_EQ(group.last_call, 0u);
+    EXPECT_EQ(group.rolling_hash, hash);
 
     made_all_reduce(0, &handle, stream, ncclSuccess);
     EXPECT_TRUE(made_await_completed(&handle, 2));
     ASSERT_TRUE(made_group_of(&handle, &group));
     EXPECT_NE(group.last_call, 0u);
+    EXPECT_NE(group.rolling_hash, hash);
 }

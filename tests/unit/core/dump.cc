@@ -20,6 +20,23 @@ class View
     explicit View(const Job &job)
     {
         job.fill(&view);
+        /* What no job made by hand tells. */
+        for (uint32_t i = 0; i < view.process_count; i++) {
+            view.processes[i].uid = 0xabcdef0123456789 + i;
+            view.processes[i].local_rank = (int)i;
+            snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
+        }
+        for (uint32_t i = 0; i < view.member_count; i++) {
+            struct ng_view_member *member = &view.members[i];
+            member->color = (int)i - 1;
+            member->created_by = i == 1 ? 95 : NG_OP_CommSplit;
+            member->created_age_ns = 1000 + i;
+            member->ended_age_ns = i;
+            member->rolling_hash = 0xfeed000000000000 + i;
+            snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", 0x1b + i);
+            for (uint32_t k = 0; k < member->record_count; k++)
+                member->records[k].rolling_hash = UINT64_MAX - k;
+        }
     }
     ~View()
     {
@@ -91,10 +108,10 @@ TEST(Dump, IsTheDocumentedSchema)
  * then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 232u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 320u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 96u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 160u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 104u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 208u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
 }
 
@@ -231,6 +248,72 @@ TEST(Dump, TheReaderRebuildsTheSameView)
                sizeof(again.processes[process].source));
     for (uint32_t process = 0; process < 2; process++)
         EXPECT_EQ(dump_text(&again, process), dump_text(&view.view, process));
+    ng_view_fini(&again);
+}
+
+/* Everything without these keys, as the first version wrote it. */
+void remove_keys(json_t *value, const std::set<std::string> &keys)
+{
+    size_t index;
+    json_t *element;
+    const char *key;
+    void *next;
+
+    json_array_foreach(value, index, element) remove_keys(element, keys);
+    json_object_foreach_safe(value, next, key, element)
+    {
+        if (keys.count(key))
+            json_object_del(value, key);
+        else
+            remove_keys(element, keys);
+    }
+}
+
+TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
+{
+    Folder folder;
+    Job job = full_job();
+    char why[256] = "";
+    View view(job);
+    struct ng_view again;
+    json_t *dump = json_loads(dump_text(&view.view, 0).c_str(), 0, nullptr);
+    ASSERT_NE(dump, nullptr);
+    remove_keys(dump, {"uid", "local_rank", "program", "pci_id", "created_by", "created_by_number",
+                       "created_age_ns", "ended_age_ns", "color", "rolling_hash"});
+    ASSERT_EQ(json_dump_file(dump, (folder / "rank_0.json").c_str(), 0), 0);
+    json_decref(dump);
+    ng_view_init(&again);
+    ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
+        << why;
+    ng_view_seal(&again);
+    EXPECT_EQ(again.processes[0].uid, 0u);
+    EXPECT_EQ(again.processes[0].local_rank, -1);
+    EXPECT_STREQ(again.processes[0].program, "");
+    ASSERT_EQ(again.member_count, 1u);
+    EXPECT_EQ(again.members[0].color, -1);
+    EXPECT_EQ(again.members[0].created_by, 0u);
+    EXPECT_EQ(again.members[0].rolling_hash, 0u);
+    EXPECT_STREQ(again.members[0].pci_id, "");
+    ASSERT_GT(again.members[0].record_count, 0u);
+    EXPECT_EQ(again.members[0].records[0].rolling_hash, 0u);
+    EXPECT_EQ(again.members[0].entered, view.view.members[0].entered);
+    ng_view_fini(&again);
+}
+
+TEST(Dump, TheReaderKnowsALostProcess)
+{
+    Folder folder;
+    Job job = full_job();
+    job.process(0).life = NG_LIFE_LOST;
+    char why[256] = "";
+    View view(job);
+    struct ng_view again;
+    EXPECT_STREQ(ng_dump_life_name(NG_LIFE_LOST), "lost");
+    ASSERT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
+    ng_view_init(&again);
+    ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
+        << why;
+    EXPECT_EQ(again.processes[0].life, NG_LIFE_LOST);
     ng_view_fini(&again);
 }
 #endif

@@ -4,6 +4,8 @@
 #include "tests/unit/core/job.h"
 
 #include <numeric>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state,
                                       int64_t age_ns)
@@ -16,6 +18,15 @@ struct ng_view_record &Member::record(struct ng_signature signature, enum ng_rec
     record.p2p_seq = p2p_entered;
     record.entered_age_ns = age_ns;
     record.tid = tid;
+    if (!ng_view_record_is_p2p(&record)) {
+        /* Any hash will do: nobody looks into it. */
+        for (uint64_t field :
+             {(uint64_t)signature.op, (uint64_t)signature.dtype, (uint64_t)signature.redop,
+              (uint64_t)signature.root, signature.count})
+            rolling_hash = (rolling_hash ^ field) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+        record.rolling_hash = rolling_hash;
+        last = signature;
+    }
     records.push_back(record);
     return records.back();
 }
@@ -69,6 +80,11 @@ Member &Member::p2p(enum ng_op op, int peer, bool done, int64_t age_ns)
         pending_age_ns = age_ns;
     }
     return *this;
+}
+
+Member &Member::keeps(int n)
+{
+    return overwritten((int)records.size() > n ? (int)records.size() - n : 0);
 }
 
 Member &Member::overwritten(int n)
@@ -151,7 +167,10 @@ void Job::fill(struct ng_view *view) const
         process->life = processes[p].life;
         process->exit_status = processes[p].exit_status;
         process->life_age_ns = processes[p].life_age_ns;
-        snprintf(process->host, sizeof(process->host), "host-%zu", p / 8);
+        process->quiet_ns = processes[p].quiet_ns;
+        std::string host =
+            processes[p].host.empty() ? "host-" + std::to_string(p / 8) : processes[p].host;
+        snprintf(process->host, sizeof(process->host), "%s", host.c_str());
         snprintf(process->source, sizeof(process->source), "box-%d-1", processes[p].pid);
         for (const Call &call : calls) {
             if (call.process != (int)p)
@@ -192,19 +211,30 @@ void Job::fill(struct ng_view *view) const
             member->pending_record = from.pending_record;
             member->pending_age_ns = from.pending_age_ns;
             member->pending_started = from.pending_started;
-            member->last = {0, -1, -1, -1, 0};
-            for (const struct ng_view_record &record : from.records)
-                if (!ng_view_record_is_p2p(&record))
-                    member->last = record.signature;
+            member->last = from.last;
+            member->rolling_hash = tells_hashes ? from.rolling_hash : 0;
             member->record_count = (uint32_t)from.records.size();
             member->records = (struct ng_view_record *)ng_arena_alloc(
                 &view->arena, from.records.size() * sizeof(*member->records) + 1);
             std::copy(from.records.begin(), from.records.end(), member->records);
+            for (uint32_t i = 0; i < member->record_count && !tells_hashes; i++)
+                member->records[i].rolling_hash = 0;
         }
     }
     for (const std::string &note : notes)
         ng_view_note(view, "%s", note.c_str());
     ng_view_seal(view);
+}
+
+/* What `write` writes, without a file: verdicts are written by the thousand. */
+static std::string written(const std::function<void(int fd)> &write)
+{
+    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    write(fd);
+    std::string text((size_t)lseek(fd, 0, SEEK_END), '\0');
+    EXPECT_EQ(pread(fd, &text[0], text.size(), 0), (ssize_t)text.size());
+    close(fd);
+    return text;
 }
 
 Judgement judge(const Job &job, int64_t stalled_ns)
@@ -233,6 +263,10 @@ Judgement judge(const Job &job, int64_t stalled_ns)
         judgement.missing.push_back(verdict.missing_evidence[i]);
     ng_report_line(&verdict, line, sizeof(line));
     judgement.line = line;
+    judgement.text =
+        written([&](int fd) { EXPECT_EQ(ng_report_write_text(&verdict, nullptr, fd), 0); });
+    judgement.json = written([&](int fd) { EXPECT_EQ(ng_report_write_json(&verdict, fd), 0); });
+    judgement.cycle.assign(verdict.cycle, verdict.cycle + verdict.cycle_count);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return judgement;

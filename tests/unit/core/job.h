@@ -31,7 +31,9 @@ struct Member {
     uint64_t pending_seq = 0, pending_record = 0;
     int cuda_error = 0;
     uint32_t creator_tid = 0;
-    uint32_t tid = 0; /* of the thread that makes the calls from here on; 0 not known */
+    uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
+    uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
+    struct ng_signature last = {0, -1, -1, -1, 0};
     std::vector<struct ng_view_record> records;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
 
@@ -43,6 +45,8 @@ struct Member {
     Member &queued(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
     /* One that was called inside an NCCL group that is still open. */
     Member &opened(struct ng_signature signature = all_reduce());
+    /* Only the newest `n` records are left. */
+    Member &keeps(int n);
     /* The oldest `n` records are overwritten. */
     Member &overwritten(int n);
     /* One send or receive. */
@@ -69,6 +73,8 @@ struct Process {
     enum ng_life life = NG_LIFE_RUNNING;
     int exit_status = 0;
     int64_t life_age_ns = 0;
+    int64_t quiet_ns = 0;
+    std::string host; /* empty: eight processes of the job share one */
 };
 
 /* One process per rank unless told otherwise. */
@@ -98,6 +104,7 @@ class Job
     std::vector<Process> processes;
     std::vector<Call> calls;
     std::vector<std::string> notes;
+    bool tells_hashes = false;
 
   private:
     struct Group {
@@ -118,7 +125,8 @@ struct Judgement {
     int64_t stalled_ns;
     std::vector<int> culprits, waiting;
     std::vector<std::string> whys, missing;
-    std::string line;
+    std::string line, text, json;
+    std::vector<struct ng_verdict_step> cycle;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED);
 

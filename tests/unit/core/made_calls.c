@@ -3,14 +3,19 @@
  */
 #include "tests/unit/core/made_calls.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include <pthread.h>
+
+#include "core/abort.h"
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/guard.h"
+#include "core/log.h"
 #include "core/watchdog.h"
 
 #define LIBRARIES 3
@@ -153,6 +158,12 @@ static CUresult ctx_get_id(CUcontext context, unsigned long long *id)
     return CUDA_SUCCESS;
 }
 
+static CUresult device_get_pci_bus_id(char *text, int bytes, CUdevice device)
+{
+    snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x1a + device);
+    return CUDA_SUCCESS;
+}
+
 static bool find_cuda(struct ng_cuda *ret_cuda)
 {
     *ret_cuda = (struct ng_cuda){
@@ -172,6 +183,7 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
         .event_record = event_record,
         .event_query = event_query,
         .ctx_get_id = ctx_get_id,
+        .device_get_pci_bus_id = device_get_pci_bus_id,
     };
     return true;
 }
@@ -212,7 +224,84 @@ static int get_async_error(void *comm, int *ret_error)
     return NG_NCCL_SUCCESS;
 }
 
+/* Aborts that the libraries saw. */
+#define ABORTS 4096
+static struct {
+    void *comm;
+    unsigned group;
+} aborts[ABORTS];
+static _Atomic unsigned abort_count;
+static atomic_bool aborts_held;
+static _Atomic(void (*)(void *)) on_abort;
+static _Atomic unsigned groups_begun;
+static __thread unsigned group_now;
+
+static int comm_abort(void *comm)
+{
+    struct timespec pause = {.tv_nsec = NG_MS};
+    void (*function)(void *) = atomic_load(&on_abort);
+
+    unsigned index = atomic_fetch_add(&abort_count, 1);
+    aborts[index % ABORTS].group = group_now;
+    __atomic_store_n(&aborts[index % ABORTS].comm, comm, __ATOMIC_RELEASE);
+    if (function)
+        function(comm);
+    while (atomic_load(&aborts_held))
+        nanosleep(&pause, NULL);
+    return NG_NCCL_SUCCESS;
+}
+
+static int comm_cu_device(const void *comm, int *ret_device)
+{
+    *ret_device = 1;
+    return NG_NCCL_SUCCESS;
+}
+
+static int group_start(void)
+{
+    group_now = ++groups_begun;
+    return NG_NCCL_SUCCESS;
+}
+
+static int group_end(void)
+{
+    group_now = 0;
+    return NG_NCCL_SUCCESS;
+}
+
+unsigned made_aborts(const void *comm)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < atomic_load(&abort_count) && i < ABORTS; i++)
+        count += __atomic_load_n(&aborts[i].comm, __ATOMIC_ACQUIRE) == comm;
+    return count;
+}
+
+unsigned made_abort_group(const void *comm)
+{
+    for (unsigned i = 0; i < atomic_load(&abort_count) && i < ABORTS; i++)
+        if (__atomic_load_n(&aborts[i].comm, __ATOMIC_ACQUIRE) == comm)
+            return aborts[i].group;
+    return 0;
+}
+
+void made_hold_aborts(bool hold)
+{
+    atomic_store(&aborts_held, hold);
+}
+
+void made_on_abort(void (*function)(void *comm))
+{
+    atomic_store(&on_abort, function);
+}
+
 static struct ng_nccl libraries[LIBRARIES];
+
+void made_set_version(unsigned library, int version)
+{
+    libraries[library].version = version;
+}
 
 static void adopt_nothing(void)
 {
@@ -224,6 +313,10 @@ void made_begin(int64_t records)
         libraries[i] = (struct ng_nccl){.index = i,
                                         .version = 22800 + (int)i,
                                         .path = "",
+                                        .comm_abort = comm_abort,
+                                        .comm_cu_device = comm_cu_device,
+                                        .group_start = group_start,
+                                        .group_end = group_end,
                                         .comm_get_async_error = get_async_error};
     ng_guard.config.trace_size = records;
     ng_guard.launch.rank = 0;
@@ -232,22 +325,40 @@ void made_begin(int64_t records)
     ng_guard.adopt_thread = adopt_nothing;
 }
 
-static int through(const struct ng_call *call, int result)
+static _Atomic unsigned reached;
+
+unsigned made_reached(void)
+{
+    return atomic_load(&reached);
+}
+
+/* `inside` runs in NCCL's place, and its value is what NCCL returns; NULL: `result` is. */
+static int through_with(const struct ng_call *call, int result, int (*inside)(void *),
+                        void *argument)
 {
     struct ng_passage passage;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
 
-    if (op_class == NG_CLASS_COLLECTIVE) {
-        ng_collective_enter(call, &passage);
+    int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
+                 : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &passage)
+                                                 : ng_call_enter(call, &passage);
+    if (answer != NG_CALL_PROCEED)
+        return answer;
+    atomic_fetch_add(&reached, 1);
+    if (inside)
+        result = inside(argument);
+    if (op_class == NG_CLASS_COLLECTIVE)
         ng_collective_leave(call, &passage, result);
-    } else if (op_class == NG_CLASS_P2P) {
-        ng_p2p_enter(call, &passage);
+    else if (op_class == NG_CLASS_P2P)
         ng_p2p_leave(call, &passage, result);
-    } else {
-        ng_call_enter(call, &passage);
+    else
         ng_call_leave(call, &passage, result);
-    }
     return result;
+}
+
+static int through(const struct ng_call *call, int result)
+{
+    return through_with(call, result, NULL, NULL);
 }
 
 #define CALL(api, library, ...)                                                                    \
@@ -271,10 +382,26 @@ static void make_id(char id[128], unsigned library, const void *handle)
     memcpy(id + 32, &number, sizeof(number));
 }
 
+/* NCCL writes the handle while the call is under way. */
+struct written {
+    void *comm, **new_comm;
+    int result;
+};
+
+static int write_handle(void *argument)
+{
+    const struct written *written = argument;
+
+    if (written->result == NG_NCCL_SUCCESS)
+        *written->new_comm = written->comm;
+    return written->result;
+}
+
 void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result)
 {
     char id[128];
-    void *handle = result == NG_NCCL_SUCCESS ? comm : NULL;
+    void *handle = NULL;
+    struct written written = {comm, &handle, result};
 
     make_id(id, library, comm);
     struct ng_creation creation = {.unique_ids = id,
@@ -283,7 +410,8 @@ void made_init(unsigned library, void *comm, int nranks, int rank, const void *c
                                    .rank = rank,
                                    .config = config,
                                    .new_comm = &handle};
-    through(CALL(CommInitRankConfig, library, .creation = &creation), result);
+    through_with(CALL(CommInitRankConfig, library, .creation = &creation), result, write_handle,
+                 &written);
 }
 
 void made_init_later(unsigned library, void **comm, void *handle, int nranks)
@@ -295,6 +423,71 @@ void made_init_later(unsigned library, void **comm, void *handle, int nranks)
         .unique_ids = id, .unique_id_count = 1, .nranks = nranks, .rank = 0, .new_comm = comm};
     through(CALL(CommInitRank, library, .creation = &creation), NG_NCCL_SUCCESS);
     *comm = handle;
+}
+
+int made_call(unsigned library, const struct made_call *what)
+{
+    char id[128];
+    struct ng_creation creation = {
+        .unique_ids = id, .unique_id_count = 1, .nranks = 2, .rank = 0, .new_comm = what->new_comm};
+    struct ng_call call = {.op = (enum ng_op)what->op,
+                           .nccl = &libraries[library],
+                           .comm = what->comm,
+                           .stream = what->stream,
+                           .recv_buffer = what->answer,
+                           .dtype = 7,
+                           .redop = 0,
+                           .root = -1,
+                           .count = 4};
+
+    make_id(id, library, what->new_comm);
+    if (what->new_comm)
+        call.creation = &creation;
+    if (what->op == NG_OP_Send || what->op == NG_OP_Recv)
+        call.root = 1;
+    if (what->op == NG_OP_CommSplit)
+        creation.unique_ids = NULL;
+    return through_with(&call, NG_NCCL_SUCCESS, what->inside, what->argument);
+}
+
+int made_passed(const void *comm)
+{
+    struct ng_comm *guest;
+    int answer = ng_abort_visit(comm, NULL, &guest);
+
+    ng_abort_left(guest);
+    return answer;
+}
+
+const char *made_last_error(const void *comm)
+{
+    return ng_abort_reason(comm);
+}
+
+int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
+{
+    ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
+    return ng_abort_groups(group_id, reason);
+}
+
+int made_abort_state(void)
+{
+    return (int)ng_abort_state();
+}
+
+uint64_t made_pending_record(const void *comm)
+{
+    return atomic_load(&ng_comm_find(comm)->group->pending_record);
+}
+
+void made_fork_child(void)
+{
+    ng_guard_after_fork();
+}
+
+void made_log_to(const char *path)
+{
+    ng_log_init(NG_LOG_DEBUG, path, 0);
 }
 
 void made_destroy(unsigned library, void *comm, int result)
@@ -336,6 +529,8 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
                                      .state = group->state,
                                      .nccl = comm->nccl ? comm->nccl->index : UINT32_MAX,
                                      .creator_tid = group->creator_tid,
+                                     .fate = comm->fate,
+                                     .id = group->id,
                                      .nranks = group->nranks,
                                      .group_rank = group->group_rank,
                                      .cuda_error = group->cuda_error,
@@ -343,8 +538,10 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
                                      .scheduled = group->scheduled,
                                      .completed = group->completed,
                                      .p2p_entered = group->p2p_entered,
-                                     .last_call = group->last_call};
+                                     .last_call = group->last_call,
+                                     .rolling_hash = group->rolling_hash};
     memcpy(ret_group->name, group->name, sizeof(ret_group->name));
+    memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
 
 bool made_group_of(const void *comm, struct made_group *ret_group)
@@ -361,6 +558,16 @@ void made_group_at(uint32_t slot, struct made_group *ret_group)
     fill_group(ng_comm_at(slot), ret_group);
 }
 
+bool made_group_in_making(struct made_group *ret_group)
+{
+    for (uint32_t i = 0; i < ng_comm_count(); i++)
+        if (atomic_load(&ng_comm_at(i)->group->state) == NG_GROUP_CREATING) {
+            fill_group(ng_comm_at(i), ret_group);
+            return true;
+        }
+    return false;
+}
+
 struct made_record made_newest_record(void)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -372,7 +579,8 @@ struct made_record made_newest_record(void)
                                 .tid = record->tid,
                                 .result = record->result,
                                 .coll_seq = record->coll_seq,
-                                .peer_ordinal = record->peer_ordinal};
+                                .peer_ordinal = record->peer_ordinal,
+                                .rolling_hash = record->rolling_hash};
 }
 
 int made_library_of(const void *comm)

@@ -18,19 +18,21 @@ void made_begin(int64_t records);
 
 /* What the black box holds of a communicator. */
 struct made_group {
-    uint32_t slot, state, nccl, creator_tid;
+    uint32_t slot, state, nccl, creator_tid, fate;
+    uint64_t id;
     int32_t nranks, group_rank, cuda_error;
-    uint64_t entered, scheduled, completed, p2p_entered, last_call;
-    char name[64];
+    uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
+    char name[64], pci_id[16];
 };
 bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */
 void made_group_at(uint32_t slot, struct made_group *ret_group);
+bool made_group_in_making(struct made_group *ret_group); /* one that is; false: none */
 
 /* The newest record. */
 struct made_record {
     uint32_t state, flags, tid;
     int32_t result;
-    uint64_t coll_seq, peer_ordinal;
+    uint64_t coll_seq, peer_ordinal, rolling_hash;
 };
 struct made_record made_newest_record(void);
 
@@ -42,6 +44,42 @@ void made_all_reduce(unsigned library, void *comm, void *stream, int result);
 void made_send(unsigned library, void *comm, void *stream, int peer, int result);
 void made_group_start(unsigned library);
 void made_group_end(unsigned library, int result);
+
+/*
+ * Any call on a communicator, as the program makes it: what it returns, from NCCL or in its stead.
+ * NCCL writes to `answer`, or makes a communicator at `new_comm`, where these are not NULL; while
+ * it is at it, `inside` runs, and its value is what NCCL returns; NULL: success.
+ */
+struct made_call {
+    unsigned op; /* enum ng_op */
+    void *comm, *stream;
+    int *answer;
+    void **new_comm;
+    int (*inside)(void *argument);
+    void *argument;
+};
+int made_call(unsigned library, const struct made_call *call);
+/* How many calls of the program reached NCCL so far. */
+unsigned made_reached(void);
+/* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
+int made_passed(const void *comm);
+const char *made_last_error(const void *comm);
+
+/* Orders to abort, with this bound. */
+int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms);
+int made_abort_state(void);
+void made_set_version(unsigned library, int version);
+/* What the libraries' own functions saw: how often this handle was aborted, and the number of the
+ * NCCL group that it was in (from 1; 0 none). */
+unsigned made_aborts(const void *comm);
+unsigned made_abort_group(const void *comm);
+void made_hold_aborts(bool hold); /* they do not return from now on, or again do */
+/* Runs in each, with its handle; NULL nothing. */
+void made_on_abort(void (*function)(void *comm));
+/* Of the oldest work that the watchdog sees waiting; 0 none. */
+uint64_t made_pending_record(const void *comm);
+void made_fork_child(void); /* as the guard does it in a forked child */
+void made_log_to(const char *path);
 
 /* Index of the library that a communicator belongs to; -1 not known. */
 int made_library_of(const void *comm);

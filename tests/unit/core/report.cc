@@ -47,6 +47,25 @@ class Verdict
         culprits_.push_back(culprit);
         return *this;
     }
+    Verdict &life(enum ng_life life)
+    {
+        culprits_.back().life = life;
+        return *this;
+    }
+    Verdict &step(int rank, uint64_t group, const char *name, enum ng_op op, uint64_t seq,
+                  int waits_for_rank, bool queued = false)
+    {
+        struct ng_verdict_step step = {};
+        step.rank = step.group_rank = rank;
+        step.group_id = group;
+        snprintf(step.group_name, sizeof(step.group_name), "%s", name);
+        step.op = op;
+        step.seq = seq;
+        step.waits_for_rank = waits_for_rank;
+        step.queued = queued;
+        cycle_.push_back(step);
+        return *this;
+    }
     Verdict &waiting(std::vector<int> ranks)
     {
         waiting_ = std::move(ranks);
@@ -69,6 +88,8 @@ class Verdict
     {
         verdict_.culprits = culprits_.data();
         verdict_.culprit_count = (uint32_t)culprits_.size();
+        verdict_.cycle = cycle_.data();
+        verdict_.cycle_count = (uint32_t)cycle_.size();
         verdict_.waiting = waiting_.data();
         verdict_.waiting_count = (uint32_t)waiting_.size();
         verdict_.missing_evidence = missing_.data();
@@ -79,6 +100,7 @@ class Verdict
   private:
     struct ng_verdict verdict_;
     std::vector<struct ng_culprit> culprits_;
+    std::vector<struct ng_verdict_step> cycle_;
     std::vector<int> waiting_;
     std::vector<char *> missing_;
 };
@@ -136,6 +158,45 @@ Verdict stall()
     return verdict;
 }
 
+/* Two ranks that came to two groups in opposite order, one of which has no name. */
+Verdict opposite()
+{
+    Verdict verdict(NG_KIND_ORDER_DEADLOCK);
+    verdict.group(0xaa, "tensor", 2)
+        .operation(NG_OP_AllReduce, 5, 61 * NG_S)
+        .culprit(
+            0, 0, "a", 12,
+            "is in AllReduce #5 of group \"tensor\" and has not entered Send to rank 1 of group "
+            "00000000000000bb")
+        .culprit(
+            1, 1, "b", 13,
+            "is in Recv from rank 0 of group 00000000000000bb and has not entered AllReduce #5 "
+            "of group \"tensor\"")
+        .step(0, 0xaa, "tensor", NG_OP_AllReduce, 5, 1)
+        .step(1, 0xbb, "", NG_OP_Recv, 0, 0, true)
+        .waiting({2, 3});
+    return verdict;
+}
+
+/* A host of two ranks, and a rank of another that is known to have died. */
+Verdict lost_host(bool and_a_death)
+{
+    Verdict verdict(NG_KIND_DEAD_RANK, NG_CONFIDENCE_LIKELY);
+    verdict.group(0xaa, "dp", 8).operation(NG_OP_AllReduce, 7, 6 * NG_S);
+    for (int rank : {4, 5})
+        verdict
+            .culprit(
+                rank, rank, "n2", 100 + rank,
+                "host n2 with ranks 4,5 has not been heard of for 5.4 s: it may be down or cut "
+                "off, or its processes frozen or gone")
+            .life(NG_LIFE_LOST);
+    if (and_a_death)
+        verdict.culprit(6, 6, "n3", 106, "was killed (signal 9) before AllReduce #7")
+            .life(NG_LIFE_DEAD);
+    verdict.waiting({0, 1, 2, 3, 7});
+    return verdict;
+}
+
 /* Whatever a program may name its communicator. */
 Verdict hostile()
 {
@@ -183,6 +244,7 @@ TEST(Report, JsonIsThatOfTheContract)
     expect_golden(json_text(unseen_init()), "unseen_init.verdict.json");
     expect_golden(json_text(stall()), "stall.verdict.json");
     expect_golden(json_text(hostile()), "hostile.verdict.json");
+    expect_golden(json_text(opposite()), "opposite.verdict.json");
 }
 
 TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
@@ -228,6 +290,8 @@ TEST(Report, TextIsForPeople)
     expect_golden(human_text(two_dead(), "/evidence"), "two_dead.verdict.txt");
     expect_golden(human_text(unseen_init(), nullptr), "unseen_init.verdict.txt");
     expect_golden(human_text(stall(), nullptr), "stall.verdict.txt");
+    expect_golden(human_text(opposite(), nullptr), "opposite.verdict.txt");
+    expect_golden(human_text(lost_host(true), nullptr), "lost_host.verdict.txt");
     expect_golden(human_text(hostile(), "/evil\n/folder"), "hostile.verdict.txt");
 }
 
@@ -352,4 +416,27 @@ TEST(Report, AMissingFolderIsAnError)
     EXPECT_EQ(ng_report_save(healthy().get(), "/nonexistent/folder"), -ENOENT);
     EXPECT_EQ(ng_report_write_json(healthy().get(), -1), -EBADF);
     EXPECT_EQ(ng_report_write_text(healthy().get(), nullptr, -1), -EBADF);
+}
+
+TEST(Report, TheLineTellsARoundOfRanksInTheirOwnWords)
+{
+    EXPECT_EQ(
+        line_of(opposite()),
+        "order_deadlock: ranks 0,1 wait for each other: rank 0 is in AllReduce #5 of group "
+        "\"tensor\" and has not entered Send to rank 1 of group 00000000000000bb; waiting: 2,3 "
+        "for 61.0 s; certain");
+}
+
+TEST(Report, TheLineTellsASilenceFromADeath)
+{
+    EXPECT_EQ(line_of(lost_host(false))
+                  .find("dead_rank: ranks 4,5 went silent without finishing "
+                        "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
+                        "ranks 4,5 has not been heard of for 5.4 s"),
+              0u)
+        << line_of(lost_host(false));
+    EXPECT_EQ(line_of(lost_host(true)).find("dead_rank: ranks 4-6 died or went silent without "),
+              0u)
+        << line_of(lost_host(true));
+    EXPECT_LE(line_of(lost_host(true)).size(), 400u);
 }

@@ -22,9 +22,9 @@ uint64_t ring_add(uint64_t seq)
                            .root = -1,
                            .count = seq * 3,
                            .caller = (void *)(seq * 7)};
-    uint64_t id;
+    uint64_t id, hash;
 
-    struct ng_box_record *record = ng_ring_add(&call, &comm, 1, 1, seq, 0, 0, 0, &id);
+    struct ng_box_record *record = ng_ring_add(&call, &comm, 1, 1, seq, 0, 0, 0, true, &id, &hash);
     ng_ring_advance(record, id, NG_RECORD_SCHEDULED);
     return id;
 }

@@ -130,6 +130,18 @@ TEST(Verdict, TheRankThatNeverCalledIsMissing)
     }
 }
 
+TEST(Verdict, ARankThatDidNotAnswerIsNeverSurelyMissing)
+{
+    Job job = waiting_for(4, {2});
+    job.process(2).quiet_ns = 2600 * NG_MS;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "2.6 s ago: it did not answer"))
+        << judgement.whys[0];
+}
+
 TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
 {
     Job job(4);
@@ -221,6 +233,216 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
             EXPECT_TRUE(mentions(judgement.whys.at(0), "exit status " + std::to_string(status)));
         }
     }
+}
+
+TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
+{
+    Job job = waiting_for(4, {2});
+    job.process(2).life = NG_LIFE_EXITED;
+    EXPECT_TRUE(mentions(judge(job).whys.at(0), "it had no work pending, but 1 communicator open"))
+        << judge(job).whys[0];
+    job.at(WORLD, 2).state = NG_GROUP_DESTROYED;
+    EXPECT_TRUE(mentions(judge(job).whys.at(0), "it had no work pending and no communicator open"))
+        << judge(job).whys[0];
+
+    job = waiting_for(4, {2});
+    job.group(2, "other", {1, 2});
+    job.at(WORLD, 2).waits();
+    job.process(2).life = NG_LIFE_EXITED;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "inside AllReduce #7; its last was AllReduce #7"))
+        << judgement.whys[0];
+    EXPECT_TRUE(
+        mentions(judgement.whys.at(0), "it had work pending in 1 of its communicators, 2 open"))
+        << judgement.whys[0];
+}
+
+/* Its parent may know how it died; then that is said. */
+TEST(Verdict, ADeathIsToldAsFarAsItIsKnown)
+{
+    static const struct {
+        int exit_status;
+        const char *why;
+    } rows[] = {{0, "ended without a word (killed, crashed or _exit) before AllReduce #7"},
+                {128 + 9, "was killed (signal 9) before AllReduce #7"},
+                {128 + 11, "crashed (signal 11) before AllReduce #7"}};
+    for (const auto &row : rows) {
+        Job job = waiting_for(4, {2});
+        job.process(2).life = NG_LIFE_DEAD;
+        job.process(2).exit_status = row.exit_status;
+        EXPECT_EQ(judge(job).whys.at(0).find(row.why), 0u) << judge(job).whys[0];
+    }
+}
+
+TEST(Verdict, AnExitWithoutACommunicatorInUseIsNoReason)
+{
+    /* Rank 2 has received all that it waited for, has sent all that it had to, and ended. Rank 1 is
+     * slow to take it. */
+    for (enum ng_life life : {NG_LIFE_EXITED, NG_LIFE_STOPPED, NG_LIFE_LOST}) {
+        Job job(3);
+        job.group(WORLD, "pp");
+        job.at(WORLD, 2).p2p(NG_OP_Send, 1, true);
+        job.at(WORLD, 1).p2p(NG_OP_Recv, 2, false);
+        job.process(2).life = life;
+        Judgement judgement = judge(job);
+        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
+        expect_kind(judgement, NG_KIND_GPU_STALL);
+    }
+}
+
+namespace
+{
+
+/* Hosts of two ranks each, "n0", "n1", …; those of `lost` are lost. */
+void put_on_hosts(Job &job, const std::vector<int> &lost, int64_t silent_ns)
+{
+    for (size_t rank = 0; rank < job.processes.size(); rank++)
+        job.process((int)rank).host = "n" + std::to_string(rank / 2);
+    for (int rank : lost) {
+        job.process(rank).life = NG_LIFE_LOST;
+        job.process(rank).life_age_ns = silent_ns;
+    }
+}
+
+} // namespace
+
+TEST(Verdict, RanksOfALostHostAreLikelyDead)
+{
+    for (bool came : {false, true}) {
+        Job job = waiting_for(8, {4, 5});
+        for (int rank : {4, 5})
+            if (came)
+                job.at(WORLD, rank).waits();
+        put_on_hosts(job, {4, 5}, 5400 * NG_MS);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_DEAD_RANK);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5}));
+        EXPECT_EQ(judgement.waiting, all_but(8, {4, 5}));
+        for (const std::string &why : judgement.whys)
+            EXPECT_EQ(why.find("host n2 with ranks 4,5 has not been heard of for 5.4 s: it may be "
+                               "down or cut off, or its processes frozen or gone; it "),
+                      0u)
+                << why;
+        EXPECT_TRUE(mentions(judgement.whys[0],
+                             came ? "was inside AllReduce #7" : "had not told of AllReduce #7"))
+            << judgement.whys[0];
+        EXPECT_TRUE(mentions(judgement.line, "dead_rank: ranks 4,5 went silent without finishing "
+                                             "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
+                                             "ranks 4,5 has not been heard of for 5.4 s"))
+            << judgement.line;
+    }
+}
+
+TEST(Verdict, OneOfAHostThatIsLostAloneIsNotTheWholeHost)
+{
+    Job job = waiting_for(8, {4});
+    put_on_hosts(job, {4}, 7 * NG_S);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{4});
+    EXPECT_EQ(
+        judgement.whys.at(0).find("has not been heard of for 7.0 s, though others on its host "
+                                  "n2 are"),
+        0u)
+        << judgement.whys[0];
+
+    /* Where there was only one, nobody can tell it from its host. */
+    job.process(4).host = "alone";
+    EXPECT_EQ(judge(job).whys.at(0).find("host alone with rank 4 has not been heard of for 7.0 s"),
+              0u)
+        << judge(job).whys[0];
+}
+
+TEST(Verdict, ALostRankThatHasDoneItsPartIsNoCulprit)
+{
+    Job job = waiting_for(8, {2});
+    job.at(WORLD, 6).pending_record = 0;
+    job.at(WORLD, 6).completed = 7;
+    job.group(2, "other", {6, 7});
+    put_on_hosts(job, {6}, 20 * NG_S);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
+/* Three groups are stuck since different times, each for a rank that is lost. */
+TEST(Verdict, EveryLostRankThatAStuckGroupNeedsIsNamed)
+{
+    Job job(8);
+    job.group(1, "a", {0, 4, 2});
+    job.group(2, "b", {1, 5});
+    job.group(3, "c", {3, 6});
+    job.at(1, 0).waits(all_reduce(), 40 * NG_S);
+    job.at(1, 2).waits(all_reduce(), 40 * NG_S);
+    job.at(2, 0).waits(all_reduce(), 20 * NG_S);
+    job.at(3, 0).waits(all_reduce(), 6 * NG_S);
+    put_on_hosts(job, {4, 5, 6, 7}, 45 * NG_S);
+    job.process(6).life_age_ns = 8 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5, 6})) << "nobody needs rank 7";
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(Verdict, ADeathAndALossThatAreNoConsequenceOfEachOtherAreBothNamed)
+{
+    Job job = waiting_for(8, {2, 4, 5});
+    put_on_hosts(job, {4, 5}, 6 * NG_S);
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(2).life_age_ns = 5 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 4, 5}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_TRUE(mentions(judgement.line, "died or went silent")) << judgement.line;
+
+    /* The others were heard of long after it died. */
+    job.process(2).life_age_ns = 60 * NG_S;
+    judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+
+    /* It died long after the others were lost. */
+    job.process(2).life_age_ns = 5 * NG_S;
+    for (int rank : {4, 5})
+        job.process(rank).life_age_ns = 60 * NG_S;
+    judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5}));
+}
+
+TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRank, WORLD);
+    }
+    job.forget(WORLD, 2);
+    put_on_hosts(job, {2}, 9 * NG_S);
+    job.process(2).host = "n9";
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(
+        mentions(judgement.whys.at(0), "host n9 with rank 2 has not been heard of for 9.0 s"))
+        << judgement.whys[0];
+}
+
+TEST(Verdict, ALostRankIsNotSaidToWait)
+{
+    Job job = waiting_for(4, {1});
+    job.process(1).life = NG_LIFE_DEAD;
+    job.process(1).life_age_ns = 30 * NG_S;
+    put_on_hosts(job, {3}, 9 * NG_S);
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << "the silence came 20 s after the death";
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2}));
 }
 
 /* Evidence looked at after the policy ended everyone: those who were ended are victims, and the
@@ -396,24 +618,200 @@ TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
 }
 
+/* Far back rank `odd` called something else; since then all are alike, and `keeps` records are
+ * left of each. */
+static Job parted(int ranks, std::vector<int> odd, int since, int keeps)
+{
+    Job job(ranks);
+    job.tells_hashes = true;
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < ranks; rank++) {
+        bool differs = std::find(odd.begin(), odd.end(), rank) != odd.end();
+        job.at(WORLD, rank)
+            .did(50)
+            .did(1, all_reduce(differs ? 512 : 1024))
+            .did(since)
+            .waits()
+            .keeps(keeps);
+    }
+    return job;
+}
+
+TEST(Verdict, RollingHashesTellOfAMismatchBeyondTheRecords)
+{
+    for (int keeps : {0, 1, 16}) {
+        Judgement judgement = judge(parted(4, {2}, 30, keeps));
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+        int first = 82 - (keeps ? keeps - 1 : 0);
+        EXPECT_EQ(judgement.seq, (uint64_t)first);
+        EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "called something else than most others in some "
+                                                   "collective before #" +
+                                                       std::to_string(first)))
+            << judgement.whys[0];
+    }
+}
+
+TEST(Verdict, OfTwoRanksThatPartedNobodyCanTellWhoIsWrong)
+{
+    Judgement judgement = judge(parted(2, {1}, 30, 16));
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"));
+}
+
+/* Records on both sides of the one that differs, which nobody has kept. */
+TEST(Verdict, RecordsMayShowWhereHashesBeganToDiffer)
+{
+    for (int gone : {1, 5}) {
+        Job job = parted(4, {0}, 30, 1000);
+        for (int rank = 0; rank < 4; rank++) {
+            auto &records = job.at(WORLD, rank).records;
+            records.erase(records.begin() + 50, records.begin() + 50 + gone);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+        EXPECT_EQ(judgement.seq, 51u + (uint64_t)gone);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), gone == 1 ? "as #51," : "in one of #51 to #55,"))
+            << judgement.whys[0];
+    }
+}
+
+TEST(Verdict, HashesAloneAreNoReasonToJudge)
+{
+    Job job = parted(4, {2}, 30, 16);
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).pending_record = 0;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+
+    /* Another group is stuck, for another reason. */
+    job.group(2, "tp", {0, 1});
+    job.at(2, 0).did(3).waits();
+    job.at(2, 1).did(3);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+}
+
+TEST(Verdict, WhoWentOnLongAfterPartingHangsForAnotherReason)
+{
+    for (int since : {50, 300}) {
+        Job job = parted(4, {2}, since, 20 + since / 4);
+        job.at(WORLD, 3).pending_record = 0;
+        for (int rank : {0, 1, 2})
+            job.at(WORLD, rank).pending_record = 0;
+        for (int rank = 0; rank < 4; rank++)
+            job.at(WORLD, rank).did(1);
+        for (int rank : {0, 1, 2})
+            job.at(WORLD, rank).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, since == 50 ? NG_KIND_MISMATCH : NG_KIND_MISSING_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{since == 50 ? 2 : 3});
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.missing.size(), since == 50 ? 0u : 1u);
+    }
+}
+
+TEST(Verdict, AlikeHistoriesOrUnknownOnesAreNoMismatch)
+{
+    for (bool tells : {false, true}) {
+        Job job = parted(4, {}, 30, 16);
+        job.tells_hashes = tells;
+        expect_kind(judge(job), NG_KIND_GPU_STALL);
+    }
+    /* One that tells no hash is not taken for another side. */
+    Job job = parted(4, {}, 30, 0);
+    job.at(WORLD, 1).rolling_hash = 0;
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+}
+
 TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
 {
     Job job(2);
     job.group(1, "a");
     job.group(2, "b");
     for (int rank : {0, 1}) {
-        job.at(1, rank).did(3);
-        job.at(2, rank).did(3);
+        job.at(1, rank).did(4);
+        job.at(2, rank).did(2);
     }
     job.at(1, 0).waits();
     job.at(2, 1).waits();
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    std::sort(judgement.culprits.begin(), judgement.culprits.end());
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    for (const std::string &why : judgement.whys)
-        EXPECT_TRUE(mentions(why, "(a)") && mentions(why, "(b)")) << why;
+    EXPECT_EQ(judgement.whys.at(0),
+              "is in AllReduce #5 of group \"a\" and has not entered AllReduce #3 of group \"b\"; "
+              "rank 1 is in AllReduce #3 of group \"b\" and has not entered AllReduce #5 of group "
+              "\"a\"");
+    EXPECT_EQ(judgement.whys.at(1),
+              "is in AllReduce #3 of group \"b\" and has not entered AllReduce #5 of group \"a\"; "
+              "rank 0 is in AllReduce #5 of group \"a\" and has not entered AllReduce #3 of group "
+              "\"b\"");
+    EXPECT_EQ(judgement.line.find("order_deadlock: ranks 0,1 wait for each other: rank 0 is in "
+                                  "AllReduce #5 of group \"a\" and has not entered AllReduce #3"),
+              0u)
+        << judgement.line;
+    EXPECT_TRUE(mentions(judgement.text, "rank 0 is in AllReduce #5 of group \"a\" (id "
+                                         "0000000000000001), which needs rank 1"))
+        << judgement.text;
+    ASSERT_EQ(judgement.cycle.size(), 2u);
+    EXPECT_EQ(judgement.cycle[0].rank, 0);
+    EXPECT_EQ(judgement.cycle[0].group_id, 1u);
+    EXPECT_EQ(judgement.cycle[0].seq, 5u);
+    EXPECT_EQ(judgement.cycle[0].waits_for_rank, 1);
+    EXPECT_EQ(judgement.cycle[1].rank, 1);
+    EXPECT_EQ(judgement.cycle[1].group_id, 2u);
+    EXPECT_EQ(judgement.cycle[1].seq, 3u);
+    EXPECT_EQ(judgement.cycle[1].waits_for_rank, 0);
+    EXPECT_FALSE(judgement.cycle[1].queued);
+    EXPECT_TRUE(mentions(judgement.json,
+                         "{\"rank\": 1, \"group_rank\": 1, \"group\": \"0000000000000002\", "
+                         "\"group_name\": \"b\", \"op\": \"AllReduce\", \"seq\": 3, "
+                         "\"waits_for_rank\": 0, \"queued\": false}"))
+        << judgement.json;
+}
+
+/* Groups without names are told by their ids, and so are groups that share one. */
+TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
+{
+    for (const char *name : {"", "tp"}) {
+        Job job(2);
+        job.group(0xaa, name);
+        job.group(0xbb, name);
+        job.at(0xaa, 0).did(4).waits();
+        job.at(0xaa, 1).did(4);
+        job.at(0xbb, 0).did(2);
+        job.at(0xbb, 1).did(2).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        for (const std::string &why : judgement.whys)
+            EXPECT_TRUE(mentions(why, "00000000000000aa") && mentions(why, "00000000000000bb"))
+                << why;
+    }
+}
+
+/* Half of the ranks came to one group first, half to the other. */
+TEST(Verdict, EveryRankOfADeadlockIsNamed)
+{
+    Job job(8);
+    job.group(1, "a");
+    job.group(2, "b");
+    for (int rank = 0; rank < 8; rank++)
+        job.at(rank % 2 ? 1 : 2, rank).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, all_but(8, {}));
+    EXPECT_TRUE(judgement.waiting.empty());
+    EXPECT_EQ(judgement.cycle.size(), 2u) << "one rank of each side tells of it";
+    EXPECT_TRUE(mentions(judgement.whys.at(6), "is in AllReduce #1 of group \"b\" and has not "
+                                               "entered AllReduce #1 of group \"a\"; rank 1 is in"))
+        << judgement.whys[6];
 }
 
 /* Both calls went onto one stream of each rank, in opposite order: everybody called everything. */
@@ -432,8 +830,15 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
     job.at(1, 1).pending_started = false;
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    std::sort(judgement.culprits.begin(), judgement.culprits.end());
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    ASSERT_EQ(judgement.cycle.size(), 2u);
+    EXPECT_TRUE(judgement.cycle[0].queued && judgement.cycle[1].queued);
+    EXPECT_TRUE(mentions(judgement.whys.at(0),
+                         "is in AllReduce #4 of group \"a\", and behind it on "
+                         "its device waits AllReduce #4 of group \"b\""))
+        << judgement.whys[0];
+    EXPECT_TRUE(mentions(judgement.text, "which is queued on the device of rank 1"))
+        << judgement.text;
 }
 
 TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
@@ -449,8 +854,138 @@ TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
     job.at(4, 0).waits(all_reduce(), 2 * LONG_AGO); /* 3 waits for 0, longest of all */
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    std::sort(judgement.culprits.begin(), judgement.culprits.end());
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(judgement.waiting, std::vector<int>{3});
+    ASSERT_EQ(judgement.cycle.size(), 3u);
+    EXPECT_TRUE(mentions(judgement.whys.at(1), "is in AllReduce #1 of group \"b\" and has not "
+                                               "entered AllReduce #1 of group \"a\"; rank 2 is in "
+                                               "AllReduce #1 of group \"c\" and has not entered "
+                                               "AllReduce #1 of group \"b\"; rank 0 is in"))
+        << judgement.whys[1];
+}
+
+TEST(Verdict, OfSeveralCyclesTheShortestIsNamed)
+{
+    Job job(5);
+    job.group(1, "a", {0, 1});
+    job.group(2, "b", {1, 2});
+    job.group(3, "c", {2, 0});
+    job.group(4, "d", {3, 4});
+    job.group(5, "e", {4, 3});
+    job.at(1, 0).waits();
+    job.at(2, 0).waits();
+    job.at(3, 0).waits();
+    job.at(4, 0).waits(all_reduce(), STALLED);
+    job.at(5, 0).waits(all_reduce(), STALLED);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{3, 4}));
+    EXPECT_EQ(judgement.cycle.size(), 2u);
+    EXPECT_EQ(judgement.group, 4u);
+}
+
+/* 0 and 1 send to each other first; 2 waits for 0, and 3 for 2: victims of the same group. */
+TEST(Verdict, VictimsOfARingAreNotNamed)
+{
+    Job job(4);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Send, 1, false);
+    job.at(WORLD, 1).p2p(NG_OP_Send, 0, false);
+    job.at(WORLD, 2).p2p(NG_OP_Recv, 0, false);
+    job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{2, 3}));
+    EXPECT_EQ(judgement.op, NG_OP_Send);
+    EXPECT_TRUE(mentions(judgement.whys.at(0),
+                         "is in Send to rank 1 of group \"pp\" and has not "
+                         "entered Recv from rank 1; rank 1 is in Send to rank "
+                         "0"))
+        << judgement.whys[0];
+}
+
+/* 0 receives from 1 before the collective, 1 sends only after it. */
+TEST(Verdict, ACycleMayGoThroughAReceiveAndACollective)
+{
+    Job job(3);
+    job.group(1, "pp", {1, 0}); /* group ranks are not global ranks */
+    job.group(2, "dp", {0, 1});
+    job.group(3, "victim", {2, 0});
+    job.at(1, 1).p2p(NG_OP_Recv, 0, false);
+    job.at(2, 1).did(3).waits();
+    job.at(2, 0).did(3);
+    job.at(3, 0).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    EXPECT_EQ(judgement.waiting, std::vector<int>{2});
+    ASSERT_EQ(judgement.cycle.size(), 2u);
+    EXPECT_EQ(judgement.cycle[0].rank, 0);
+    EXPECT_EQ(judgement.cycle[0].op, NG_OP_Recv);
+    EXPECT_EQ(judgement.cycle[0].seq, 0u);
+    EXPECT_EQ(judgement.whys.at(1),
+              "is in AllReduce #4 of group \"dp\" and has not entered Send to "
+              "rank 0 of group \"pp\"; rank 0 is in Recv from rank 1 of group "
+              "\"pp\" and has not entered AllReduce #4 of group \"dp\"");
+}
+
+/* Long names, many groups: a sentence is never cut in its middle, and the verdict has all of it. */
+TEST(Verdict, ALongCycleIsToldAsFarAsThereIsRoom)
+{
+    constexpr int ranks = 40;
+    Job job(ranks);
+    for (int rank = 0; rank < ranks; rank++) {
+        std::string name = "stage " + std::to_string(rank) + std::string(50, 'x');
+        job.group(0x100 + (uint64_t)rank, name.c_str(), {rank, (rank + 1) % ranks});
+        job.at(0x100 + (uint64_t)rank, 0).did(1000).waits();
+        job.at(0x100 + (uint64_t)rank, 1).did(1000);
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, all_but(ranks, {}));
+    EXPECT_EQ(judgement.cycle.size(), (size_t)ranks);
+    EXPECT_TRUE(mentions(judgement.whys.at(7), "is in AllReduce #1001 of group \"stage 7x"))
+        << judgement.whys[7];
+    EXPECT_TRUE(mentions(judgement.whys.at(7), "\"; ...")) << judgement.whys[7];
+    for (int rank = 0; rank < ranks; rank++)
+        EXPECT_TRUE(mentions(judgement.text, "rank " + std::to_string(rank) + " is in AllReduce"))
+            << judgement.text;
+}
+
+/* A rank that destroyed its communicator will not come, whatever it waits in now. */
+TEST(Verdict, WhoLeftAGroupForAnotherIsNoDeadlock)
+{
+    Job job(3);
+    job.group(1, "a", {0, 1});
+    job.group(2, "b", {1, 0, 2});
+    job.at(1, 0).did(3).waits();
+    job.at(1, 1).did(3).state = NG_GROUP_DESTROYED;
+    job.at(2, 0).waits();
+    job.at(2, 2).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "destroyed or aborted")) << judgement.whys[0];
+}
+
+/* Rank 4 of the larger group is not seen, and the others wait for it, too: but those two can never
+ * come. */
+TEST(Verdict, ACycleIsOneEvenIfOthersAreNotSeen)
+{
+    Job job(5);
+    job.group(1, "a");
+    job.group(2, "b", {0, 1});
+    for (int rank : {0, 2, 3})
+        job.at(1, rank).waits();
+    job.at(2, 1).waits();
+    job.forget(1, 4);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    EXPECT_EQ(judgement.missing.size(), 1u);
 }
 
 TEST(Verdict, AllCameAndTheDeviceDoesNotFinish)
@@ -1130,7 +1665,9 @@ TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
         RandomJob base(seed);
         base.run((int)base.pick((size_t)base.ranks()), base.pick(base.steps()), LONG_AGO);
         for (int rank = 0; rank < base.ranks(); rank++) {
-            base.job().process(rank).life = (enum ng_life)(random() % 6);
+            base.job().process(rank).life = (enum ng_life)(random() % 7);
+            base.job().process(rank).host = std::string(random() % 3, 'n');
+            base.job().tells_hashes = random() % 2;
             base.job().process(rank).life_age_ns = (int64_t)(random() % (100 * NG_S));
             Member &member = base.job().at(0x1000, rank);
             uint64_t *numbers[] = {&member.entered,       &member.scheduled,   &member.started,
@@ -1140,6 +1677,10 @@ TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
                 if (random() % 4 == 0)
                     *number = random() % 3 == 0 ? random() : random() % 20;
             member.state = (enum ng_group_state)(random() % 6);
+            member.rolling_hash = random() % 3;
+            for (struct ng_view_record &record : member.records)
+                if (random() % 8 == 0)
+                    record.rolling_hash = random() % 3;
             for (unsigned n = (unsigned)(random() % 3); n > 0; n--)
                 base.job().inside(rank, inside[random() % 8], random() % 2 ? 0x1000 : 0,
                                   random() % 9, (int64_t)(random() % (60 * NG_S)));

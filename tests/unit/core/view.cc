@@ -93,6 +93,95 @@ TEST_F(FromBox, TellsWhoWhatAndHowFar)
     EXPECT_EQ(view_.note_count, 0u);
 }
 
+TEST_F(FromBox, TellsWhoTheProcessIsAndHowItsGroupsCameToBe)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "dp");
+    struct ng_box_group *group = &box_.groups[0];
+    group->color = 3;
+    group->created_by = NG_OP_CommSplit;
+    group->created_mono_ns = 40 * NG_S;
+    group->ended_mono_ns = 90 * NG_S;
+    memcpy(group->pci_id, "0000:1b:00.0", 13);
+    snprintf(box_.header->program, sizeof(box_.header->program), "train");
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    const struct ng_view_process *process = &view_.processes[0];
+    EXPECT_EQ(process->uid, ng_box_uid(box_.header));
+    EXPECT_EQ(process->local_rank, 2);
+    EXPECT_STREQ(process->program, "train");
+    const struct ng_view_member *member = &view_.members[0];
+    EXPECT_EQ(member->color, 3);
+    EXPECT_EQ(member->created_by, (uint32_t)NG_OP_CommSplit);
+    EXPECT_EQ(member->created_age_ns, 60 * NG_S);
+    EXPECT_EQ(member->ended_age_ns, 10 * NG_S);
+    EXPECT_STREQ(member->pci_id, "0000:1b:00.0");
+}
+
+TEST_F(FromBox, TheUidTellsProcessesApart)
+{
+    std::set<uint64_t> seen;
+    struct ng_box_header *header = box_.header;
+    EXPECT_EQ(ng_box_uid(header), ng_box_uid(header));
+    seen.insert(ng_box_uid(header));
+    header->pid++;
+    seen.insert(ng_box_uid(header));
+    header->start_ticks++;
+    seen.insert(ng_box_uid(header));
+    header->pid_namespace++;
+    seen.insert(ng_box_uid(header));
+    header->boot_id[0] ^= 1;
+    seen.insert(ng_box_uid(header));
+    header->host[0] ^= 1;
+    seen.insert(ng_box_uid(header));
+    header->origin_mono_ns++; /* another program of the same process */
+    seen.insert(ng_box_uid(header));
+    EXPECT_EQ(seen.size(), 7u);
+    EXPECT_EQ(seen.count(0), 0u);
+    memset(header->boot_id, 'b', sizeof(header->boot_id));
+    memset(header->host, 'h', sizeof(header->host));
+    EXPECT_NE(ng_box_uid(header), 0u) << "texts without an end";
+}
+
+/* Whatever moment the writer was stopped at: the hash is that of `entered`, or none. */
+TEST_F(FromBox, TheRollingHashIsThatOfTheNewestCollective)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xa, 4, 2, "a");
+    writer.group(1, 0xb, 4, 2, "b");
+    for (uint64_t i = 1; i <= 3; i++) {
+        uint64_t id = writer.collective(0, NG_RECORD_COMPLETED);
+        box_.records[id % box_.record_capacity].rolling_hash = 100 + i;
+        box_.groups[0].rolling_hash = 100 + i;
+    }
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.members[0].rolling_hash, 103u);
+    EXPECT_EQ(view_.members[0].records[1].rolling_hash, 102u);
+    EXPECT_EQ(view_.members[1].rolling_hash, 0u) << "no collective yet";
+
+    /* Stopped before it counted the third. */
+    ng_view_fini(&view_);
+    ng_view_init(&view_);
+    box_.groups[0].entered = 2;
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.members[0].rolling_hash, 102u);
+
+    /* And the record of the second is overwritten. */
+    ng_view_fini(&view_);
+    ng_view_init(&view_);
+    box_.records[2].id_state = 0;
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.members[0].rolling_hash, 0u);
+
+    /* Without records, the group knows. */
+    ng_view_fini(&view_);
+    ng_view_init(&view_);
+    box_.groups[0].entered = 3;
+    for (uint32_t i = 0; i < box_.record_capacity; i++)
+        box_.records[i].id_state = 0;
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.members[0].rolling_hash, 103u);
+}
+
 TEST_F(FromBox, TheRingKeepsTheNewestOldestFirst)
 {
     Writer writer(&box_);
@@ -256,6 +345,84 @@ TEST(View, OfTwoHandlesOfOneRankTheOneInUseComesFirst)
     EXPECT_EQ(view.groups[group].member_count, 1u);
     EXPECT_EQ(view.processes[0].member_count, 3u);
     EXPECT_FALSE(view.processes[0].drives_several);
+    ng_view_fini(&view);
+}
+
+/* One may still be creating it, and knows neither size nor version. */
+TEST(View, AGroupIsWhatItsBestInformedRankTells)
+{
+    struct ng_view view;
+    struct ng_view_group told = {};
+    ng_view_init(&view);
+    told.id = 9;
+    for (int order = 0; order < 3; order++) {
+        bool informed = order == 1;
+        told.nranks = informed ? 4 : 0;
+        told.nccl_version = informed ? 22809 : 0;
+        told.parent_id = informed ? 5 : 0;
+        snprintf(told.name, sizeof(told.name), "%s", informed ? "dp" : "");
+        EXPECT_EQ(ng_view_tell_group(&view, &told), 0u);
+    }
+    EXPECT_EQ(view.group_count, 1u);
+    EXPECT_EQ(view.groups[0].nranks, 4);
+    EXPECT_EQ(view.groups[0].nccl_version, 22809);
+    EXPECT_EQ(view.groups[0].parent_id, 5u);
+    EXPECT_STREQ(view.groups[0].name, "dp");
+    ng_view_fini(&view);
+}
+
+TEST(View, FindsGroupsByIdHoweverMany)
+{
+    struct ng_view view;
+    ng_view_init(&view);
+    for (int round = 0; round < 2; round++)
+        for (uint64_t id = 0; id < 20000; id++)
+            ASSERT_EQ(ng_view_intern_group(&view, id << 32 | id % 7), id);
+    EXPECT_EQ(view.group_count, 20000u);
+    ng_view_fini(&view);
+}
+
+TEST(View, KnowsGroupsWithTheSameMembers)
+{
+    struct ng_view view;
+    Job job(4);
+    job.group(1, "world");
+    job.group(2, "half", {0, 1});
+    job.group(3, "half again", {0, 1});
+    job.group(4, "half, turned round", {1, 0});
+    job.group(5, "other half", {2, 3});
+    job.group(6, "world again");
+    job.group(7, "world, one unknown");
+    job.forget(7, 2);
+    job.group(8, "half on another device", {0, 1});
+    job.at(8, 0).device = 1;
+    job.fill(&view);
+    std::map<uint64_t, uint64_t> same;
+    for (uint32_t group = 0; group < view.group_count; group++)
+        same[view.groups[group].id] = view.groups[ng_view_same_members(&view, group)].id;
+    EXPECT_EQ(same, (std::map<uint64_t, uint64_t>{
+                        {1, 1}, {2, 2}, {3, 2}, {4, 4}, {5, 5}, {6, 1}, {7, 7}, {8, 8}}));
+    ng_view_fini(&view);
+}
+
+TEST(View, RanksThatCollideNameNobody)
+{
+    struct ng_view view;
+    ng_view_init(&view);
+    for (int i = 0; i < 5000; i++) {
+        struct ng_view_process *process = ng_view_add_process(&view);
+        process->life = i % 7 == 6 ? NG_LIFE_DEAD : i % 2 ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+        /* The first thousand twice; a dead one's rank was given to its successor. */
+        process->rank = i < 4000 ? i * 16 : (i - 4000) * 16;
+        process->world_size = 1 << 20;
+    }
+    ng_view_seal(&view);
+    for (int i = 0; i < 5000; i++) {
+        int other = i < 1000 ? i + 4000 : i >= 4000 ? i - 4000 : i;
+        bool collides = other != i && i % 7 != 6 && other % 7 != 6;
+        EXPECT_EQ(view.processes[i].rank_collides, collides) << i;
+        EXPECT_EQ(view.processes[i].rank, collides ? -1 : i < 4000 ? i * 16 : (i - 4000) * 16) << i;
+    }
     ng_view_fini(&view);
 }
 

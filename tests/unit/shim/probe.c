@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/abort.h"
 #include "core/comm.h"
 #include "core/log.h"
 #include "shim/driver.h"
@@ -25,6 +26,8 @@ static struct probe_call calls[KEPT];
 static unsigned count;
 static char log_text[16384];
 static void (*hook)(void);
+/* What enter and visit say: NG_CALL_PROCEED, or that the communicator is aborted. */
+static atomic_int answer = NG_CALL_PROCEED;
 
 static void run_hook(void)
 {
@@ -74,9 +77,10 @@ static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_pa
     errno = ERANGE;
 }
 
-void ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     enter(call, NG_CLASS_NONE, ret_passage);
+    return atomic_load(&answer);
 }
 
 void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
@@ -84,9 +88,10 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
     leave(call, NG_CLASS_NONE, passage, result);
 }
 
-void ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     enter(call, NG_CLASS_COLLECTIVE, ret_passage);
+    return atomic_load(&answer);
 }
 
 void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
@@ -94,14 +99,34 @@ void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage,
     leave(call, NG_CLASS_COLLECTIVE, passage, result);
 }
 
-void ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     enter(call, NG_CLASS_P2P, ret_passage);
+    return atomic_load(&answer);
 }
 
 void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     leave(call, NG_CLASS_P2P, passage, result);
+}
+
+/* This core knows no communicator, but one may be said to be aborted. */
+int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest)
+{
+    (void)handle;
+    (void)call;
+    *ret_guest = NULL;
+    return atomic_load(&answer);
+}
+
+void ng_abort_left(struct ng_comm *guest)
+{
+    (void)guest;
+}
+
+const char *ng_abort_reason(const void *handle)
+{
+    return atomic_load(&answer) == NG_CALL_PROCEED || !handle ? NULL : PROBE_REASON;
 }
 
 void ng_log(enum ng_log_level level, const char *format, ...)
@@ -127,6 +152,11 @@ EXPORT void probe_set_active(bool active)
 EXPORT void probe_adopt_thread(void)
 {
     ng_shim_adopt_thread();
+}
+
+EXPORT void probe_set_answer(int wanted)
+{
+    atomic_store(&answer, wanted);
 }
 
 EXPORT void probe_clear(void)

@@ -27,6 +27,11 @@ struct probe_call {
 void probe_set_active(bool active);
 void probe_adopt_thread(void);
 
+/* What core answers to calls from now on: NG_CALL_PROCEED, or a result in NCCL's stead; the reason is
+ * PROBE_REASON then. */
+#define PROBE_REASON "the probe has aborted it"
+void probe_set_answer(int answer);
+
 /* Forgets calls and log lines. */
 void probe_clear(void);
 /* Calls recorded since, at most 64 of them kept; the i-th one. */

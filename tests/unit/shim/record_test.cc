@@ -3,6 +3,7 @@
  */
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -31,6 +32,7 @@ class Record : public testing::Test
     void TearDown() override
     {
         probe_set_hook(nullptr);
+        probe_set_answer(NG_CALL_PROCEED);
         for (int id = 0; id < RECORDING_COUNT; id++)
             recording_set_hook((recording_id)id, nullptr);
         probe_set_active(false);
@@ -271,4 +273,46 @@ TEST_F(Record, TheInstanceIsDescribed)
     recording_set_distinct(false, 0);
     EXPECT_EQ(recording_of(RECORDING_CommAbort).calls, before + 1);
     EXPECT_EQ(probe_call_count(), 1u) << "core's own calls pass by the wrappers";
+}
+
+TEST_F(Record, CallsThatCoreAnswersDoNotReachTheLibrary)
+{
+    uint64_t before[RECORDING_COUNT];
+    int count = 7;
+    ncclResult_t state;
+
+    for (int id = 0; id < RECORDING_COUNT; id++)
+        before[id] = recording_of((recording_id)id).calls;
+    probe_set_answer(ncclRemoteError);
+    errno = ENOTTY;
+    EXPECT_EQ(ncclAllReduce(send_memory, recv_memory, 5, ncclFloat32, ncclMax, comm, stream),
+              ncclRemoteError);
+    EXPECT_EQ(ncclSend(send_memory, 4, ncclInt32, 2, comm, stream), ncclRemoteError);
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclRemoteError);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclRemoteError);
+    EXPECT_EQ(ncclCommCount(comm, &count), ncclRemoteError);
+    EXPECT_EQ(ncclCommRegister(comm, send_memory, 8, nullptr), ncclRemoteError);
+    EXPECT_STREQ(ncclGetLastError(comm), PROBE_REASON);
+    EXPECT_EQ(errno, ENOTTY);
+    EXPECT_EQ(count, 7);
+    for (int id = 0; id < RECORDING_COUNT; id++)
+        EXPECT_EQ(recording_of((recording_id)id).calls, before[id]) << id;
+
+    /* What names no communicator, and what comes from NCCL itself, goes on. */
+    int version;
+    ncclGetVersion(&version);
+    EXPECT_EQ(recording_of(RECORDING_GetVersion).calls, before[RECORDING_GetVersion] + 1);
+    recording_call_from_inside();
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before[RECORDING_AllReduce] + 1);
+    probe_set_answer(NG_CALL_PROCEED);
+    call_all_reduce();
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before[RECORDING_AllReduce] + 2);
+}
+
+TEST_F(Record, WhereTheAnswerGoesIsTold)
+{
+    ncclResult_t state;
+
+    ncclCommGetAsyncError(comm, &state);
+    EXPECT_EQ(only().recv_buffer, &state);
 }

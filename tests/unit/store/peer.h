@@ -59,15 +59,16 @@ class Board
     }
     int publish(const struct ng_incident &incident)
     {
-        return board->ops->publish(board, &incident);
+        return board->ops->publish(board, &incident, nullptr);
     }
     int next(uint64_t epoch, struct ng_incident *ret_incident)
     {
-        return board->ops->next(board, epoch, ret_incident);
+        return board->ops->next(board, NG_SOURCE_HOST, epoch, ret_incident);
     }
     int get(uint64_t epoch, struct ng_incident *ret_incident)
     {
-        return board->ops->get(board, epoch, ret_incident);
+        ret_incident->epoch = epoch;
+        return board->ops->get(board, ret_incident);
     }
     bool claimant_alive(const struct ng_incident &incident)
     {
@@ -75,7 +76,9 @@ class Board
     }
     uint32_t dumps_missing(uint64_t epoch)
     {
-        return board->ops->dumps_missing(board, epoch);
+        struct ng_incident incident = {};
+        incident.epoch = epoch;
+        return board->ops->dumps_missing(board, &incident);
     }
     void leave()
     {

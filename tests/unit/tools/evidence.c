@@ -81,11 +81,17 @@ int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, 
 
 int evidence_make_box(const char *folder, const struct evidence_rank *rank, int nranks)
 {
+    return evidence_make_box_of("test-job", "", folder, rank, nranks);
+}
+
+int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
+                         const struct evidence_rank *rank, int nranks)
+{
     static struct ng_box box;
     struct ng_box_identity identity = {.rank = rank->rank,
                                        .world_size = nranks,
                                        .local_rank = rank->rank,
-                                       .job = "test-job",
+                                       .job = job,
                                        .timeout_ns = 600 * NG_S,
                                        .suspect_ns = 5 * NG_S,
                                        .init_timeout_ns = 600 * NG_S};
@@ -101,6 +107,7 @@ int evidence_make_box(const char *folder, const struct evidence_rank *rank, int 
     group->id = GROUP_ID;
     group->nranks = nranks;
     group->group_rank = rank->rank;
+    snprintf(group->name, sizeof(group->name), "%s", group_name);
     group->device = rank->rank;
     group->entered = group->scheduled = rank->entered;
     group->started = group->completed = rank->completed;

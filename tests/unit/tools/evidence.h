@@ -31,6 +31,10 @@ int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, 
  */
 int evidence_make_box(const char *folder, const struct evidence_rank *rank, int nranks);
 
+/* The same, of a job and with a group of these names. */
+int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
+                         const struct evidence_rank *rank, int nranks);
+
 /* A dump of a process that has all that a dump may hold, by chance. The name of the file is written
  * to ret_name. */
 int evidence_write_random(const char *folder, unsigned seed, char *ret_name, size_t bytes);

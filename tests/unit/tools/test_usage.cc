@@ -57,13 +57,25 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--timeout", "", "true"}, "--timeout", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "-5s", "true"}, "--timeout -5s", "ms, s, m or h"},
         Mistake{{"run", "--on-timeout", "explode", "true"}, "explode", "log, kill"},
-        Mistake{{"run", "--store", "redis://h", "true"}, "Redis is not in this version", "local:"},
-        Mistake{{"run", "--store", "file:x", "true"}, "file:x", "local:DIR"},
+        Mistake{{"run", "--store", "redis://h:x", "true"}, "redis://h:***", "1 to 65535"},
+        Mistake{{"run", "--store", "redis://:p@", "true"}, "redis://:***@", "host is missing"},
+        Mistake{{"run", "--store", "file:x", "true"}, "file:***", "local:DIR"},
         Mistake{{"run", "--fault", "op=AllReduce:hang", "true"},
                 "fault injection",
                 "leave --fault out"},
         Mistake{{"run", "--out", "/proc/nowhere", "true"}, "/proc/nowhere", "folder"},
         Mistake{{"run", "--help=yes"}, "--help takes no value", "alone"},
+        Mistake{{"top", "extra"}, "extra", "top --job JOB"},
+        Mistake{{"top", "--jbo", "x"}, "--jbo", "did you mean --job"},
+        Mistake{{"top", "--interval", "1ms"}, "--interval 1ms", "100ms"},
+        Mistake{{"top", "--interval", "soon"}, "--interval soon", "ms, s, m or h"},
+        Mistake{{"top", "--stalled", "0"}, "--stalled 0", ""},
+        Mistake{{"top", "--store", "none"}, "none", "--store URL"},
+        Mistake{{"top", "--store", "file:x"}, "file:", "local:DIR"},
+        Mistake{{"abort", "--job"}, "--job needs a value", "--job JOB"},
+        Mistake{{"abort", "extra"}, "extra", "abort --job JOB"},
+        Mistake{{"abort"}, "no job was named", "--job JOB"},
+        Mistake{{"abrot"}, "abrot", "did you mean `ncclguard abort`"},
         Mistake{{"analyze"}, "no evidence", "analyze PATH"},
         Mistake{{"analyze", "--jsn", "x"}, "--jsn", "did you mean --json"},
         Mistake{{"apis", "extra"}, "extra", "ncclguard apis"},
@@ -85,7 +97,7 @@ TEST(Usage, ABadVariableInTheEnvironmentStopsRunBeforeTheProgram)
 
 TEST(Usage, ABadStoreInTheEnvironmentStopsRunBeforeTheProgram)
 {
-    Result result = run({"run", "echo", "started"}, {{"NCCLGUARD_STORE", "redis://h"}});
+    Result result = run({"run", "echo", "started"}, {{"NCCLGUARD_STORE", "redis://h:x"}});
     EXPECT_EQ(result.code(), 2);
     EXPECT_EQ(result.out, "");
 }
@@ -95,7 +107,7 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     EXPECT_EQ(run({"--version"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
-    for (const char *command : {"run", "analyze", "apis", "doctor", "config"}) {
+    for (const char *command : {"run", "top", "abort", "analyze", "apis", "doctor", "config"}) {
         EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         Result of_command = run({command, "--help"});
         EXPECT_EQ(of_command.code(), 0);
@@ -107,7 +119,7 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
 TEST(Usage, CommandsThatDoNotExistYetAreNotListed)
 {
     std::string help = run({"--help"}).out;
-    for (const char *command : {"dump", "top", "abort", "suspend", "resume"}) {
+    for (const char *command : {"dump", "suspend", "resume"}) {
         EXPECT_EQ(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         EXPECT_EQ(run({command}).code(), 2) << command;
     }

@@ -1,0 +1,542 @@
+/*
+ * Orders to abort, and the threads that carry them out.
+ *
+ * Step 10. One thread marks the communicators of an order and keeps its bound; for each copy of
+ * NCCL another one waits for program threads to get out of the way, and calls ncclCommAbort. Must
+ * never call NCCL with a handle that the program is ending or has ended.
+ */
+#include "core/abort.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/call.h"
+#include "core/clock.h"
+#include "core/guard.h"
+#include "core/incident.h"
+#include "core/log.h"
+#include "core/verdict.h"
+#include "core/watchdog.h"
+
+#define INSIDE_WAIT_NS    (50 * NG_MS) /* who stays in NCCL longer is blocked there */
+#define GROUP_WAIT_NS     NG_S         /* until an open NCCL group is given up, at most */
+#define LOOK_PAUSE_NS     NG_MS
+#define HANDLE_PAUSE_NS   (10 * NG_MS)
+#define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
+#define ORDERS            4u
+
+/* From this version on, aborts of several communicators go into one NCCL group. */
+#define VERSION_GROUPED_ABORT 22200
+/* The first with ncclRemoteError. */
+#define VERSION_REMOTE_ERROR 21300
+
+enum work_state { FREE, WAITING, RUNNING };
+
+/* The communicators of one order in one copy of NCCL, and the thread that aborts them. */
+struct crew {
+    _Atomic uint32_t state; /* enum work_state */
+    uint16_t *slots;        /* of those that are still to be aborted; the crew's own once RUNNING */
+    uint32_t count;
+};
+
+/* One ng_abort_groups. Written by the incident thread before it is WAITING, then by its threads. */
+struct order {
+    _Atomic uint32_t state;
+    _Atomic uint32_t crews_left; /* futex word */
+    atomic_bool stuck;
+    uint64_t group_id;
+    int64_t begun_mono_ns, until_mono_ns;
+    char reason[NG_COMM_REASON_BYTES];
+    struct crew crews[NG_NCCL_MAX];
+    uint32_t count; /* of each of these two, which hold the same in another order */
+    uint16_t condemned[NG_COMM_CAPACITY], slots[NG_COMM_CAPACITY];
+};
+
+static struct order orders[ORDERS];
+static atomic_bool any_returned;
+
+static void sleep_ns(int64_t ns)
+{
+    struct timespec pause = {.tv_sec = ns / NG_S, .tv_nsec = ns % NG_S};
+    nanosleep(&pause, NULL);
+}
+
+static void wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* While the word is `current`, but not beyond `until_mono_ns` (0: for ever). False: time is over.
+ */
+static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_mono_ns)
+{
+    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
+
+    if (until_mono_ns && left_ns <= 0)
+        return false;
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, current, until_mono_ns ? &left : NULL, NULL, 0);
+    return true;
+}
+
+/* ---- What the program's calls get to hear ---- */
+
+/* Reasons that begin with one of these kinds of verdict name a peer. */
+static bool names_peer(const char *reason)
+{
+    static const enum ng_verdict_kind kinds[] = {NG_KIND_MISSING_RANK, NG_KIND_DEAD_RANK,
+                                                 NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
+                                                 NG_KIND_INIT_MISSING_RANK};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const char *name = ng_verdict_kind_name(kinds[i]);
+        size_t length = strlen(name);
+        if (strncmp(reason, name, length) == 0 && reason[length] == ':')
+            return true;
+    }
+    return false;
+}
+
+/* Until the guard's abort has returned, or its bound: the program is about to free what the
+ * communicator's kernels use. */
+static void await_abort(struct ng_comm *comm)
+{
+    uint32_t fate;
+
+    while ((fate = atomic_load(&comm->fate)) == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING)
+        if (!wait_while(&comm->fate, fate, comm->abort_until_mono_ns))
+            return;
+}
+
+int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
+{
+    switch (call->op) {
+    case NG_OP_CommDestroy:
+    case NG_OP_CommAbort:
+        await_abort(comm);
+        return NG_NCCL_SUCCESS;
+    case NG_OP_CommFinalize:
+    case NG_OP_CommRevoke:
+        return NG_NCCL_SUCCESS;
+    case NG_OP_CommGetAsyncError:
+        if (!call->recv_buffer)
+            return NG_NCCL_INVALID_ARGUMENT;
+        *(int *)call->recv_buffer = comm->abort_result;
+        return NG_NCCL_SUCCESS;
+    default:
+        return comm->abort_result;
+    }
+}
+
+int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest)
+{
+    struct ng_comm *comm = ng_comm_find(handle);
+
+    *ret_guest = NULL;
+    if (!comm)
+        return NG_CALL_PROCEED;
+    atomic_fetch_add(&comm->guests, 1);
+    if (!ng_comm_is_condemned(comm)) {
+        *ret_guest = comm;
+        return NG_CALL_PROCEED;
+    }
+    atomic_fetch_sub(&comm->guests, 1);
+    /* NCCL may have given the handle again, to one that another thread is making. */
+    if (ng_comm_find_made(handle))
+        return NG_CALL_PROCEED;
+    return call ? ng_abort_answer(comm, call) : comm->abort_result;
+}
+
+void ng_abort_left(struct ng_comm *guest)
+{
+    if (guest)
+        atomic_fetch_sub(&guest->guests, 1);
+}
+
+const char *ng_abort_reason(const void *handle)
+{
+    const struct ng_comm *comm = ng_comm_find(handle);
+
+    return comm && ng_comm_is_condemned(comm) ? comm->abort_reason : NULL;
+}
+
+/* ---- Getting the program's threads out of the way ---- */
+
+/*
+ * After this, a program thread either sees what this one wrote before, or is seen with what it
+ * wrote before it looked: a full barrier on every processor that runs one of them, so that they
+ * need none of their own.
+ */
+static void fence_program_threads(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
+        return;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
+        return;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
+        sleep_ns(STORES_DRAINED_NS);
+}
+
+/* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
+ * may be on any. */
+static bool is_inside(const struct ng_comm *comm)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint32_t used = atomic_load(&box->header->thread_used);
+
+    if (atomic_load(&comm->guests))
+        return true;
+    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
+        uint32_t op = atomic_load_explicit(&box->threads[i].op, memory_order_acquire);
+        if (op == NG_OP_NONE)
+            continue;
+        if (op == NG_OP_GroupEnd || NG_LOAD(box->threads[i].group_slot) == comm->slot)
+            return true;
+    }
+    return false;
+}
+
+/* Wait until the program's threads have left, each kind of them for as long as it may take. */
+static void wait_for_threads(const struct order *order, const struct crew *crew)
+{
+    int64_t now = ng_clock_mono_ns(), bound = (order->until_mono_ns - now) / 2;
+    int64_t inside_until = now + INSIDE_WAIT_NS;
+    int64_t groups_until = now + (bound < GROUP_WAIT_NS ? bound : GROUP_WAIT_NS);
+
+    for (bool busy = true; busy; now = ng_clock_mono_ns()) {
+        bool open = false, inside = false;
+        for (uint32_t i = 0; i < crew->count && !open; i++) {
+            const struct ng_comm *comm = ng_comm_at(crew->slots[i]);
+            if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
+                continue;
+            open = atomic_load(&comm->open_groups) > 0 && now < groups_until;
+            inside = inside || (now < inside_until && is_inside(comm));
+        }
+        busy = open || inside;
+        if (busy)
+            sleep_ns(LOOK_PAUSE_NS);
+    }
+}
+
+/* ---- The abort itself ---- */
+
+static void name_comm(const struct ng_comm *comm, char *ret_text, size_t bytes)
+{
+    const struct ng_box_group *group = comm->group;
+
+    snprintf(ret_text, bytes, "group %s%.63s%s%016llx (rank %d of %d)", group->name[0] ? "\"" : "",
+             group->name, group->name[0] ? "\", id " : "",
+             (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
+             atomic_load(&group->nranks));
+}
+
+static void set_aborted(struct ng_comm *comm)
+{
+    atomic_store(&comm->fate, NG_FATE_ABORTED);
+    wake(&comm->fate);
+}
+
+static void tell_failure(const struct ng_nccl *nccl, const char *what, int result)
+{
+    ng_log(NG_LOG_ERROR, "aborting %s failed: %s", what,
+           nccl->get_error_string ? nccl->get_error_string(result) : ng_result_name(result));
+}
+
+static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm)
+{
+    char name[160];
+
+    int result = nccl->comm_abort(atomic_load(&comm->handle));
+    if (result == NG_NCCL_SUCCESS)
+        return;
+    name_comm(comm, name, sizeof(name));
+    tell_failure(nccl, name, result);
+}
+
+/* All of them are ABORTING, in one copy of NCCL. */
+static void call_abort(const uint16_t *slots, uint32_t count)
+{
+    const struct ng_nccl *nccl = atomic_load(&ng_comm_at(slots[0])->nccl);
+    bool grouped = count > 1 && nccl->version >= VERSION_GROUPED_ABORT && nccl->group_start &&
+                   nccl->group_end && nccl->group_start() == NG_NCCL_SUCCESS;
+
+    if (!nccl->comm_abort)
+        ng_log(NG_LOG_ERROR, "%s has no ncclCommAbort: its communicators are only closed to calls",
+               nccl->path);
+    for (uint32_t i = 0; i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(slots[i]);
+        if (nccl->comm_abort)
+            abort_one(nccl, comm);
+        if (!grouped)
+            set_aborted(comm);
+    }
+    if (!grouped)
+        return;
+    int result = nccl->group_end();
+    if (result != NG_NCCL_SUCCESS)
+        tell_failure(nccl, "several communicators in one NCCL group", result);
+    for (uint32_t i = 0; i < count; i++)
+        set_aborted(ng_comm_at(slots[i]));
+}
+
+static void swap(uint16_t *a, uint16_t *b)
+{
+    uint16_t before = *a;
+    *a = *b;
+    *b = before;
+}
+
+/* Abort those of which the handle is known; the others are left. */
+static void abort_ready(struct crew *crew)
+{
+    uint32_t ready = 0;
+
+    for (uint32_t i = 0; i < crew->count; i++) {
+        struct ng_comm *comm = ng_comm_at(crew->slots[i]);
+        bool making;
+        if (ng_comm_condemned_handle(comm, &making)) {
+            atomic_store(&comm->fate, NG_FATE_ABORTING);
+            swap(&crew->slots[ready++], &crew->slots[i]);
+        } else if (!making) {
+            /* Its creation has failed, or ends with its parent's abort. */
+            set_aborted(comm);
+            swap(&crew->slots[i--], &crew->slots[--crew->count]);
+        }
+    }
+    if (!ready)
+        return;
+    /* Who closes a NCCL group from here on sees ABORTING. */
+    fence_program_threads();
+    call_abort(crew->slots, ready);
+    crew->count -= ready;
+    memmove(crew->slots, crew->slots + ready, crew->count * sizeof(crew->slots[0]));
+}
+
+static void run_crew(struct order *order, struct crew *crew)
+{
+    /* From here on every call sees CONDEMNED, or is seen itself. */
+    fence_program_threads();
+    while (crew->count) {
+        wait_for_threads(order, crew);
+        abort_ready(crew);
+        if (crew->count)
+            sleep_ns(HANDLE_PAUSE_NS);
+    }
+    atomic_store(&crew->state, FREE);
+    atomic_fetch_sub(&order->crews_left, 1);
+    wake(&order->crews_left);
+}
+
+static void *abort_some(void *unused)
+{
+    ng_guard.adopt_thread();
+    for (uint32_t i = 0; i < ORDERS * NG_NCCL_MAX; i++) {
+        struct order *order = &orders[i / NG_NCCL_MAX];
+        struct crew *crew = &order->crews[i % NG_NCCL_MAX];
+        uint32_t waiting = WAITING;
+        if (!atomic_compare_exchange_strong(&crew->state, &waiting, RUNNING))
+            continue;
+        run_crew(order, crew);
+        break;
+    }
+    return unused;
+}
+
+/* ---- Orders ---- */
+
+static void condemn(struct order *order, struct ng_comm *comm)
+{
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+    bool peer = names_peer(order->reason) && nccl->version >= VERSION_REMOTE_ERROR;
+
+    if (ng_comm_condemn(comm, peer ? NG_NCCL_REMOTE_ERROR : NG_NCCL_SYSTEM_ERROR, order->reason,
+                        order->until_mono_ns))
+        order->condemned[order->count++] = (uint16_t)comm->slot;
+}
+
+static bool is_being_made(const struct ng_comm *comm)
+{
+    return atomic_load(&comm->group->state) == NG_GROUP_CREATING;
+}
+
+static void condemn_all(struct order *order)
+{
+    uint32_t comms = ng_comm_count();
+    struct ng_comm *parent;
+
+    for (uint32_t i = 0; i < comms; i++)
+        if (!order->group_id || atomic_load(&ng_comm_at(i)->group->id) == order->group_id)
+            condemn(order, ng_comm_at(i));
+    /* What is made from another one has no handle yet: only its parent's abort ends the call, and
+     * that ends all that are being made from it. */
+    for (uint32_t i = 0, count = order->count; i < count; i++)
+        if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
+            (parent = atomic_load(&ng_comm_at(order->condemned[i])->parent)))
+            condemn(order, parent);
+    for (uint32_t i = 0; i < comms; i++)
+        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->parent)) &&
+            ng_comm_is_condemned(parent))
+            condemn(order, ng_comm_at(i));
+}
+
+/* A crew for each copy of NCCL. */
+static void start_crews(struct order *order)
+{
+    uint32_t placed = 0;
+
+    for (uint32_t library = 0; library < NG_NCCL_MAX; library++) {
+        struct crew *crew = &order->crews[library];
+        crew->slots = &order->slots[placed];
+        crew->count = 0;
+        for (uint32_t i = 0; i < order->count; i++)
+            if (atomic_load(&ng_comm_at(order->condemned[i])->nccl)->index == library)
+                crew->slots[crew->count++] = order->condemned[i];
+        placed += crew->count;
+        if (!crew->count)
+            continue;
+        atomic_fetch_add(&order->crews_left, 1);
+        atomic_store(&crew->state, WAITING);
+        uint32_t waiting = WAITING;
+        if (ng_guard_thread("ncclguard/abort", abort_some) != 0 &&
+            atomic_compare_exchange_strong(&crew->state, &waiting, RUNNING))
+            run_crew(order, crew); /* without a bound, but better than not at all */
+    }
+}
+
+static double seconds_since(int64_t mono_ns)
+{
+    return (double)(ng_clock_mono_ns() - mono_ns) / 1e9;
+}
+
+static void tell_stuck(struct order *order)
+{
+    char name[160];
+
+    for (uint32_t i = 0; i < order->count; i++) {
+        const struct ng_comm *comm = ng_comm_at(order->condemned[i]);
+        uint32_t fate = atomic_load(&comm->fate);
+        if (fate != NG_FATE_CONDEMNED && fate != NG_FATE_ABORTING)
+            continue;
+        name_comm(comm, name, sizeof(name));
+        ng_log(NG_LOG_ERROR, "abort_stuck: %s: %s for %.1f s", name,
+               fate == NG_FATE_CONDEMNED ? "its turn to be aborted has not come"
+                                         : "ncclCommAbort has not returned",
+               seconds_since(order->begun_mono_ns));
+    }
+}
+
+/* Until all has returned; once the bound is over, somebody is told and it goes on. */
+static void await_crews(struct order *order)
+{
+    int64_t until = order->until_mono_ns;
+    uint32_t left;
+
+    while ((left = atomic_load(&order->crews_left)) != 0) {
+        if (wait_while(&order->crews_left, left, until))
+            continue;
+        until = 0;
+        tell_stuck(order);
+        atomic_store(&order->stuck, true);
+        ng_incident_wake();
+    }
+}
+
+static void carry_out(struct order *order)
+{
+    order->count = 0;
+    condemn_all(order);
+    /* What has finished by now is told apart from what the abort ends. */
+    ng_watchdog_hurry();
+    start_crews(order);
+    await_crews(order);
+    if (order->count)
+        ng_log(NG_LOG_WARN, "%u communicator%s aborted in %.1f s: %s", order->count,
+               order->count == 1 ? " was" : "s were", seconds_since(order->begun_mono_ns),
+               order->reason);
+    ng_watchdog_hurry();
+    atomic_store(&any_returned, true);
+    atomic_store(&order->stuck, false);
+    atomic_store(&order->state, FREE);
+    ng_incident_wake();
+}
+
+static void *attend(void *unused)
+{
+    ng_guard.adopt_thread();
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        uint32_t waiting = WAITING;
+        if (atomic_compare_exchange_strong(&orders[i].state, &waiting, RUNNING)) {
+            carry_out(&orders[i]);
+            break;
+        }
+    }
+    return unused;
+}
+
+/* Is there anything to be aborted? */
+static bool is_known(uint64_t group_id)
+{
+    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        uint32_t state = atomic_load(&comm->group->state);
+        if ((!group_id || atomic_load(&comm->group->id) == group_id) &&
+            (state == NG_GROUP_CREATING || state == NG_GROUP_READY ||
+             state == NG_GROUP_FINALIZED) &&
+            atomic_load(&comm->fate) == NG_FATE_LIVES)
+            return true;
+    }
+    return false;
+}
+
+int ng_abort_groups(uint64_t group_id, const char *reason)
+{
+    struct order *order = NULL;
+
+    if (!is_known(group_id))
+        return -ENOENT;
+    for (uint32_t i = 0; i < ORDERS && !order; i++)
+        if (atomic_load(&orders[i].state) == FREE)
+            order = &orders[i];
+    if (!order)
+        return -EBUSY;
+    order->group_id = group_id;
+    order->begun_mono_ns = ng_clock_mono_ns();
+    order->until_mono_ns = order->begun_mono_ns + ng_guard.config.abort_wait_ns;
+    snprintf(order->reason, sizeof(order->reason), "%s", reason);
+    atomic_store(&order->state, WAITING);
+    int error = ng_guard_thread("ncclguard/await", attend);
+    if (error)
+        atomic_store(&order->state, FREE);
+    return error;
+}
+
+enum ng_abort_state ng_abort_state(void)
+{
+    enum ng_abort_state gravest = atomic_load(&any_returned) ? NG_ABORT_RETURNED : NG_ABORT_NONE;
+
+    for (uint32_t i = 0; i < ORDERS; i++)
+        if (atomic_load(&orders[i].stuck))
+            return NG_ABORT_STUCK;
+        else if (atomic_load(&orders[i].state) != FREE)
+            gravest = NG_ABORT_UNDER_WAY;
+    return gravest;
+}
+
+void ng_abort_after_fork(void)
+{
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        atomic_store(&orders[i].state, FREE);
+        atomic_store(&orders[i].stuck, false);
+        atomic_store(&orders[i].crews_left, 0);
+        for (uint32_t library = 0; library < NG_NCCL_MAX; library++)
+            atomic_store(&orders[i].crews[library].state, FREE);
+    }
+    atomic_store(&any_returned, false);
+}

@@ -1,0 +1,80 @@
+/*
+ * Aborting communicators from outside, and what the program's calls get to hear afterwards.
+ *
+ * Step 10, and steps 2 and 6 of calls on a communicator that the guard has aborted. Threads of its
+ * own ("ncclguard/abort", and "ncclguard/await", which keeps the bound) call NCCL; the incident
+ * thread, which gives the order, never does.
+ *
+ * What is guaranteed. Once a communicator is condemned (enum ng_comm_fate), no call of the program
+ * that comes through our wrappers reaches NCCL with its handle, so nothing touches what NCCL frees:
+ *   Destroy, Abort, Finalize, Revoke  ncclSuccess; Destroy and Abort wait until the guard's abort
+ *                                     has returned, at most until its bound
+ *   CommGetAsyncError                 ncclSuccess, and the error below as the answer
+ *   GetLastError                      the reason
+ *   all others                        ncclSystemError; ncclRemoteError where a peer was the cause
+ * until NCCL gives the same handle to a new communicator.
+ *
+ * A call that is on its way into NCCL at that moment has either said where it is before it looked
+ * (its thread's slot in the black box, or `guests`, or `open_groups`), and is waited for, or sees
+ * the mark. The wait is short: who stays inside is blocked there, which is what an abort is to end,
+ * and returns with NCCL's own error. NCCL's documentation wants no thread inside at all; it takes
+ * an abort all the same, and in blocked calls that is the only way out.
+ *
+ * A NCCL group of the program that holds calls of a condemned communicator and is not closed is
+ * waited for a little longer. If it is then still open, it can never be closed, since NCCL would
+ * read the freed communicator: from then on calls of that thread to that library fail.
+ *
+ * What is not. Calls that do not come through the wrappers; calls that name a window or a CUDA
+ * graph rather than the communicator; threads beyond those that the black box has slots for; a
+ * communicator that the program itself is ending, which is left to it; and a record that had to be
+ * reused since 4,096 communicators of this process were never destroyed.
+ */
+#ifndef NCCLGUARD_CORE_ABORT_H
+#define NCCLGUARD_CORE_ABORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/comm.h"
+
+struct ng_call;
+
+/*
+ * Abort the communicators of the group with this id in this process; 0 all there are now, also
+ * those that are being made. `reason` is copied: a verdict's line where there is one. Does not
+ * wait, and calls neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends;
+ * -ENOENT: no such communicator here; -EBUSY: too many earlier ones have not returned; or -errno:
+ * nothing has happened. Incident thread.
+ */
+int ng_abort_groups(uint64_t group_id, const char *reason);
+
+/* Of all orders of this process together: the gravest. */
+enum ng_abort_state {
+    NG_ABORT_NONE,
+    NG_ABORT_RETURNED,  /* all have returned */
+    NG_ABORT_UNDER_WAY, /* within NCCLGUARD_ABORT_WAIT */
+    NG_ABORT_STUCK,     /* one has not returned within it; which one was logged */
+};
+
+/* When this changes to RETURNED or STUCK, the incident thread is woken. Any thread. */
+enum ng_abort_state ng_abort_state(void);
+
+/*
+ * Program threads, of a call on a condemned communicator: what it returns instead of calling NCCL.
+ */
+int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
+
+/*
+ * A call that is in no thread's slot begins: NG_CALL_PROCEED, with *ret_guest for ng_abort_left, or
+ * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL).
+ */
+int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
+void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
+
+/* The reason for a condemned communicator's end; NULL it is none. For ever readable. */
+const char *ng_abort_reason(const void *handle);
+
+/* In a forked child. */
+void ng_abort_after_fork(void);
+
+#endif

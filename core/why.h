@@ -1,0 +1,39 @@
+/*
+ * The one sentence that says why a rank is a culprit. Step 9, pure.
+ */
+#ifndef NCCLGUARD_CORE_WHY_H
+#define NCCLGUARD_CORE_WHY_H
+
+#include "core/history.h"
+#include "core/processes.h"
+#include "core/signature.h"
+#include "core/verdict.h"
+#include "core/waits.h"
+
+/* A rank that `wait` needs. */
+void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *wait,
+                   const struct ng_absentee *absentee, char *ret_why, size_t bytes);
+
+/* A rank of process `process` has not come to the making of a communicator: nobody has seen it
+ * there, but its process is known. */
+void ng_why_not_in_making(const struct ng_processes *processes, uint32_t process, enum ng_op op,
+                          char *ret_why, size_t bytes);
+
+/* A rank that called `theirs`, where `mismatch` is what the group called. */
+void ng_why_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,
+                     char *ret_why, size_t bytes);
+
+/* A rank whose calls parted from those of the others; `op` is the group's collective
+ * `parting->seq`. */
+void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_why, size_t bytes);
+
+/*
+ * A rank of a deadlock by order that is where step `at` of the cycle is: first it, and then the
+ * other steps round the cycle, as many as there is room for.
+ */
+void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes);
+
+/* Add to a sentence that all of it is as old as that. */
+void ng_why_quiet(int64_t quiet_ns, char *why, size_t bytes);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * What all processes of a job told the store, read together.
+ *
+ * Used by the publisher's thread and by tools; the part that only reads memory by any thread.
+ */
+#ifndef NCCLGUARD_STORE_BLOBS_H
+#define NCCLGUARD_STORE_BLOBS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/view.h"
+#include "store/publish.h"
+
+struct ng_kv;
+
+/* Every process's blob with its sign of life and incarnation, into `arena`. 0 or -errno. */
+int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
+                   struct ng_blob **ret_blobs, uint32_t *ret_count);
+
+/*
+ * Append processes to a view that may have some already: those are nearer the truth, and are not
+ * taken again (by uid). Only those of incarnation `root`, and whoever lives besides and has a
+ * global rank that nobody of it has: it has no group in common with them yet. Not sealed. `ttl_ns`:
+ * of signs of life. 0 or -ENOMEM.
+ */
+int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int64_t ttl_ns,
+                 struct ng_view *view);
+
+#endif

@@ -1,0 +1,912 @@
+/*
+ * One process of a view in a few bytes, and back.
+ *
+ * Step 8. Pure: no clock, no lock, no malloc, entered by the thread that publishes and by those who
+ * reach a verdict or show a job. Must take any bytes for what they are: the store is not ours
+ * alone.
+ */
+#include "store/progress.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char magic[4] = {'N', 'G', 'P', 'R'};
+
+/* Bits of a member, and of a record. */
+enum { MEMBER_HASH = 1, MEMBER_LAST = 2, MEMBER_PENDING = 4, MEMBER_STARTED = 8 };
+enum { SAME_SIGNATURE = 1, SAME_CALLER = 2, SAME_TID = 4, RECORD_HASH = 8 };
+
+/* Parents and groups of calls: an index in the blob's groups follows from here. */
+enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
+
+/* No block of ours is longer: all texts, and all numbers at their longest. */
+#define BLOCK_BYTES  640u
+#define NUMBER_BYTES 10u
+
+/* ---- Writing ---- */
+
+/* Room is counted beforehand: writing cannot fail. */
+struct writer {
+    unsigned char *bytes;
+    size_t used;
+    const char *texts[NG_PROGRESS_TEXTS];
+    uint32_t text_count;
+    const struct ng_view *view;
+    uint32_t process;
+    uint32_t *groups; /* of the blob: index in the view */
+    uint32_t group_count;
+    uint32_t *group_places; /* of the view: place in the blob + 1 */
+    struct ng_view_record before;
+};
+
+static void put_number(struct writer *writer, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        writer->bytes[writer->used++] = (unsigned char)(value | 0x80);
+    writer->bytes[writer->used++] = (unsigned char)value;
+}
+
+static void put_signed(struct writer *writer, int64_t value)
+{
+    put_number(writer, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0));
+}
+
+/* How much further `value` is than `before`; any two numbers have such a difference. */
+static void put_difference(struct writer *writer, uint64_t value, uint64_t before)
+{
+    put_signed(writer, (int64_t)(value - before));
+}
+
+static void put_fixed(struct writer *writer, uint64_t value)
+{
+    for (int i = 0; i < 8; i++, value >>= 8)
+        writer->bytes[writer->used++] = (unsigned char)value;
+}
+
+static void put_text(struct writer *writer, const char *text, size_t room)
+{
+    size_t length = strnlen(text, room - 1);
+
+    for (uint32_t i = 0; length && i < writer->text_count; i++)
+        if (strnlen(writer->texts[i], length + 1) == length &&
+            memcmp(writer->texts[i], text, length) == 0) {
+            put_number(writer, (uint64_t)i << 1 | 1);
+            return;
+        }
+    put_number(writer, (uint64_t)length << 1);
+    memcpy(writer->bytes + writer->used, text, length);
+    writer->used += length;
+    if (length && writer->text_count < NG_PROGRESS_TEXTS)
+        writer->texts[writer->text_count++] = text;
+}
+
+/* A block begins: returns where. */
+static size_t open_block(struct writer *writer)
+{
+    return writer->used++;
+}
+
+/* Most lengths need one byte; otherwise the block moves along by one. */
+static void close_block(struct writer *writer, size_t start)
+{
+    size_t length = writer->used - start - 1;
+
+    if (length >= 0x80) {
+        memmove(writer->bytes + start + 2, writer->bytes + start + 1, length);
+        writer->bytes[start + 1] = (unsigned char)(length >> 7);
+        writer->used++;
+    }
+    writer->bytes[start] = (unsigned char)(length >= 0x80 ? (length & 0x7f) | 0x80 : length);
+}
+
+static void put_signature(struct writer *writer, const struct ng_signature *signature)
+{
+    put_number(writer, signature->op);
+    put_signed(writer, signature->dtype);
+    put_signed(writer, signature->redop);
+    put_signed(writer, signature->root);
+    put_number(writer, signature->count);
+}
+
+static void put_id(struct writer *writer, uint64_t id)
+{
+    if (!id) {
+        put_number(writer, ID_NONE);
+        return;
+    }
+    for (uint32_t i = 0; i < writer->group_count; i++)
+        if (writer->view->groups[writer->groups[i]].id == id) {
+            put_number(writer, (uint64_t)ID_INDEX + i);
+            return;
+        }
+    put_number(writer, ID_FIXED);
+    put_fixed(writer, id);
+}
+
+static void put_head(struct writer *writer, const struct ng_progress_limits *limits)
+{
+    const struct ng_view_process *process = &writer->view->processes[writer->process];
+    size_t block = open_block(writer);
+
+    put_fixed(writer, process->uid);
+    put_fixed(writer, limits->label);
+    put_signed(writer, limits->written_unix_ns);
+    put_number(writer, limits->reason);
+    put_number(writer, process->life);
+    put_signed(writer, process->exit_status);
+    put_signed(writer, process->life_age_ns);
+    put_signed(writer, process->rank);
+    put_signed(writer, process->world_size);
+    put_signed(writer, process->local_rank);
+    put_signed(writer, process->pid);
+    put_text(writer, process->host, sizeof(process->host));
+    put_text(writer, process->program, sizeof(process->program));
+    close_block(writer, block);
+}
+
+static void put_groups(struct writer *writer)
+{
+    put_number(writer, writer->group_count);
+    for (uint32_t i = 0; i < writer->group_count; i++)
+        put_fixed(writer, writer->view->groups[writer->groups[i]].id);
+    for (uint32_t i = 0; i < writer->group_count; i++) {
+        const struct ng_view_group *group = &writer->view->groups[writer->groups[i]];
+        size_t block = open_block(writer);
+        put_id(writer, group->parent_id);
+        put_signed(writer, group->nranks);
+        put_signed(writer, group->nccl_version);
+        put_text(writer, group->name, sizeof(group->name));
+        close_block(writer, block);
+    }
+}
+
+static bool alike(const struct ng_signature *a, const struct ng_signature *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
+           a->count == b->count;
+}
+
+static void put_member(struct writer *writer, const struct ng_view_member *member)
+{
+    size_t block = open_block(writer);
+    static const struct ng_signature none;
+    bool pending = member->pending_record || member->pending_seq || member->pending_age_ns;
+    bool last = !alike(&member->last, &none);
+
+    put_number(writer, (member->rolling_hash ? MEMBER_HASH : 0) | (last ? MEMBER_LAST : 0) |
+                           (pending ? MEMBER_PENDING : 0) |
+                           (member->pending_started ? MEMBER_STARTED : 0));
+    put_number(writer, writer->group_places[member->group] - 1);
+    put_signed(writer, member->group_rank);
+    put_signed(writer, member->device);
+    put_number(writer, member->state);
+    put_signed(writer, member->async_error);
+    put_signed(writer, member->cuda_error);
+    put_number(writer, member->creator_tid);
+    put_number(writer, member->ordinal);
+    put_number(writer, member->derived);
+    put_number(writer, member->entered);
+    put_difference(writer, member->entered, member->scheduled);
+    put_difference(writer, member->scheduled, member->started);
+    put_difference(writer, member->started, member->completed);
+    put_number(writer, member->p2p_entered);
+    put_difference(writer, member->p2p_entered, member->p2p_completed);
+    put_signed(writer, member->color);
+    put_number(writer, member->created_by);
+    put_signed(writer, member->created_age_ns);
+    put_signed(writer, member->ended_age_ns);
+    put_text(writer, member->pci_id, sizeof(member->pci_id));
+    if (member->rolling_hash)
+        put_fixed(writer, member->rolling_hash);
+    if (last)
+        put_signature(writer, &member->last);
+    if (pending) {
+        put_number(writer, member->pending_seq);
+        put_number(writer, member->pending_record);
+        put_signed(writer, member->pending_age_ns);
+    }
+    close_block(writer, block);
+}
+
+static void put_record(struct writer *writer, const struct ng_view_record *record)
+{
+    const struct ng_view_record *before = &writer->before;
+    size_t block = open_block(writer);
+    unsigned bits = (alike(&record->signature, &before->signature) ? SAME_SIGNATURE : 0) |
+                    (record->caller == before->caller ? SAME_CALLER : 0) |
+                    (record->tid == before->tid ? SAME_TID : 0) |
+                    (record->rolling_hash ? RECORD_HASH : 0);
+
+    put_number(writer, bits);
+    put_difference(writer, record->id, before->id);
+    put_difference(writer, record->coll_seq, before->coll_seq);
+    put_difference(writer, record->p2p_seq, before->p2p_seq);
+    put_difference(writer, (uint64_t)record->entered_age_ns, (uint64_t)before->entered_age_ns);
+    put_number(writer, record->state);
+    put_number(writer, record->peer_ordinal);
+    put_number(writer, record->flags);
+    put_signed(writer, record->result);
+    if (!(bits & SAME_SIGNATURE))
+        put_signature(writer, &record->signature);
+    if (!(bits & SAME_CALLER))
+        put_number(writer, record->caller);
+    if (!(bits & SAME_TID))
+        put_number(writer, record->tid);
+    if (bits & RECORD_HASH)
+        put_fixed(writer, record->rolling_hash);
+    close_block(writer, block);
+    writer->before = *record;
+}
+
+static void put_call(struct writer *writer, const struct ng_view_call *call)
+{
+    size_t block = open_block(writer);
+
+    put_number(writer, call->tid);
+    put_number(writer, call->op);
+    put_id(writer, call->group_id);
+    put_signed(writer, call->group_rank);
+    put_number(writer, call->seq);
+    put_number(writer, call->record_id);
+    put_signed(writer, call->age_ns);
+    close_block(writer, block);
+}
+
+/* ---- Which records ---- */
+
+static bool unfinished(const struct ng_view_record *record)
+{
+    return record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
+           record->state == NG_RECORD_STARTED;
+}
+
+/* Records of one kind that are told: those with ids of `first` to `last`, `room` of them. */
+struct choice {
+    uint64_t first, last;
+    uint32_t room;
+};
+
+static uint32_t count_records(const struct writer *writer, bool of_unfinished,
+                              const struct choice *choice)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < writer->view->member_count; i++) {
+        const struct ng_view_member *member = &writer->view->members[i];
+        if (member->process != writer->process)
+            continue;
+        for (uint32_t k = 0; k < member->record_count; k++)
+            if (unfinished(&member->records[k]) == of_unfinished &&
+                member->records[k].id >= choice->first && member->records[k].id <= choice->last)
+                count++;
+    }
+    return count;
+}
+
+/* The oldest that are not finished, for in those things are stuck; of the others the newest. */
+static void choose(const struct writer *writer, bool of_unfinished, uint32_t room,
+                   struct choice *ret_choice)
+{
+    struct choice all = {.first = 0, .last = UINT64_MAX};
+    uint64_t low = 0, high = UINT64_MAX;
+
+    *ret_choice = (struct choice){.first = 0, .last = UINT64_MAX, .room = room};
+    if (count_records(writer, of_unfinished, &all) <= room)
+        return;
+    /* The id from which on, or up to which, there are just as many. */
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        struct choice part = {.first = of_unfinished ? 0 : middle + 1,
+                              .last = of_unfinished ? middle : UINT64_MAX};
+        uint32_t count = count_records(writer, of_unfinished, &part);
+        if (of_unfinished ? count < room : count > room)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (of_unfinished)
+        ret_choice->last = low;
+    else
+        ret_choice->first = low + 1;
+}
+
+static bool is_chosen(const struct choice *choice, const struct ng_view_record *record)
+{
+    return choice->room && record->id >= choice->first && record->id <= choice->last;
+}
+
+static void put_records(struct writer *writer, const struct ng_view_member *member,
+                        struct choice choices[2])
+{
+    struct choice counting[2] = {choices[0], choices[1]};
+    uint32_t count = 0;
+
+    for (uint32_t k = 0; k < member->record_count; k++) {
+        struct choice *choice = &counting[unfinished(&member->records[k])];
+        if (is_chosen(choice, &member->records[k])) {
+            choice->room--;
+            count++;
+        }
+    }
+    put_number(writer, count);
+    for (uint32_t k = 0; k < member->record_count; k++) {
+        struct choice *choice = &choices[unfinished(&member->records[k])];
+        if (is_chosen(choice, &member->records[k])) {
+            choice->room--;
+            put_record(writer, &member->records[k]);
+        }
+    }
+}
+
+int ng_progress_encode(const struct ng_view *view, uint32_t process,
+                       const struct ng_progress_limits *limits, struct ng_arena *arena,
+                       const void **ret_data, size_t *ret_bytes)
+{
+    struct writer writer = {.view = view, .process = process};
+    struct choice choices[2]; /* finished, unfinished */
+    uint32_t members = 0, calls = 0;
+
+    if (process >= view->process_count)
+        return -EINVAL;
+    writer.groups = ng_arena_alloc(arena, (view->group_count + 1) * sizeof(*writer.groups));
+    writer.group_places =
+        ng_arena_alloc(arena, (view->group_count + 1) * sizeof(*writer.group_places));
+    if (!writer.groups || !writer.group_places)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t group = view->members[i].group;
+        if (view->members[i].process != process)
+            continue;
+        members++;
+        if (!writer.group_places[group]) {
+            writer.groups[writer.group_count++] = group;
+            writer.group_places[group] = writer.group_count;
+        }
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        calls += view->calls[i].process == process;
+    choose(&writer, true, limits->records, &choices[1]);
+    uint32_t told = count_records(&writer, true, &choices[1]);
+    choose(&writer, false, told < limits->records ? limits->records - told : 0, &choices[0]);
+
+    uint64_t blocks = 3 + (uint64_t)members + writer.group_count + calls + limits->records;
+    struct choice all = {.first = 0, .last = UINT64_MAX};
+    uint64_t records =
+        (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);
+    if (limits->records > records)
+        blocks += records - limits->records;
+    writer.bytes = ng_arena_alloc(arena, blocks * (BLOCK_BYTES + NUMBER_BYTES));
+    if (!writer.bytes)
+        return -ENOMEM;
+
+    memcpy(writer.bytes, magic, sizeof(magic));
+    writer.used = sizeof(magic);
+    put_number(&writer, NG_PROGRESS_VERSION);
+    put_head(&writer, limits);
+    put_text(&writer, view->processes[process].source, sizeof(view->processes[process].source));
+    put_groups(&writer);
+    put_number(&writer, members);
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].process == process) {
+            put_member(&writer, &view->members[i]);
+            put_records(&writer, &view->members[i], choices);
+        }
+    put_number(&writer, calls);
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].process == process)
+            put_call(&writer, &view->calls[i]);
+    if (writer.used > NG_PROGRESS_BYTES_MAX)
+        return -EMSGSIZE;
+    *ret_data = writer.bytes;
+    *ret_bytes = writer.used;
+    return 0;
+}
+
+/* ---- Reading ---- */
+
+/*
+ * Everything is read twice, at first with `append` false, to find out whether it is whole. A
+ * failure is noted and zeros are read from there on.
+ */
+struct reader {
+    const unsigned char *at, *end;
+    bool bad;
+    struct {
+        const unsigned char *start;
+        size_t length;
+    } texts[NG_PROGRESS_TEXTS];
+    uint32_t text_count;
+    struct ng_view *view;
+    bool append;
+    bool short_of_memory;
+    uint32_t process;
+    const unsigned char *group_ids;
+    struct group *groups;
+    uint32_t group_count;
+    struct ng_view_record before;
+};
+
+/* A group of the blob. */
+struct group {
+    uint32_t index; /* in the view */
+    int nranks;
+};
+
+static uint64_t get_number(struct reader *reader)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        if (reader->at == reader->end)
+            break;
+        unsigned byte = *reader->at++;
+        if (shift == 63 && byte > 1)
+            break;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return value;
+    }
+    reader->bad = true;
+    return 0;
+}
+
+static uint64_t get_number_below(struct reader *reader, uint64_t limit)
+{
+    uint64_t value = get_number(reader);
+
+    if (value < limit)
+        return value;
+    reader->bad = true;
+    return 0;
+}
+
+static uint32_t get_uint32(struct reader *reader)
+{
+    return (uint32_t)get_number_below(reader, (uint64_t)UINT32_MAX + 1);
+}
+
+static int64_t get_signed(struct reader *reader)
+{
+    uint64_t folded = get_number(reader);
+
+    return (int64_t)(folded >> 1 ^ (folded & 1 ? UINT64_MAX : 0));
+}
+
+static int get_int(struct reader *reader)
+{
+    int64_t value = get_signed(reader);
+
+    if (value >= INT32_MIN && value <= INT32_MAX)
+        return (int)value;
+    reader->bad = true;
+    return 0;
+}
+
+static uint64_t get_difference(struct reader *reader)
+{
+    return (uint64_t)get_signed(reader);
+}
+
+static uint64_t fixed_at(const unsigned char *bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < 8; i++)
+        value |= (uint64_t)bytes[i] << (8 * i);
+    return value;
+}
+
+static uint64_t get_fixed(struct reader *reader)
+{
+    if (reader->end - reader->at < 8) {
+        reader->bad = true;
+        return 0;
+    }
+    reader->at += 8;
+    return fixed_at(reader->at - 8);
+}
+
+/* A longer text than there is room for, or one with a 0 in it, is cut. */
+static void get_text(struct reader *reader, char *ret_text, size_t room)
+{
+    uint64_t number = get_number(reader), length = number >> 1;
+    const unsigned char *start = reader->at;
+
+    ret_text[0] = '\0';
+    if (number & 1) {
+        if (length >= reader->text_count) {
+            reader->bad = true;
+            return;
+        }
+        start = reader->texts[length].start;
+        length = reader->texts[length].length;
+    } else {
+        if (length > (uint64_t)(reader->end - reader->at)) {
+            reader->bad = true;
+            return;
+        }
+        reader->at += length;
+        if (length && reader->text_count < NG_PROGRESS_TEXTS) {
+            reader->texts[reader->text_count].start = start;
+            reader->texts[reader->text_count++].length = (size_t)length;
+        }
+    }
+    if (length > room - 1)
+        length = room - 1;
+    memcpy(ret_text, start, (size_t)length);
+    ret_text[length] = '\0';
+}
+
+/* A block begins: the reader ends with it. Returns the end of all. */
+static const unsigned char *open_reading(struct reader *reader)
+{
+    const unsigned char *end = reader->end;
+    uint64_t length = get_number(reader);
+
+    if (length > (uint64_t)(reader->end - reader->at)) {
+        reader->bad = true;
+        length = 0;
+    }
+    reader->end = reader->at + length;
+    return end;
+}
+
+/* What a later writer added is skipped. */
+static void close_reading(struct reader *reader, const unsigned char *end)
+{
+    reader->at = reader->end;
+    reader->end = end;
+}
+
+/* How many blocks follow: no more than there are bytes. */
+static uint32_t get_count(struct reader *reader)
+{
+    return (uint32_t)get_number_below(reader, (uint64_t)(reader->end - reader->at) + 1);
+}
+
+static void get_signature(struct reader *reader, struct ng_signature *ret_signature)
+{
+    ret_signature->op = get_uint32(reader);
+    ret_signature->dtype = get_int(reader);
+    ret_signature->redop = get_int(reader);
+    ret_signature->root = get_int(reader);
+    ret_signature->count = get_number(reader);
+}
+
+static uint64_t get_id(struct reader *reader)
+{
+    uint64_t number = get_number(reader);
+
+    if (number == ID_NONE)
+        return 0;
+    if (number == ID_FIXED)
+        return get_fixed(reader);
+    if (number - ID_INDEX < reader->group_count)
+        return fixed_at(reader->group_ids + 8 * (number - ID_INDEX));
+    reader->bad = true;
+    return 0;
+}
+
+static void get_head(struct reader *reader, struct ng_progress_head *ret_head)
+{
+    const unsigned char *end = open_reading(reader);
+
+    ret_head->uid = get_fixed(reader);
+    ret_head->label = get_fixed(reader);
+    ret_head->written_unix_ns = get_signed(reader);
+    ret_head->reason = (enum ng_progress_reason)get_number_below(reader, 256);
+    ret_head->life = (enum ng_life)get_number_below(reader, NG_LIFE_LOST + 1);
+    ret_head->exit_status = get_int(reader);
+    ret_head->life_age_ns = get_signed(reader);
+    ret_head->rank = get_int(reader);
+    ret_head->world_size = get_int(reader);
+    ret_head->local_rank = get_int(reader);
+    ret_head->pid = get_int(reader);
+    get_text(reader, ret_head->host, sizeof(ret_head->host));
+    get_text(reader, ret_head->program, sizeof(ret_head->program));
+    close_reading(reader, end);
+}
+
+static void get_groups(struct reader *reader)
+{
+    uint32_t count = get_count(reader);
+
+    if (count > (size_t)(reader->end - reader->at) / 8) {
+        reader->bad = true;
+        return;
+    }
+    reader->group_ids = reader->at;
+    reader->group_count = count;
+    reader->at += 8 * (size_t)count;
+    if (!reader->groups)
+        reader->groups =
+            ng_arena_alloc(&reader->view->arena, (count + 1) * sizeof(*reader->groups));
+    if (!reader->groups) {
+        reader->short_of_memory = true;
+        return;
+    }
+    for (uint32_t i = 0; i < count && !reader->bad; i++) {
+        const unsigned char *end = open_reading(reader);
+        struct ng_view_group told = {.id = fixed_at(reader->group_ids + 8 * (size_t)i)};
+        told.parent_id = get_id(reader);
+        told.nranks = get_int(reader);
+        told.nccl_version = get_int(reader);
+        get_text(reader, told.name, sizeof(told.name));
+        close_reading(reader, end);
+        if (!told.id || told.nranks < 0 || told.nranks > NG_VIEW_NRANKS_MAX)
+            reader->bad = true;
+        reader->groups[i].nranks = told.nranks;
+        if (!reader->append)
+            continue;
+        reader->groups[i].index = ng_view_tell_group(reader->view, &told);
+        if (reader->groups[i].index == UINT32_MAX) {
+            reader->short_of_memory = true;
+            return;
+        }
+    }
+}
+
+/* False: of an operation that only a later version knows. */
+static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
+{
+    const unsigned char *end = open_reading(reader);
+    struct ng_view_record record = reader->before;
+    uint64_t bits = get_number(reader);
+
+    record.id += get_difference(reader);
+    record.coll_seq += get_difference(reader);
+    record.p2p_seq += get_difference(reader);
+    record.entered_age_ns = (int64_t)((uint64_t)record.entered_age_ns + get_difference(reader));
+    record.state = (enum ng_record_state)get_number_below(reader, NG_RECORD_UNWATCHED + 1);
+    record.peer_ordinal = get_number(reader);
+    record.flags = get_uint32(reader);
+    record.result = get_int(reader);
+    if (!(bits & SAME_SIGNATURE))
+        get_signature(reader, &record.signature);
+    if (!(bits & SAME_CALLER))
+        record.caller = get_number(reader);
+    if (!(bits & SAME_TID))
+        record.tid = get_uint32(reader);
+    record.rolling_hash = bits & RECORD_HASH ? get_fixed(reader) : 0;
+    close_reading(reader, end);
+    reader->before = record;
+    *ret_record = record;
+    return record.signature.op < NG_OP_LIMIT;
+}
+
+static void get_records(struct reader *reader, struct ng_view_member *member)
+{
+    uint32_t count = get_count(reader);
+    struct ng_view_record record;
+
+    if (reader->append && count) {
+        member->records = ng_arena_alloc(&reader->view->arena, count * sizeof(*member->records));
+        if (!member->records) {
+            reader->short_of_memory = true;
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < count && !reader->bad; i++)
+        if (get_record(reader, &record) && reader->append)
+            member->records[member->record_count++] = record;
+}
+
+static void get_member(struct reader *reader)
+{
+    const unsigned char *end = open_reading(reader);
+    struct ng_view_member told = {.process = reader->process};
+    uint64_t bits = get_number(reader);
+    uint64_t place = get_number_below(reader, reader->group_count);
+
+    told.group_rank = get_int(reader);
+    told.device = get_int(reader);
+    told.state = (enum ng_group_state)get_number_below(reader, NG_GROUP_FAILED + 1);
+    told.async_error = get_int(reader);
+    told.cuda_error = get_int(reader);
+    told.creator_tid = get_uint32(reader);
+    told.ordinal = get_uint32(reader);
+    told.derived = get_uint32(reader);
+    told.entered = get_number(reader);
+    told.scheduled = told.entered - get_difference(reader);
+    told.started = told.scheduled - get_difference(reader);
+    told.completed = told.started - get_difference(reader);
+    told.p2p_entered = get_number(reader);
+    told.p2p_completed = told.p2p_entered - get_difference(reader);
+    told.color = get_int(reader);
+    told.created_by = get_uint32(reader);
+    told.created_age_ns = get_signed(reader);
+    told.ended_age_ns = get_signed(reader);
+    get_text(reader, told.pci_id, sizeof(told.pci_id));
+    if (bits & MEMBER_HASH)
+        told.rolling_hash = get_fixed(reader);
+    if (bits & MEMBER_LAST)
+        get_signature(reader, &told.last);
+    if (bits & MEMBER_PENDING) {
+        told.pending_seq = get_number(reader);
+        told.pending_record = get_number(reader);
+        told.pending_age_ns = get_signed(reader);
+    }
+    told.pending_started = bits & MEMBER_STARTED;
+    close_reading(reader, end);
+    if (reader->bad)
+        return;
+    if (told.group_rank < -1 || told.group_rank >= NG_VIEW_NRANKS_MAX ||
+        (told.group_rank >= 0 && told.group_rank >= reader->groups[place].nranks)) {
+        reader->bad = true;
+        return;
+    }
+    if (reader->append) {
+        told.group = reader->groups[place].index;
+        struct ng_view_member *member =
+            ng_view_add_member(reader->view, reader->process, told.group, told.group_rank);
+        if (!member) {
+            reader->short_of_memory = true;
+            return;
+        }
+        *member = told;
+        get_records(reader, member);
+    } else {
+        get_records(reader, NULL);
+    }
+}
+
+static void get_call(struct reader *reader)
+{
+    const unsigned char *end = open_reading(reader);
+    struct ng_view_call told = {.process = reader->process};
+
+    told.tid = get_uint32(reader);
+    told.op = (enum ng_op)get_uint32(reader);
+    told.group_id = get_id(reader);
+    told.group_rank = get_int(reader);
+    told.seq = get_number(reader);
+    told.record_id = get_number(reader);
+    told.age_ns = get_signed(reader);
+    close_reading(reader, end);
+    if (!reader->append || told.op >= NG_OP_LIMIT)
+        return;
+    struct ng_view_call *call = ng_view_add_call(reader->view, reader->process);
+    if (call)
+        *call = told;
+    else
+        reader->short_of_memory = true;
+}
+
+static bool goes_on(const struct reader *reader)
+{
+    return !reader->bad && !reader->short_of_memory;
+}
+
+static int result_of(const struct reader *reader)
+{
+    return reader->short_of_memory ? -ENOMEM : reader->bad ? -EBADMSG : 0;
+}
+
+/* Up to where the head begins. */
+static int begin(struct reader *reader, const void *data, size_t bytes)
+{
+    reader->at = data;
+    reader->end = reader->at + bytes;
+    reader->text_count = 0;
+    reader->before = (struct ng_view_record){0};
+    if (bytes < sizeof(magic) || bytes > NG_PROGRESS_BYTES_MAX ||
+        memcmp(data, magic, sizeof(magic)) != 0)
+        return -EBADMSG;
+    reader->at += sizeof(magic);
+    uint64_t version = get_number(reader);
+    return reader->bad || version == 0 ? -EBADMSG : version > NG_PROGRESS_VERSION ? -EPROTO : 0;
+}
+
+static void add_process(struct reader *reader, const struct ng_progress_head *head,
+                        const char *source)
+{
+    struct ng_view_process *process = ng_view_add_process(reader->view);
+
+    if (!process) {
+        reader->short_of_memory = true;
+        return;
+    }
+    reader->process = reader->view->process_count - 1;
+    process->rank = head->rank;
+    process->world_size = head->world_size;
+    process->local_rank = head->local_rank;
+    process->pid = head->pid;
+    process->uid = head->uid;
+    process->life = head->life;
+    process->exit_status = head->exit_status;
+    process->life_age_ns = head->life_age_ns;
+    memcpy(process->host, head->host, sizeof(process->host));
+    memcpy(process->program, head->program, sizeof(process->program));
+    memcpy(process->source, source, sizeof(process->source));
+}
+
+/* The whole blob, once. */
+static int get_process(struct reader *reader, const void *data, size_t bytes)
+{
+    struct ng_progress_head head;
+    char source[sizeof(reader->view->processes->source)];
+    int error = begin(reader, data, bytes);
+
+    if (error)
+        return error;
+    get_head(reader, &head);
+    get_text(reader, source, sizeof(source));
+    if (reader->append)
+        add_process(reader, &head, source);
+    if (goes_on(reader))
+        get_groups(reader);
+    uint32_t members = goes_on(reader) ? get_count(reader) : 0;
+    for (uint32_t i = 0; i < members && goes_on(reader); i++)
+        get_member(reader);
+    uint32_t calls = goes_on(reader) ? get_count(reader) : 0;
+    for (uint32_t i = 0; i < calls && goes_on(reader); i++)
+        get_call(reader);
+    return result_of(reader);
+}
+
+int ng_progress_decode(struct ng_view *view, const void *data, size_t bytes, uint32_t *ret_process)
+{
+    struct reader reader = {.view = view};
+    int error = get_process(&reader, data, bytes);
+
+    if (error)
+        return error;
+    reader.append = true;
+    error = get_process(&reader, data, bytes);
+    if (!error)
+        *ret_process = reader.process;
+    return error;
+}
+
+int ng_progress_peek(const void *data, size_t bytes, struct ng_progress_head *ret_head)
+{
+    struct reader reader = {0};
+    struct ng_progress_head head;
+    int error = begin(&reader, data, bytes);
+
+    if (error)
+        return error;
+    get_head(&reader, &head);
+    if (reader.bad)
+        return -EBADMSG;
+    *ret_head = head;
+    return 0;
+}
+
+/* ---- Time ---- */
+
+static void make_older(int64_t *age_ns, int64_t by_ns)
+{
+    /* Ages come from elsewhere: any number. */
+    if (__builtin_add_overflow(*age_ns, by_ns, age_ns))
+        *age_ns = INT64_MAX;
+}
+
+void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
+{
+    struct ng_view_process *told = &view->processes[process];
+
+    if (by_ns <= 0)
+        return;
+    if (told->life != NG_LIFE_RUNNING && told->life != NG_LIFE_STOPPED) {
+        if (told->life_age_ns > 0)
+            make_older(&told->life_age_ns, by_ns);
+        return;
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        if (member->process != process)
+            continue;
+        if (member->created_age_ns)
+            make_older(&member->created_age_ns, by_ns);
+        if (member->ended_age_ns)
+            make_older(&member->ended_age_ns, by_ns);
+        if (member->pending_record)
+            make_older(&member->pending_age_ns, by_ns);
+        for (uint32_t k = 0; k < member->record_count; k++)
+            make_older(&member->records[k].entered_age_ns, by_ns);
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].process == process)
+            make_older(&view->calls[i].age_ns, by_ns);
+}

@@ -1,0 +1,100 @@
+/*
+ * One process of a view in a few bytes: what it tells the ranks of other hosts.
+ *
+ * Pure, without malloc. Layout, version 1. A number is a varint: 7 bits a byte, lowest first, the
+ * top bit says that more follow; a signed one is folded first (0, -1, 1, -2 … become 0, 1, 2, 3 …).
+ * "Fixed" is 8 bytes, lowest first. A text is a number n and then: n 0: ""; n even: n / 2 bytes
+ * follow; n odd: the same as text (n - 1) / 2 of this blob, counted from 0 where bytes followed,
+ * the first NG_PROGRESS_TEXTS of them. A block is a number, its bytes, and then so many bytes.
+ *
+ *   "NGPR", version (a number)
+ *   block     struct ng_progress_head: uid fixed, label fixed, written_unix_ns signed, reason,
+ * life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid signed, host,
+ * program text      struct ng_view_process.source number    how many groups, then their ids fixed,
+ * then as many blocks: parent, nranks signed, nccl_version signed, name. parent: 0 none; 1 and then
+ * fixed; else 2 + index here number    how many members, then for each a block: bits (1 a rolling
+ * hash, 2 a signature, 4 pending, 8 pending_started), group (index), group_rank, device signed,
+ * state, async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
+ * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
+ * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
+ * pci_id, by its bits: rolling hash fixed, signature, pending_seq, pending_record and
+ * pending_age_ns signed and after the block a number, how many records, then as many blocks, where
+ * "before" is the record before in the blob, at first one of zeros: bits (1 signature, 2 caller, 4
+ * tid as before, 8 a rolling hash), signed differences id, coll_seq, p2p_seq, entered_age_ns to
+ * before; state, peer_ordinal, flags, result signed, then what the bits say: signature, caller,
+ * tid, rolling hash fixed number    how many calls, then as many blocks: tid, op, group_id (like a
+ * parent), group_rank signed, seq, record_id, age_ns signed
+ *
+ * A signature is: op, dtype, redop, root signed, count. Whatever follows the known fields of a
+ * block, or the calls, is of a later writer and is skipped; anything else that changes is a new
+ * version.
+ */
+#ifndef NCCLGUARD_STORE_PROGRESS_H
+#define NCCLGUARD_STORE_PROGRESS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/view.h"
+
+#define NG_PROGRESS_VERSION   1
+#define NG_PROGRESS_TEXTS     64u
+#define NG_PROGRESS_BYTES_MAX (4u << 20) /* longer ones are not ours */
+
+/* Records that are enough while all goes well, and for a verdict. */
+#define NG_PROGRESS_RECORDS_PEACE   16u
+#define NG_PROGRESS_RECORDS_SUSPECT 512u
+
+enum ng_progress_reason {
+    NG_PROGRESS_BY_ITSELF = 0,
+    NG_PROGRESS_BY_NEIGHBOUR = 1, /* a process of its host tells, since it cannot */
+};
+
+/* How much of it, and what only the caller knows. */
+struct ng_progress_limits {
+    uint32_t records; /* of the process: all that are not finished, oldest first, then the newest */
+    uint64_t label;   /* of the incarnation of the job; 0 not known */
+    int64_t written_unix_ns; /* now */
+    enum ng_progress_reason reason;
+};
+
+/* What can be had without the rest. */
+struct ng_progress_head {
+    uint64_t uid, label;
+    int64_t written_unix_ns; /* ages are as of then */
+    enum ng_progress_reason reason;
+    enum ng_life life;
+    int exit_status;
+    int64_t life_age_ns;
+    int rank, world_size, local_rank, pid;
+    char host[64], program[64];
+};
+
+/*
+ * Process `process` (its index) of a view, sealed or not, with members, calls and records. The
+ * bytes belong to `arena`. 0; -EINVAL: no such process; -EMSGSIZE: more than NG_PROGRESS_BYTES_MAX;
+ * -ENOMEM. `self`, and what ng_view_seal finds out, are not told.
+ */
+int ng_progress_encode(const struct ng_view *view, uint32_t process,
+                       const struct ng_progress_limits *limits, struct ng_arena *arena,
+                       const void **ret_data, size_t *ret_bytes);
+
+/*
+ * Append the process to a view that is not sealed yet; its index there. Ages are as they were when
+ * it was written: see ng_progress_age. Calls and records of operations that this version does not
+ * know are left out. -EBADMSG: not such a blob, cut off or damaged, -EPROTO: of a newer version:
+ * nothing is appended. -ENOMEM: a part of it may be.
+ */
+int ng_progress_decode(struct ng_view *view, const void *data, size_t bytes, uint32_t *ret_process);
+
+/* The head alone: 0, -EBADMSG or -EPROTO as above. The rest is not looked at. */
+int ng_progress_peek(const void *data, size_t bytes, struct ng_progress_head *ret_head);
+
+/*
+ * So long ago it was written: let a process of a view that is not sealed yet, with its calls,
+ * members and records, be `by_ns` older. What belongs to a process that has ended stays as old as
+ * it was at its end.
+ */
+void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns);
+
+#endif

@@ -1,0 +1,458 @@
+/*
+ * The board over several hosts.
+ *
+ * Steps 8 to 10 across hosts. Entered by the incident thread only. Must never wait for the store
+ * beyond the bounds below, nor call malloc: the program may be stuck with its lock.
+ */
+#include "store/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/group_id.h"
+#include "core/log.h"
+#include "core/report.h"
+#include "core/verdict.h"
+#include "store/blobs.h"
+#include "store/local.h"
+#include "store/progress.h"
+
+/* How long the incident thread waits for an answer. */
+#define ASK_NS       (1500 * NG_MS)
+#define ASK_VIEW_NS  (5 * NG_S)
+#define ASK_ALIVE_NS (500 * NG_MS)
+#define ASK_LEAVE_NS (300 * NG_MS)
+#define TEND_NS      NG_S /* neighbours are looked after once in this time */
+#define SILENT_NS                                                                                  \
+    (3 * NG_S) /* a living neighbour that published nothing for so long, or longer                 \
+                  where signs of life are rarer */
+#define NEIGHBOURS  64u
+#define CLAIMANT_NS (500 * NG_MS) /* what is known of a claimant is good for so long */
+
+struct shared {
+    struct ng_board board;
+    struct ng_board *host;
+    struct ng_publisher *publisher;
+    int64_t ttl_ns;
+    const struct ng_box *own_box;
+    uint64_t host_id;
+    bool started;
+    int64_t tended_ns;
+    uint64_t buried[NEIGHBOURS]; /* uids of the dead that are told of */
+    uint32_t buried_count;
+    uint64_t told_here;       /* epoch of this host for a verdict that could not reach the store */
+    struct ng_incident asked; /* the claimant that was last asked after */
+    int64_t asked_ns;
+    bool asked_lives;
+};
+
+static int64_t in(int64_t ns)
+{
+    return ng_clock_mono_ns() + ns;
+}
+
+static uint64_t host_of(const struct ng_box_header *header)
+{
+    return ng_hash(header->pid_namespace, header->boot_id,
+                   strnlen(header->boot_id, sizeof(header->boot_id)));
+}
+
+/* ---- Neighbours who cannot speak for themselves ---- */
+
+static bool is_buried(const struct shared *shared, uint64_t uid)
+{
+    for (uint32_t i = 0; i < shared->buried_count && i < NEIGHBOURS; i++)
+        if (shared->buried[i] == uid)
+            return true;
+    return false;
+}
+
+static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
+{
+    struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
+                                        .label = ng_publisher_label(shared->publisher),
+                                        .written_unix_ns = ng_clock_unix_ns(),
+                                        .reason = NG_PROGRESS_BY_NEIGHBOUR};
+    struct ng_view view;
+    const void *data;
+    size_t bytes;
+    bool ended = peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED;
+
+    ng_view_init(&view);
+    if (ng_view_add_box(&view, peer->box, peer->life, ng_clock_mono_ns(), peer->name) == 0) {
+        if (peer->execed)
+            view.processes[0].exit_status = NG_EXIT_STATUS_EXEC;
+        if (ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes) == 0)
+            ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
+                                   peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
+    }
+    ng_view_fini(&view);
+}
+
+static void tend(void *context, const struct ng_local_peer *peer)
+{
+    struct shared *shared = context;
+    struct ng_box_header *header = peer->box->header;
+    uint64_t uid = ng_box_uid(header);
+    uint32_t told = atomic_load(&header->life);
+    int64_t published = NG_LOAD(header->published_mono_ns);
+    int64_t silent = ng_clock_mono_ns() - (published ? published : header->origin_mono_ns);
+
+    if (peer->self || is_buried(shared, uid))
+        return;
+    /* Who has no place on the board yet is ours to tell of, but for what an earlier run left. */
+    if (!NG_LOAD(header->board_slot) &&
+        NG_LOAD(header->heartbeat_mono_ns) < shared->own_box->header->origin_mono_ns)
+        return;
+    if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
+        return;
+    /* Who says goodbye does so on the board, too, unless it does not come to it. */
+    if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD)
+        return;
+    speak_for(shared, peer);
+    if (peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
+        shared->buried[shared->buried_count++ % NEIGHBOURS] = uid;
+}
+
+static void tend_neighbours(struct shared *shared, bool death)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (!ng_publisher_is_up(shared->publisher) || (!death && now - shared->tended_ns < TEND_NS))
+        return;
+    shared->tended_ns = now;
+    ng_local_each(shared->host, tend, shared);
+}
+
+/* ---- Waiting ---- */
+
+static unsigned shared_wait(struct ng_board *board, const struct ng_descriptor *kick,
+                            int timeout_ms)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (!shared->started) {
+        shared->started = true;
+        shared->host_id = host_of(shared->own_box->header);
+        int error = ng_publisher_start(shared->publisher);
+        if (error)
+            ng_log(NG_LOG_WARN,
+                   "cannot start the store's thread: %s; nothing is known of other hosts",
+                   strerror(-error));
+    }
+    unsigned happened = ng_publisher_news(shared->publisher);
+    if (happened)
+        timeout_ms = 0;
+    happened |= shared->host->ops->wait(shared->host, kick, timeout_ms);
+    happened |= ng_publisher_news(shared->publisher);
+    tend_neighbours(shared, happened & NG_BOARD_DEATH);
+    return happened;
+}
+
+static uint32_t shared_ended(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->ended(shared->host) + ng_publisher_ended(shared->publisher);
+}
+
+/* ---- Looking ---- */
+
+static int ask(struct shared *shared, enum ng_ask_kind kind, struct ng_ask *ret_ask, int64_t ns)
+{
+    ret_ask->kind = kind;
+    return ng_publisher_ask(shared->publisher, ret_ask, in(ns));
+}
+
+static int shared_begin(struct ng_board *board, enum ng_incident_level level)
+{
+    struct ng_ask question = {.incident.level = level};
+
+    return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
+}
+
+static void shared_finish(struct ng_board *board, enum ng_incident_level level, bool found)
+{
+    struct ng_ask question = {.incident.level = level, .found = found};
+
+    ask((struct shared *)board, NG_ASK_FINISH, &question, ASK_NS);
+}
+
+static int shared_view_host(struct ng_board *board, struct ng_view *view)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->view_host(shared->host, view);
+}
+
+static int shared_view(struct ng_board *board, struct ng_view *view)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {0};
+
+    /* The store first, it takes longer: what the black boxes say is then the newest. */
+    int missing = ask(shared, NG_ASK_VIEW, &question, ASK_VIEW_NS);
+    int error = shared->host->ops->view_host(shared->host, view);
+    if (!error && !missing) {
+        error =
+            ng_blobs_add(question.blobs, question.blob_count, question.root, shared->ttl_ns, view);
+        if (!error)
+            ng_view_seal(view);
+    }
+    if (missing)
+        ng_view_note(view, "the store cannot be reached: nothing is known of other hosts");
+    ng_arena_reset(&question.arena);
+    return error;
+}
+
+/* ---- Incidents ---- */
+
+static void sign(struct shared *shared, struct ng_incident *incident)
+{
+    incident->claimant_pid = shared->own_box->header->pid;
+    incident->claimant_ticks = shared->own_box->header->start_ticks;
+    incident->claimant_host = shared->host_id;
+}
+
+static int shared_claim(struct ng_board *board, const struct ng_incident *wanted,
+                        struct ng_incident *ret_incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *wanted};
+
+    /* What is given up is an epoch of its own source. */
+    if (wanted->source != NG_SOURCE_JOB)
+        question.incident.supersedes = 0;
+    sign(shared, &question.incident);
+    int error = ask(shared, NG_ASK_CLAIM, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    if (!error || error == -EEXIST) {
+        *ret_incident = question.incident;
+        return error;
+    }
+    struct ng_incident here = *wanted;
+    if (wanted->source != NG_SOURCE_HOST)
+        here.supersedes = 0;
+    sign(shared, &here);
+    return shared->host->ops->claim(shared->host, &here, ret_incident);
+}
+
+/* What `write` writes, as text in `arena`; NULL none. */
+static const char *document(const struct ng_verdict *verdict, bool json, struct ng_arena *arena,
+                            size_t *ret_bytes)
+{
+    struct stat status;
+    char *text = NULL;
+    int fd = memfd_create("ncclguard-verdict", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return NULL;
+    int error = json ? ng_report_write_json(verdict, fd) : ng_report_write_text(verdict, NULL, fd);
+    if (!error && fstat(fd, &status) == 0)
+        text = ng_arena_alloc(arena, (size_t)status.st_size + 1);
+    if (text && pread(fd, text, (size_t)status.st_size, 0) != (ssize_t)status.st_size)
+        text = NULL;
+    if (text)
+        *ret_bytes = (size_t)status.st_size;
+    close(fd);
+    return text;
+}
+
+static int shared_publish(struct ng_board *board, const struct ng_incident *incident,
+                          const struct ng_verdict *verdict)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+    struct ng_incident here;
+
+    if (incident->source == NG_SOURCE_HOST)
+        return shared->host->ops->publish(shared->host, incident, verdict);
+    question.json = document(verdict, true, &question.arena, &question.json_bytes);
+    question.text = document(verdict, false, &question.arena, &question.text_bytes);
+    if (!question.text)
+        question.json = NULL;
+    int error = ask(shared, NG_ASK_JUDGE, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    if (!error || error == -EEXIST)
+        return error;
+    /* The store was lost in the middle: this host at least hears of it. */
+    here = *incident;
+    here.supersedes = UINT64_MAX;
+    if (shared->host->ops->claim(shared->host, &here, &here) == 0) {
+        shared->told_here = here.epoch;
+        snprintf(here.line, sizeof(here.line), "%s", incident->line);
+        here.state = NG_INCIDENT_JUDGED;
+        shared->host->ops->publish(shared->host, &here, verdict);
+    }
+    return error;
+}
+
+static int shared_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                       struct ng_incident *ret_incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (source != NG_SOURCE_HOST)
+        return ng_publisher_next_incident(shared->publisher, epoch, ret_incident);
+    int error = shared->host->ops->next(shared->host, source, epoch, ret_incident);
+    /* We have dealt with it under another number. */
+    if (!error && ret_incident->epoch == shared->told_here)
+        error = shared->host->ops->next(shared->host, source, shared->told_here, ret_incident);
+    return error;
+}
+
+static int shared_get(struct ng_board *board, struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return incident->source == NG_SOURCE_HOST
+               ? shared->host->ops->get(shared->host, incident)
+               : ng_publisher_get_incident(shared->publisher, incident->epoch, incident);
+}
+
+static bool shared_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    if (incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id)
+        return shared->host->ops->claimant_alive(shared->host, incident);
+    if (shared->asked.epoch != incident->epoch ||
+        ng_clock_mono_ns() - shared->asked_ns > CLAIMANT_NS) {
+        shared->asked = *incident;
+        /* Without an answer, it may live: how long it is waited for is bounded. */
+        shared->asked_lives = ask(shared, NG_ASK_ALIVE, &question, ASK_ALIVE_NS) != -ESRCH;
+        shared->asked_ns = ng_clock_mono_ns();
+    }
+    return shared->asked_lives;
+}
+
+static void shared_dumped(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (incident->source == NG_SOURCE_HOST)
+        shared->host->ops->dumped(shared->host, incident);
+    else
+        ng_publisher_dumped(shared->publisher, incident);
+}
+
+static uint32_t shared_dumps_missing(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    if (incident->source == NG_SOURCE_HOST)
+        return shared->host->ops->dumps_missing(shared->host, incident);
+    int error = ask(shared, NG_ASK_DUMPS, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    return error ? 0 : question.count; /* the store is lost: nobody to wait for */
+}
+
+/* Several hosts may have one folder. */
+static int save(const struct shared *shared, const char *folder, const char *name, const char *text,
+                size_t bytes)
+{
+    char hidden[PATH_MAX], path[PATH_MAX];
+
+    if (snprintf(hidden, sizeof(hidden), "%s/.%s.%016" PRIx64 ".%d", folder, name, shared->host_id,
+                 (int)getpid()) >= (int)sizeof(hidden) ||
+        snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+        return -ENAMETOOLONG;
+    int fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    ssize_t written = write(fd, text, bytes);
+    int error = written == (ssize_t)bytes ? 0 : written < 0 ? -errno : -ENOSPC;
+    close(fd);
+    if (!error && rename(hidden, path) != 0)
+        error = -errno;
+    if (error)
+        unlink(hidden);
+    return error;
+}
+
+static int shared_save_verdict(struct ng_board *board, const struct ng_incident *incident,
+                               const char *folder)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    if (incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id)
+        return -ENOENT;
+    int error = ask(shared, NG_ASK_VERDICT, &question, ASK_NS);
+    if (!error)
+        error = save(shared, folder, "verdict.txt", question.text, question.text_bytes);
+    if (!error)
+        error = save(shared, folder, "verdict.json", question.json, question.json_bytes);
+    ng_arena_reset(&question.arena);
+    return error;
+}
+
+/* ---- The end ---- */
+
+static void shared_leave(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {0};
+
+    ask(shared, NG_ASK_LEAVE, &question, ASK_LEAVE_NS);
+    ng_arena_reset(&question.arena);
+    shared->host->ops->leave(shared->host);
+}
+
+static void shared_abandon(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+
+    ng_publisher_abandon(shared->publisher);
+    shared->host->ops->abandon(shared->host);
+}
+
+static const struct ng_board_ops shared_ops = {
+    .wait = shared_wait,
+    .ended = shared_ended,
+    .begin = shared_begin,
+    .finish = shared_finish,
+    .view = shared_view,
+    .view_host = shared_view_host,
+    .claim = shared_claim,
+    .publish = shared_publish,
+    .next = shared_next,
+    .get = shared_get,
+    .claimant_alive = shared_claimant_alive,
+    .dumped = shared_dumped,
+    .dumps_missing = shared_dumps_missing,
+    .save_verdict = shared_save_verdict,
+    .leave = shared_leave,
+    .abandon = shared_abandon,
+};
+
+int ng_shared_open(struct ng_board *host, struct ng_kv *kv,
+                   const struct ng_publisher_options *options, struct ng_board **ret_board)
+{
+    struct shared *shared = calloc(1, sizeof(*shared));
+
+    if (!shared)
+        return -ENOMEM;
+    shared->board.ops = &shared_ops;
+    shared->host = host;
+    shared->ttl_ns = options->ttl_ns;
+    shared->own_box = options->own_box;
+    int error = ng_publisher_open(kv, options, &shared->publisher);
+    if (error) {
+        free(shared);
+        return error;
+    }
+    *ret_board = &shared->board;
+    return 0;
+}

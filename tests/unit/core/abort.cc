@@ -1,0 +1,644 @@
+/*
+ * Communicators aborted from outside: what the program's calls return then, what reaches NCCL and
+ * what does not, aborts that hang, and calls that race with them.
+ */
+#include "tests/unit/core/core.h"
+#include "tests/unit/core/made_calls.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include <nccl.h>
+
+namespace
+{
+
+constexpr int OK = ncclSuccess, BROKEN = ncclSystemError;
+constexpr char REASON[] = "an order of ncclguard abort";
+constexpr int64_t LONG_MS = 20000;
+enum { NONE, RETURNED, UNDER_WAY, STUCK };                  /* enum ng_abort_state */
+enum { LIVES, PROGRAM_ENDS, CONDEMNED, ABORTING, ABORTED }; /* enum ng_comm_fate */
+constexpr auto PATIENCE = std::chrono::seconds(20);
+
+/* A thread inside NCCL: it says so, and stays until it is let out. */
+class Inside
+{
+  public:
+    static int stay(void *self)
+    {
+        return static_cast<Inside *>(self)->wait();
+    }
+    void await_entry()
+    {
+        std::unique_lock lock(mutex_);
+        EXPECT_TRUE(changed_.wait_for(lock, PATIENCE, [&] { return entered_; }));
+    }
+    void let_out(int result)
+    {
+        std::unique_lock lock(mutex_);
+        result_ = result;
+        out_ = true;
+        changed_.notify_all();
+    }
+    std::function<void()> on_entry;
+
+  private:
+    int wait()
+    {
+        if (on_entry)
+            on_entry();
+        std::unique_lock lock(mutex_);
+        entered_ = true;
+        changed_.notify_all();
+        EXPECT_TRUE(changed_.wait_for(lock, PATIENCE, [&] { return out_; }));
+        return result_;
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool entered_ = false, out_ = false;
+    int result_ = OK;
+};
+
+bool becomes(const std::function<bool()> &true_now)
+{
+    auto until = std::chrono::steady_clock::now() + PATIENCE;
+    while (!true_now()) {
+        if (std::chrono::steady_clock::now() > until)
+            return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+bool has_returned()
+{
+    return becomes([] { return made_abort_state() == RETURNED; });
+}
+
+struct made_group group_of(const void *comm)
+{
+    struct made_group group = {};
+    EXPECT_TRUE(made_group_of(comm, &group));
+    return group;
+}
+
+bool has_fate(const void *comm, uint32_t fate)
+{
+    return becomes([&] { return group_of(comm).fate == fate; });
+}
+
+class Abort : public testing::Test
+{
+  protected:
+    Abort()
+    {
+        static bool begun;
+        if (!begun)
+            made_begin(64);
+        begun = true;
+        made_set_version(0, 22809);
+        made_set_version(1, 22809);
+    }
+    void TearDown() override
+    {
+        made_hold(false);
+        made_hold_aborts(false);
+        made_on_abort(nullptr);
+        for (auto &[comm, library] : comms_)
+            call(library, NG_OP_CommDestroy, comm);
+        EXPECT_TRUE(becomes([] { return made_abort_state() <= RETURNED; }));
+    }
+
+    void *fresh()
+    {
+        return &handles_[used_++];
+    }
+    void *init(unsigned library, void *at = nullptr)
+    {
+        void *comm = at ? at : fresh();
+        made_init(library, comm, 2, 0, nullptr, OK);
+        comms_[comm] = library;
+        return comm;
+    }
+    static int call(unsigned library, unsigned op, void *comm, int *answer = nullptr)
+    {
+        struct made_call what = {};
+        what.op = op;
+        what.comm = comm;
+        what.answer = answer;
+        what.stream = made_stream(0);
+        return made_call(library, &what);
+    }
+    static int stay_in(unsigned library, unsigned op, void *comm, Inside &inside,
+                       void **new_comm = nullptr)
+    {
+        int answer;
+        struct made_call what = {};
+        what.op = op;
+        what.comm = comm;
+        what.stream = made_stream(0);
+        what.answer = &answer;
+        what.new_comm = new_comm;
+        what.inside = Inside::stay;
+        what.argument = &inside;
+        return made_call(library, &what);
+    }
+
+    std::map<void *, unsigned> comms_;
+
+  private:
+    static char handles_[4096][64];
+    static size_t used_;
+};
+char Abort::handles_[4096][64];
+size_t Abort::used_;
+
+} // namespace
+
+TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
+{
+    void *comm = init(0), *child = nullptr;
+    ASSERT_EQ(made_abort(group_of(comm).id, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(comm), 1u);
+    EXPECT_EQ(group_of(comm).state, (uint32_t)NG_GROUP_ABORTED);
+    unsigned reached = made_reached();
+    int answer = -1;
+    for (int round = 0; round < 2; round++) {
+        for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_Recv, NG_OP_PutSignal})
+            EXPECT_EQ(call(0, op, comm), BROKEN) << ng_op_name(op);
+        EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, &answer), OK);
+        EXPECT_EQ(answer, BROKEN);
+        EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, nullptr), (int)ncclInvalidArgument);
+        EXPECT_EQ(made_passed(comm), BROKEN);
+        EXPECT_STREQ(made_last_error(comm), REASON);
+        struct made_call split = {};
+        split.op = NG_OP_CommSplit;
+        split.comm = comm;
+        split.new_comm = &child;
+        EXPECT_EQ(made_call(0, &split), BROKEN);
+        EXPECT_EQ(child, nullptr);
+        for (unsigned op :
+             {NG_OP_CommFinalize, NG_OP_CommRevoke, NG_OP_CommAbort, NG_OP_CommDestroy})
+            EXPECT_EQ(call(0, op, comm), OK) << ng_op_name(op);
+    }
+    EXPECT_EQ(made_reached(), reached);
+    EXPECT_EQ(made_aborts(comm), 1u);
+    EXPECT_EQ(group_of(comm).entered, 0u) << "no other rank counts calls that did not happen";
+}
+
+TEST_F(Abort, OnlyTheGroupThatIsNamedIsAborted)
+{
+    void *comm = init(0), *other = init(0);
+    ASSERT_EQ(made_abort(group_of(comm).id, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(other), 0u);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, other), OK);
+    EXPECT_EQ(made_passed(other), -1);
+    EXPECT_EQ(made_last_error(other), nullptr);
+    EXPECT_EQ(made_abort(group_of(comm).id, REASON, LONG_MS), -ENOENT);
+    EXPECT_EQ(made_abort(12345, REASON, LONG_MS), -ENOENT);
+}
+
+TEST_F(Abort, APeerThatWasTheCauseIsARemoteError)
+{
+    void *comm = init(0), *old = init(1), *local = init(0);
+    made_set_version(1, 21200);
+    for (auto [aborted, library, reason, result] :
+         {std::tuple{comm, 0u, "dead_rank: rank 3 died", (int)ncclRemoteError},
+          {old, 1u, "dead_rank: rank 3 died", BROKEN},
+          {local, 0u, "gpu_stall: AllReduce #3", BROKEN}}) {
+        ASSERT_EQ(made_abort(group_of(aborted).id, reason, LONG_MS), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(library, NG_OP_AllReduce, aborted), result) << reason;
+    }
+}
+
+TEST_F(Abort, AllOfALibraryGoIntoOneGroupWhereItsVersionAllows)
+{
+    void *first = init(0), *second = init(0), *old = init(1), *older = init(1);
+    made_set_version(1, 22105);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_NE(made_abort_group(first), 0u);
+    EXPECT_EQ(made_abort_group(first), made_abort_group(second));
+    EXPECT_EQ(made_abort_group(old), 0u);
+    EXPECT_EQ(made_abort_group(older), 0u);
+    for (void *comm : {first, second, old, older})
+        EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+TEST_F(Abort, AHandleThatNcclGivesAgainIsAlive)
+{
+    void *comm = init(0);
+    for (int round = 1; round <= 3; round++) {
+        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
+        EXPECT_EQ(made_aborts(comm), (unsigned)round);
+        init(0, comm);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
+        EXPECT_EQ(made_passed(comm), -1);
+    }
+    unsigned reached = made_reached();
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+    EXPECT_EQ(made_reached(), reached + 1) << "this one is NCCL's to destroy";
+    comms_.clear();
+}
+
+TEST_F(Abort, AThreadThatIsBlockedInACallDoesNotKeepItBack)
+{
+    for (unsigned op : {NG_OP_AllReduce, NG_OP_CommFinalize, NG_OP_CommGetAsyncError}) {
+        void *comm = init(0);
+        Inside inside;
+        int result = -1;
+        std::thread blocked([&] { result = stay_in(0, op, comm, inside); });
+        inside.await_entry();
+        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+        EXPECT_TRUE(has_returned());
+        inside.let_out(ncclInternalError);
+        blocked.join();
+        EXPECT_EQ(result, (int)ncclInternalError) << "NCCL's own error is the program's";
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
+    }
+}
+
+TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
+{
+    void *comm = init(0);
+    made_all_reduce(0, comm, made_stream(0), OK);
+    ASSERT_TRUE(made_await_completed(comm, 1));
+    made_hold(true);
+    made_all_reduce(0, comm, made_stream(0), OK);
+    ASSERT_TRUE(becomes([&] { return made_pending_record(comm) != 0; }));
+    /* As on a device: the abort ends the kernel, and the event behind it is reached. */
+    made_on_abort([](void *) { made_hold(false); });
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_TRUE(becomes([&] { return made_pending_record(comm) == 0; }));
+    EXPECT_EQ(group_of(comm).completed, 1u) << "there is garbage in its buffers";
+    EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
+    EXPECT_EQ(made_newest_record().result, BROKEN);
+}
+
+TEST_F(Abort, WhatTheProgramEndsItselfIsLeftToIt)
+{
+    for (unsigned op : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
+        void *comm = init(0), *other = init(0);
+        Inside inside;
+        std::thread ending([&] { EXPECT_EQ(stay_in(0, op, comm, inside), OK); });
+        inside.await_entry();
+        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+        EXPECT_TRUE(has_returned());
+        EXPECT_EQ(made_aborts(other), 1u);
+        EXPECT_EQ(made_aborts(comm), 0u);
+        inside.let_out(OK);
+        ending.join();
+        comms_.erase(comm);
+    }
+}
+
+TEST_F(Abort, AnEndThatNcclRefusesLeavesTheCommunicatorToTheGuard)
+{
+    void *comm = init(0);
+    Inside inside;
+    inside.let_out(ncclInvalidArgument);
+    EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, comm, inside), (int)ncclInvalidArgument);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+TEST_F(Abort, TheProgramsDestroyWaitsForTheGuardsAbort)
+{
+    void *comm = init(0);
+    std::atomic<bool> destroyed{false};
+    made_hold_aborts(true);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_fate(comm, ABORTING));
+    std::thread ending([&] {
+        EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+        EXPECT_EQ(group_of(comm).fate, (uint32_t)ABORTED);
+        destroyed = true;
+    });
+    EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << "others do not wait";
+    EXPECT_FALSE(destroyed);
+    made_hold_aborts(false);
+    ending.join();
+    EXPECT_TRUE(has_returned());
+}
+
+TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
+{
+    Folder folder;
+    void *comm = init(0);
+    made_log_to((folder / "log").c_str());
+    made_hold_aborts(true);
+    ASSERT_EQ(made_abort(0, REASON, 50), 0);
+    EXPECT_TRUE(becomes([] { return made_abort_state() == STUCK; }));
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK) << "the bound is over";
+    char id[32];
+    snprintf(id, sizeof(id), "%016llx", (unsigned long long)group_of(comm).id);
+    std::string log = read_whole_file(folder / "log");
+    EXPECT_NE(log.find("abort_stuck: group " + std::string(id) + " (rank 0 of 2): ncclCommAbort"),
+              std::string::npos)
+        << log;
+    /* Another order is carried out all the same. */
+    made_hold_aborts(false);
+    EXPECT_TRUE(has_returned());
+    void *other = init(0);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(other), 1u);
+    made_log_to(nullptr);
+}
+
+TEST_F(Abort, ThereIsRoomForSomeThatHang)
+{
+    made_hold_aborts(true);
+    for (int i = 0; i < 4; i++) {
+        void *comm = init(0);
+        ASSERT_EQ(made_abort(0, REASON, 50), 0);
+        ASSERT_TRUE(has_fate(comm, ABORTING));
+    }
+    init(0);
+    EXPECT_EQ(made_abort(0, REASON, 50), -EBUSY);
+    made_hold_aborts(false);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+}
+
+TEST_F(Abort, AnOpenGroupIsWaitedFor)
+{
+    void *comm = init(0);
+    static std::atomic<bool> open;
+    open = true;
+    made_on_abort([](void *) { EXPECT_FALSE(open) << "NCCL would read the freed communicator"; });
+    made_group_start(0);
+    made_all_reduce(0, comm, made_stream(0), OK);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_fate(comm, CONDEMNED));
+    EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
+    open = false;
+    unsigned reached = made_reached();
+    made_group_end(0, OK);
+    EXPECT_EQ(made_reached(), reached + 1);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
+{
+    Folder folder;
+    void *comm = init(0);
+    made_log_to((folder / "log").c_str());
+    std::thread broken([&] {
+        made_group_start(0);
+        made_all_reduce(0, comm, made_stream(0), OK);
+        ASSERT_EQ(made_abort(0, REASON, 100), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(made_aborts(comm), 1u);
+        void *other = init(0);
+        unsigned reached = made_reached();
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_GroupStart, nullptr), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, other), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_CommDestroy, other), BROKEN);
+        EXPECT_EQ(made_reached(), reached);
+        void *elsewhere = init(1);
+        EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK) << "another copy has its own groups";
+    });
+    broken.join();
+    EXPECT_NE(read_whole_file(folder / "log").find("NCCL cannot be used from this thread"),
+              std::string::npos);
+    EXPECT_EQ(call(0, NG_OP_GroupStart, nullptr), OK) << "nor is any other thread concerned";
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
+    made_log_to(nullptr);
+}
+
+TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
+{
+    void *comm = init(0);
+    std::thread([&] {
+        made_group_start(0);
+        made_all_reduce(0, comm, made_stream(0), OK);
+    }).join();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
+{
+    void *handle = fresh(), *variable = handle; /* as left there by an earlier life */
+    Inside inside;
+    int result = -1;
+    inside.on_entry = [&] {
+        EXPECT_EQ(variable, nullptr) << "so that the new handle can be told from the old one";
+        __atomic_store_n(&variable, handle, __ATOMIC_RELEASE);
+    };
+    std::thread blocked(
+        [&] { result = stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(handle), 1u);
+    inside.let_out(ncclInternalError);
+    blocked.join();
+    EXPECT_EQ(result, (int)ncclInternalError);
+    EXPECT_EQ(variable, handle);
+    /* What a program does then. */
+    unsigned reached = made_reached();
+    EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
+    EXPECT_EQ(made_reached(), reached) << "it is freed already";
+    EXPECT_EQ(made_passed(handle), BROKEN);
+}
+
+TEST_F(Abort, AnInitWhoseHandleIsNotThereYetIsAbortedOnceItIs)
+{
+    void *handle = fresh(), *variable = nullptr;
+    Inside inside;
+    int result = -1;
+    std::thread blocked(
+        [&] { result = stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_EQ(made_abort_state(), UNDER_WAY);
+    EXPECT_EQ(made_aborts(handle), 0u);
+    __atomic_store_n(&variable, handle, __ATOMIC_RELEASE);
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(handle), 1u);
+    inside.let_out(ncclInternalError);
+    blocked.join();
+    EXPECT_EQ(result, (int)ncclInternalError);
+}
+
+TEST_F(Abort, AnInitThatFailsByItselfIsNotAborted)
+{
+    void *before = fresh(), *variable = before;
+    Inside inside;
+    std::thread failing([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    inside.let_out(ncclInvalidUsage);
+    failing.join();
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(before), 0u);
+    EXPECT_EQ(variable, before) << "NCCL has not touched it";
+}
+
+TEST_F(Abort, AnInitThatSucceedsAllTheSameIsAbortedThen)
+{
+    void *handle = fresh(), *variables[2] = {}; /* of both ranks that it makes */
+    Inside inside;
+    inside.on_entry = [&] { EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0); };
+    std::thread making(
+        [&] { EXPECT_EQ(stay_in(0, NG_OP_CommInitAll, nullptr, inside, variables), OK); });
+    inside.await_entry();
+    variables[0] = handle; /* of ncclCommInitAll it is looked for at the end only */
+    inside.let_out(OK);
+    making.join();
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(handle), 1u);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, handle), BROKEN);
+}
+
+TEST_F(Abort, ASplitThatWaitsIsEndedByItsParent)
+{
+    void *parent = init(0), *other = init(0), *child = nullptr;
+    Inside inside;
+    int result = -1;
+    std::thread blocked([&] { result = stay_in(0, NG_OP_CommSplit, parent, inside, &child); });
+    inside.await_entry();
+    struct made_group group = {};
+    ASSERT_TRUE(made_group_in_making(&group)) << "the child";
+    ASSERT_EQ(made_abort(group.id, REASON, LONG_MS), 0);
+    EXPECT_TRUE(becomes([&] { return made_aborts(parent) == 1; }));
+    inside.let_out(ncclInternalError);
+    blocked.join();
+    EXPECT_TRUE(has_returned());
+    EXPECT_EQ(result, (int)ncclInternalError);
+    EXPECT_EQ(made_aborts(other), 0u);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, parent), BROKEN);
+}
+
+TEST_F(Abort, TheProgramMayAbortWhatItIsMakingAtAnAddressThatTheGuardFreed)
+{
+    void *handle = init(0), *variable = nullptr;
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    Inside inside;
+    inside.on_entry = [&] { __atomic_store_n(&variable, handle, __ATOMIC_RELEASE); };
+    std::thread blocked([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    unsigned reached = made_reached();
+    EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, handle), OK);
+    EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
+    EXPECT_EQ(made_reached(), reached + 2);
+    inside.let_out(ncclInternalError);
+    blocked.join();
+}
+
+TEST_F(Abort, CallsThatRaceWithItNeverReachAFreedCommunicator)
+{
+    /* What NCCL would do: whoever begins a call after the abort reads freed memory. */
+    static std::atomic<bool> freed[4];
+    static void *comms[4];
+    static std::atomic<int> violations;
+    struct At {
+        static int begin(void *index)
+        {
+            violations += freed[(size_t)index].load();
+            return OK;
+        }
+    };
+    violations = 0;
+    for (int round = 0; round < 20; round++) {
+        for (size_t i = 0; i < 4; i++) {
+            comms[i] = init(0);
+            freed[i] = false;
+        }
+        made_on_abort([](void *comm) {
+            for (size_t i = 0; i < 4; i++)
+                freed[i] = freed[i] || comms[i] == comm;
+        });
+        std::atomic<bool> stop{false};
+        std::atomic<int> calls{0};
+        std::vector<std::thread> threads;
+        for (size_t i = 0; i < 4; i++)
+            threads.emplace_back([&, i] {
+                int answer = 0;
+                for (unsigned turn = 0; !stop; turn++, calls++) {
+                    struct made_call what = {};
+                    what.op = i % 2 && turn % 2 ? NG_OP_CommGetAsyncError : NG_OP_AllReduce;
+                    what.comm = comms[i];
+                    what.stream = made_stream(0);
+                    what.answer = &answer;
+                    what.inside = At::begin;
+                    what.argument = (void *)i;
+                    bool grouped = turn % 3 == 0;
+                    if (grouped)
+                        made_group_start(0);
+                    made_call(0, &what);
+                    if (grouped)
+                        made_group_end(0, OK);
+                }
+            });
+        EXPECT_TRUE(becomes([&] { return calls > 100; }));
+        EXPECT_EQ(made_abort(round % 2 ? 0 : group_of(comms[0]).id, REASON, LONG_MS), 0);
+        EXPECT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_CommDestroy, comms[0]), OK);
+        stop = true;
+        for (auto &thread : threads)
+            thread.join();
+        EXPECT_EQ(made_aborts(comms[0]), 1u);
+    }
+    EXPECT_EQ(violations, 0);
+}
+
+TEST_F(Abort, ProgramAndGuardNeverBothEndOne)
+{
+    for (int round = 0; round < 100; round++) {
+        void *comm = init(0);
+        static std::atomic<int> ends;
+        ends = 0;
+        made_on_abort([](void *) { ends++; });
+        std::thread program([&] {
+            struct made_call what = {};
+            what.op = round % 2 ? NG_OP_CommDestroy : NG_OP_CommAbort;
+            what.comm = comm;
+            what.inside = [](void *) {
+                ends++;
+                return OK;
+            };
+            EXPECT_EQ(made_call(0, &what), OK);
+        });
+        int error = made_abort(0, REASON, LONG_MS);
+        EXPECT_TRUE(error == 0 || error == -ENOENT) << error;
+        program.join();
+        EXPECT_TRUE(becomes([] { return made_abort_state() <= RETURNED; }));
+        EXPECT_EQ(ends, 1);
+        comms_.erase(comm);
+    }
+}
+
+TEST_F(Abort, AForkedChildKnowsNothingOfIt)
+{
+    void *comm = init(0);
+    made_hold_aborts(true);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_fate(comm, ABORTING));
+    EXPECT_EQ(in_child([&] {
+                  made_fork_child();
+                  struct made_group group;
+                  return made_abort_state() == NONE && !made_group_of(comm, &group) &&
+                                 made_passed(comm) == -1
+                             ? 0
+                             : 1;
+              }),
+              0);
+    made_hold_aborts(false);
+    EXPECT_TRUE(has_returned());
+}

@@ -1,0 +1,488 @@
+/*
+ * The board of several hosts.
+ */
+#include "tests/unit/store/ranks.h"
+#if NG_HAVE_HIREDIS
+#include "tests/unit/store/redis.h"
+
+extern "C" {
+#include "store/observe.h"
+}
+#endif
+
+#include <sys/wait.h>
+
+constexpr uint64_t world = 0x500;
+
+class Shared : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        url = "local:" + folder.path();
+#if NG_HAVE_HIREDIS
+        if (GetParam() == std::string("redis")) {
+            if (!RedisServer::available())
+                GTEST_SKIP() << "redis-server is not installed";
+            server = std::make_unique<RedisServer>();
+            url = server->url();
+        }
+#endif
+    }
+    void TearDown() override
+    {
+        ranks.clear();
+    }
+    Rank &start(const Host &host, int rank, int64_t ttl_ns = 5 * NG_S)
+    {
+        Rank::Options options;
+        options.ttl_ns = ttl_ns;
+        options.host = &host;
+        options.groups = {{world, 8}};
+        ranks.push_back(std::make_unique<Rank>(url, rank, options));
+        ranks.back()->start();
+        /* Its heart beats, and its host has seen it. */
+        round();
+        return *ranks.back();
+    }
+    /* What the incident threads of all that live do. */
+    void round()
+    {
+        for (auto &rank : ranks)
+            if (!dead.count(rank.get())) {
+                __atomic_store_n(&rank->box.header->heartbeat_mono_ns, ng_clock_mono_ns(),
+                                 __ATOMIC_SEQ_CST);
+                rank->board->ops->wait(rank->board, &rank->kick, 1);
+            }
+    }
+    bool soon(const std::function<bool()> &what)
+    {
+        return eventually([&] {
+            round();
+            return what();
+        });
+    }
+    void kill(Rank &rank)
+    {
+        dead.insert(&rank);
+        rank.kill();
+    }
+    static std::string notes(const struct ng_view &view)
+    {
+        std::string all;
+        for (uint32_t i = 0; i < view.note_count; i++)
+            all += std::string(view.notes[i]) + "\n";
+        return all;
+    }
+    static struct ng_incident get(Rank &rank, enum ng_incident_source source, uint64_t epoch)
+    {
+        struct ng_incident incident = {};
+        incident.source = source;
+        incident.epoch = epoch;
+        if (rank.board->ops->get(rank.board, &incident) != 0)
+            incident.level = (enum ng_incident_level)0;
+        return incident;
+    }
+    static int publish(Rank &rank, struct ng_incident incident)
+    {
+        struct ng_verdict_query query = {};
+        struct ng_verdict verdict;
+        struct ng_view view;
+        ng_view_init(&view);
+        ng_view_seal(&view);
+        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        verdict.action = "none";
+        incident.state = NG_INCIDENT_JUDGED;
+        snprintf(incident.line, sizeof(incident.line), "the verdict");
+        int error = rank.board->ops->publish(rank.board, &incident, &verdict);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+        return error;
+    }
+    static int next(Rank &rank, enum ng_incident_source source, uint64_t epoch,
+                    struct ng_incident *ret_incident)
+    {
+        return rank.board->ops->next(rank.board, source, epoch, ret_incident);
+    }
+    Folder folder;
+    std::string url;
+#if NG_HAVE_HIREDIS
+    std::unique_ptr<RedisServer> server;
+#endif
+    Host one, two;
+    std::set<Rank *> dead;
+    std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+#if NG_HAVE_HIREDIS
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder", "redis"),
+                         [](const auto &info) { return std::string(info.param); });
+#else
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder"),
+                         [](const auto &info) { return std::string(info.param); });
+#endif
+
+TEST_P(Shared, AllRanksOfAllHostsAreSeenOnce)
+{
+    for (int i = 0; i < 4; i++)
+        start(i < 2 ? one : two, i);
+    round();
+    for (auto &rank : ranks) {
+        std::map<int, enum ng_life> lives = rank->lives();
+        EXPECT_EQ(lives.size(), 4u);
+        for (auto &other : lives)
+            EXPECT_EQ(other.second, NG_LIFE_RUNNING) << other.first;
+        struct ng_view here;
+        ng_view_init(&here);
+        EXPECT_EQ(rank->board->ops->view_host(rank->board, &here), 0);
+        EXPECT_EQ(here.process_count, 2u);
+        ng_view_fini(&here);
+    }
+}
+
+TEST_P(Shared, ADeathIsToldToOtherHosts)
+{
+    Rank &a = start(one, 0);
+    start(one, 1);
+    Rank &b = start(one, 2), &far = start(two, 3);
+    round();
+    uint32_t ended = far.board->ops->ended(far.board);
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) > ended; }));
+    EXPECT_EQ(far.lives()[2], NG_LIFE_DEAD);
+    EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
+    EXPECT_EQ(far.lives()[1], NG_LIFE_RUNNING);
+}
+
+TEST_P(Shared, ANeighbourTellsOfTheStopped)
+{
+    start(one, 0);
+    Rank &b = start(one, 1), &far = start(two, 2);
+    round();
+    dead.insert(&b); /* its incident thread does not run */
+    b.kv.set(FaultyKv::FAIL);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
+                     __ATOMIC_SEQ_CST);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
+    /* And it goes on, though nothing has changed. */
+    dead.clear();
+    b.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_RUNNING; }));
+}
+
+TEST_P(Shared, AHostThatIsCutOffIsLost)
+{
+    Rank &a = start(one, 0, NG_S), &b = start(one, 1, NG_S), &far = start(two, 2, NG_S);
+    round();
+    uint32_t ended = far.board->ops->ended(far.board);
+    for (Rank *rank : {&a, &b})
+        rank->kv.set(FaultyKv::HANG);
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) >= ended + 1; }));
+    EXPECT_TRUE(soon([&] {
+        std::map<int, enum ng_life> lives = far.lives();
+        return lives[0] == NG_LIFE_LOST && lives[1] == NG_LIFE_LOST;
+    }));
+    /* They know themselves all the same, and that they know nothing else. */
+    struct ng_view view;
+    ng_view_init(&view);
+    EXPECT_EQ(a.board->ops->view(a.board, &view), 0);
+    EXPECT_EQ(view.process_count, 2u);
+    EXPECT_NE(notes(view).find("the store cannot be reached"), std::string::npos) << notes(view);
+    ng_view_fini(&view);
+    for (Rank *rank : {&a, &b})
+        rank->kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return far.lives()[0] == NG_LIFE_RUNNING; }));
+}
+
+TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    EXPECT_EQ(mine.source, NG_SOURCE_JOB);
+    for (Rank *other : {&b, &far}) {
+        EXPECT_EQ(other->claim(wanted, &theirs), -EEXIST);
+        EXPECT_EQ(theirs.epoch, mine.epoch);
+        EXPECT_TRUE(other->board->ops->claimant_alive(other->board, &theirs));
+        EXPECT_NE(theirs.claimant_host, 0u);
+    }
+    ASSERT_EQ(publish(a, mine), 0);
+    for (Rank *other : {&b, &far})
+        EXPECT_TRUE(soon([&] {
+            theirs = get(*other, NG_SOURCE_JOB, mine.epoch);
+            return theirs.state == NG_INCIDENT_JUDGED;
+        }));
+    EXPECT_STREQ(theirs.line, "the verdict");
+    Folder here, there;
+    EXPECT_EQ(b.board->ops->save_verdict(b.board, &theirs, here.path().c_str()), -ENOENT)
+        << "it was reached on this host";
+    EXPECT_TRUE(here.names().empty());
+    EXPECT_EQ(far.board->ops->save_verdict(far.board, &theirs, there.path().c_str()), 0);
+    EXPECT_EQ(there.names(), (std::vector<std::string>{"verdict.json", "verdict.txt"}));
+    EXPECT_NE(read_whole_file(there / "verdict.json").find("healthy"), std::string::npos);
+    EXPECT_NE(read_whole_file(there / "verdict.txt").size(), 0u);
+    EXPECT_EQ(far.board->ops->save_verdict(far.board, &theirs, "/nonexistent"), -ENOENT);
+}
+
+TEST_P(Shared, DumpsOfAllHostsAreWaitedFor)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    EXPECT_EQ(a.lives().size(), 3u);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(a.board->ops->dumps_missing(a.board, &mine), 2u);
+    b.board->ops->dumped(b.board, &mine);
+    EXPECT_TRUE(soon([&] { return a.board->ops->dumps_missing(a.board, &mine) == 1; }));
+    far.board->ops->dumped(far.board, &mine);
+    EXPECT_TRUE(soon([&] { return a.board->ops->dumps_missing(a.board, &mine) == 0; }));
+}
+
+TEST_P(Shared, AClaimantOfAnyHostThatDiesLosesIt)
+{
+    Rank &a = start(one, 0, NG_S), &near = start(one, 1, NG_S), &far = start(two, 2, NG_S);
+    round();
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine;
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    kill(a);
+    EXPECT_TRUE(soon([&] { return !near.board->ops->claimant_alive(near.board, &mine); }));
+    EXPECT_TRUE(soon([&] { return !far.board->ops->claimant_alive(far.board, &mine); }));
+    wanted.supersedes = mine.epoch;
+    ASSERT_EQ(far.claim(wanted, &mine), 0);
+    EXPECT_EQ(near.claim(wanted, &wanted), -EEXIST);
+    EXPECT_EQ(publish(far, mine), 0);
+}
+
+TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    for (auto &rank : ranks)
+        rank->kv.set(FaultyKv::FAIL);
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
+    EXPECT_TRUE(eventually(
+        [&] { return a.claim(wanted, &mine) == 0 && mine.source == NG_SOURCE_HOST; }));
+    EXPECT_EQ(a.board->ops->begin(a.board, NG_INCIDENT_SUSPECT), 0);
+    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT), 0) << "everybody may look";
+    EXPECT_EQ(b.claim(wanted, &theirs), -EEXIST);
+    EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
+    ASSERT_EQ(publish(a, mine), 0);
+    ASSERT_EQ(next(b, NG_SOURCE_HOST, 0, &theirs), 0);
+    EXPECT_EQ(theirs.state, NG_INCIDENT_JUDGED);
+    a.board->ops->dumped(a.board, &mine);
+    EXPECT_LE(b.board->ops->dumps_missing(b.board, &theirs), 1u);
+    EXPECT_EQ(next(far, NG_SOURCE_HOST, 0, &theirs), -ENOENT);
+    EXPECT_EQ(far.claim(wanted, &theirs), 0) << "and the other host by itself";
+    EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
+}
+
+TEST_P(Shared, AVerdictThatCannotReachTheStoreReachesItsHost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1);
+    round();
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    ASSERT_EQ(mine.source, NG_SOURCE_JOB);
+    a.kv.set(FaultyKv::FAIL);
+    EXPECT_NE(publish(a, mine), 0);
+    ASSERT_EQ(next(b, NG_SOURCE_HOST, 0, &theirs), 0);
+    EXPECT_EQ(theirs.state, NG_INCIDENT_JUDGED);
+    EXPECT_STREQ(theirs.line, "the verdict");
+    EXPECT_EQ(next(a, NG_SOURCE_HOST, 0, &theirs), -ENOENT) << "it has dealt with it";
+}
+
+TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
+{
+    Rank &a = start(one, 0);
+    start(two, 1);
+    round();
+    struct ng_board *board = a.board;
+    struct ng_incident mine, wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    struct ng_incident foreign = mine;
+    foreign.claimant_host++;
+    Folder out;
+    std::vector<std::function<void()>> calls = {
+        [&] { board->ops->wait(board, &a.kick, 10); },
+        [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT), 0); },
+        [&] { board->ops->finish(board, NG_INCIDENT_SUSPECT, false); },
+        [&] {
+            struct ng_view view;
+            EXPECT_EQ(a.view(&view), 0);
+            EXPECT_GE(view.process_count, 1u);
+            ng_view_fini(&view);
+        },
+        [&] {
+            struct ng_incident got;
+            EXPECT_EQ(a.claim(wanted, &got), 0);
+            EXPECT_EQ(got.source, NG_SOURCE_HOST);
+        },
+        [&] { EXPECT_NE(publish(a, mine), 0); },
+        [&] { EXPECT_TRUE(board->ops->claimant_alive(board, &foreign)); },
+        [&] { EXPECT_EQ(board->ops->dumps_missing(board, &mine), 0u); },
+        [&] { EXPECT_NE(board->ops->save_verdict(board, &foreign, out.path().c_str()), 0); },
+        [&] { board->ops->dumped(board, &mine); },
+        [&] { board->ops->leave(board); },
+    };
+    for (size_t i = 0; i < calls.size(); i++) {
+        a.kv.set(FaultyKv::HANG);
+        int64_t begun = ng_clock_mono_ns();
+        calls[i]();
+        EXPECT_LT(ng_clock_mono_ns() - begun, 10 * NG_S) << i;
+        a.kv.set(FaultyKv::PASS);
+        bool again = i + 1 == calls.size() || soon([&] { return a.lives().size() == 2; });
+        EXPECT_TRUE(again) << i;
+    }
+}
+
+/* The program may be stuck with malloc's lock. */
+TEST_P(Shared, TheIncidentThreadAllocatesNothing)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    Folder out;
+    struct ng_incident mine, theirs = {};
+    struct ng_view view, empty;
+    struct ng_verdict_query query = {};
+    struct ng_verdict verdict;
+    ng_view_init(&empty);
+    ng_view_seal(&empty);
+    ASSERT_EQ(ng_verdict_reach(&empty, &query, &verdict), 0);
+    verdict.action = "none";
+    kill(b); /* there is somebody to speak for */
+    ng_view_init(&view);
+    forbid_malloc(true);
+    int results[8];
+    struct ng_board *board = a.board;
+    for (int i = 0; i < 20; i++)
+        board->ops->wait(board, &a.kick, 20);
+    results[0] = board->ops->begin(board, NG_INCIDENT_TIMEOUT);
+    results[1] = board->ops->view(board, &view);
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    results[2] = board->ops->claim(board, &wanted, &mine);
+    board->ops->finish(board, NG_INCIDENT_TIMEOUT, true);
+    board->ops->dumped(board, &mine);
+    board->ops->dumps_missing(board, &mine);
+    mine.state = NG_INCIDENT_JUDGED;
+    results[3] = board->ops->publish(board, &mine, &verdict);
+    results[4] = board->ops->get(board, &mine);
+    board->ops->claimant_alive(board, &mine);
+    forbid_malloc(false);
+    for (int i = 0; i < 5; i++)
+        EXPECT_EQ(results[i], 0) << i;
+    EXPECT_TRUE(soon([&] { return next(far, NG_SOURCE_JOB, 0, &theirs) == 0 &&
+                                  theirs.state == NG_INCIDENT_JUDGED; }));
+    forbid_malloc(true);
+    results[5] = far.board->ops->save_verdict(far.board, &theirs, out.path().c_str());
+    far.board->ops->leave(far.board);
+    forbid_malloc(false);
+    EXPECT_EQ(results[5], 0);
+    ng_view_fini(&view);
+    ng_view_fini(&empty);
+    ng_verdict_fini(&verdict);
+}
+
+TEST_P(Shared, AForkedChildLetsGo)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    round();
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        a.board->ops->abandon(a.board);
+        _exit(0);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(a.lives().size(), 2u);
+    EXPECT_EQ(far.lives()[0], NG_LIFE_RUNNING);
+}
+
+TEST_P(Shared, WhoLeavesIsNobodysDeath)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    b.board->ops->leave(b.board);
+    EXPECT_TRUE(b.join_thread());
+    dead.insert(&b);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_EXITED; }));
+    EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+}
+
+#if NG_HAVE_HIREDIS
+class SharedRedis : public Shared
+{
+};
+INSTANTIATE_TEST_SUITE_P(On, SharedRedis, testing::Values("redis"),
+                         [](const auto &info) { return std::string(info.param); });
+
+TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
+{
+    for (int i = 0; i < 4; i++)
+        start(i < 2 ? one : two, i);
+    round();
+    struct ng_observed job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_view view;
+    char why[NG_OBSERVE_WHY_BYTES] = "";
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
+    EXPECT_STREQ(view.job, "job");
+    ng_view_fini(&view);
+    struct ng_incident order = about(NG_INCIDENT_ABORT, world, 0), heard = {};
+    snprintf(order.line, sizeof(order.line), "aborted by a person");
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
+        for (auto &rank : ranks) {
+            EXPECT_TRUE(
+                soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
+            EXPECT_EQ(heard.epoch, epoch);
+            EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+            EXPECT_EQ(heard.state, NG_INCIDENT_JUDGED);
+            EXPECT_STREQ(heard.line, "aborted by a person");
+        }
+    }
+    /* Who claims at the same time does not get into its way, nor it into theirs. */
+    std::thread tool([&] {
+        char reason[NG_OBSERVE_WHY_BYTES];
+        for (int i = 0; i < 10; i++)
+            EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), reason, sizeof(reason)),
+                      4);
+    });
+    for (uint64_t seq = 1; seq <= 10; seq++)
+        EXPECT_EQ(ranks[0]->claim(about(NG_INCIDENT_SUSPECT, world, seq), &heard), 0);
+    tool.join();
+    uint64_t last = 3;
+    for (uint64_t epoch = 4; epoch <= 23; epoch++) {
+        EXPECT_TRUE(soon([&] { return next(*ranks[3], NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
+        EXPECT_EQ(heard.epoch, ++last) << "no number is left out";
+    }
+    struct ng_observed nobody = {url.c_str(), nullptr, "other", nullptr};
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&nobody, within(patience_ms), &view, why, sizeof(why)), 0);
+    ng_view_fini(&view);
+    EXPECT_EQ(ng_observe_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
+}
+
+TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
+{
+    struct ng_view view;
+    char why[NG_OBSERVE_WHY_BYTES] = "";
+    ASSERT_EQ(server->ask({"CONFIG", "SET", "requirepass", "hush-hush"}), "OK");
+    std::string wrong = server->url(":wrong-hush@"), right = server->url(":hush-hush@");
+    struct ng_observed job = {wrong.c_str(), nullptr, "job", nullptr};
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
+    EXPECT_NE(std::string(why), "");
+    EXPECT_EQ(std::string(why).find("hush"), std::string::npos) << why;
+    job.url = right.c_str();
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0) << why;
+    job.url = "redis://";
+    EXPECT_LT(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
+    job.url = "none";
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
+    ng_view_fini(&view);
+}
+#endif

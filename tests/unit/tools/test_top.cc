@@ -1,0 +1,720 @@
+/*
+ * `ncclguard top`, `abort` and the store on the command line: which job, what a terminal sees, what
+ * a process list must not.
+ */
+#include <gtest/gtest.h>
+#include <jansson.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <termios.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "tests/unit/tools/command.h"
+#include "tests/unit/tools/evidence.h"
+
+namespace
+{
+
+const char secret[] = "pa55-w0rd";
+
+/* A process that owns a black box until it is killed. */
+class BoxOwner
+{
+  public:
+    BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks,
+             const char *job = "test-job", const char *group = "world")
+    {
+        int ready[2];
+        if (pipe2(ready, O_CLOEXEC) != 0)
+            throw std::runtime_error("pipe2");
+        pid_ = fork();
+        if (pid_ == 0) {
+            int error = evidence_make_box_of(job, group, folder.c_str(), &rank, nranks);
+            if (write(ready[1], &error, sizeof(error)) < 0)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        int error = -1;
+        close(ready[1]);
+        if (read(ready[0], &error, sizeof(error)) != sizeof(error) || error != 0)
+            ADD_FAILURE() << "no black box: " << strerror(-error);
+        close(ready[0]);
+    }
+    ~BoxOwner()
+    {
+        end();
+    }
+    BoxOwner(const BoxOwner &) = delete;
+    void end()
+    {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        pid_ = -1;
+    }
+
+  private:
+    pid_t pid_;
+};
+
+/* Rank 2 of 4 finished six collectives and never came to the seventh. */
+class Stuck
+{
+  public:
+    explicit Stuck(const char *job = "test-job", const char *group = "world")
+    {
+        const evidence_rank ranks[] = {{0, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+                                       {1, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+                                       {2, EVIDENCE_RUNNING, 6, 6, 0, 0},
+                                       {3, EVIDENCE_RUNNING, 7, 6, 10000, 0}};
+        for (const evidence_rank &rank : ranks)
+            owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group));
+    }
+    std::map<std::string, std::string> environment() const
+    {
+        return {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
+    }
+    Folder folder;
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+};
+
+bool has(const std::string &text, const std::string &wanted)
+{
+    return text.find(wanted) != std::string::npos;
+}
+
+/* A usage error: exit 2, nothing on standard output, and two lines with these words. */
+void expect_usage_error(const Result &result, const std::string &names, const std::string &mends)
+{
+    EXPECT_EQ(result.code(), 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    std::vector<std::string> told = lines(result.err);
+    ASSERT_EQ(told.size(), 2u) << result.err;
+    EXPECT_TRUE(has(told[0], names)) << told[0];
+    EXPECT_TRUE(has(told[1], mends)) << told[1];
+}
+
+/* ---- Which job ---- */
+
+TEST(Top, ShowsTheOnlyJobThatThereIs)
+{
+    Stuck job;
+    Result result = run({"top"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_TRUE(has(result.out, "job test-job")) << result.out;
+    EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+    EXPECT_TRUE(has(result.out, "4 of 4 ranks seen")) << result.out;
+    EXPECT_FALSE(has(result.out, "\033")) << result.out;
+}
+
+TEST(Top, JsonIsOneObjectWithTheVerdictInIt)
+{
+    Stuck job;
+    Result result = run({"top", "--json", "--job", "test-job"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    json_error_t error;
+    json_t *root = json_loads(result.out.c_str(), 0, &error);
+    ASSERT_NE(root, nullptr) << error.text;
+    EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.top/1");
+    EXPECT_EQ(json_array_size(json_object_get(root, "processes")), 4u);
+    json_t *verdict = json_object_get(root, "verdict");
+    EXPECT_STREQ(json_string_value(json_object_get(verdict, "kind")), "missing_rank");
+    EXPECT_STREQ(json_string_value(json_object_get(verdict, "job")), "test-job");
+    for (const char *key : {"schema", "time_unix_ns", "group", "seq", "op", "culprits", "waiting",
+                            "confidence", "missing_evidence", "detected_by", "stalled_ms",
+                            "action"})
+        EXPECT_NE(json_object_get(verdict, key), nullptr) << key;
+    json_decref(root);
+}
+
+TEST(Top, WithSeveralJobsListsThemAndShowsNone)
+{
+    Stuck job;
+    BoxOwner other(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "other-job");
+    Result result = run({"top", "--once"}, job.environment());
+    expect_usage_error(result, "2 jobs", "other-job (1 of 1 processes alive), test-job (4 of 4");
+}
+
+TEST(Top, AJobThatLivesComesBeforeThoseThatHaveDied)
+{
+    Stuck job;
+    BoxOwner dead(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "dead-job");
+    dead.end();
+    Result result = run({"top", "--once"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_TRUE(has(result.out, "missing_rank")) << result.out;
+}
+
+TEST(Top, AJobThatIsNotThereIsNamedBesideThoseThatAre)
+{
+    Stuck job;
+    for (const char *command : {"top", "abort"})
+        expect_usage_error(run({command, "--job", "nowhere"}, job.environment()), "nowhere",
+                           "test-job (4 of 4");
+    Folder empty;
+    expect_usage_error(run({"top"}, {{"NCCLGUARD_STORE", "local:" + empty.path()},
+                                     {"NCCLGUARD_JOB", ""}}),
+                       "no job", "ncclguard run");
+    expect_usage_error(run({"top", "--store", "none"}), "none", "--store URL");
+    expect_usage_error(run({"top", "--job", "x", "--store", "local:/no/such/folder"}),
+                       "no process of job x", "--store");
+}
+
+TEST(Top, ADamagedBoxIsANoteAndNoMore)
+{
+    Stuck job;
+    job.folder.write("box-1-1", "damaged");
+    Result result = run({"top", "--once"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_TRUE(has(result.out, "not known: box-1-1")) << result.out;
+    EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+}
+
+TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
+{
+    Folder folder;
+    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
+    BoxOwner dies(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
+    dies.end();
+    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_TRUE(has(result.out, "dead_rank: rank 1")) << result.out;
+}
+
+/* ---- A terminal ---- */
+
+class Terminal
+{
+  public:
+    Terminal(const std::vector<std::string> &arguments,
+             const std::map<std::string, std::string> &environment, unsigned short rows = 24,
+             unsigned short columns = 100)
+    {
+        struct winsize size = {rows, columns, 0, 0};
+        std::vector<std::string> words = {the_command()};
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        std::vector<char *> argv;
+        for (std::string &one : words)
+            argv.push_back(&one[0]);
+        argv.push_back(nullptr);
+        if (openpty(&master_, &slave_, nullptr, nullptr, &size) != 0)
+            throw std::runtime_error("openpty");
+        fcntl(master_, F_SETFD, FD_CLOEXEC);
+        fcntl(slave_, F_SETFD, FD_CLOEXEC);
+        tcgetattr(slave_, &before_);
+        pid_ = fork();
+        if (pid_ == 0) {
+            setsid();
+            ioctl(slave_, TIOCSCTTY, 0);
+            for (int fd = 0; fd < 3; fd++)
+                dup2(slave_, fd);
+            setenv("TERM", "xterm", 1);
+            for (const auto &[name, value] : environment)
+                value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+            execv(argv[0], argv.data());
+            _exit(99);
+        }
+    }
+    ~Terminal()
+    {
+        if (pid_ > 0) {
+            kill(pid_, SIGKILL);
+            waitpid(pid_, nullptr, 0);
+        }
+        close(master_);
+        close(slave_);
+    }
+    Terminal(const Terminal &) = delete;
+
+    /* Whether this comes, after what was awaited before; false after 20 s. */
+    bool comes(const std::string &text)
+    {
+        for (;;) {
+            size_t found = screen_.find(text, seen_);
+            if (found != std::string::npos) {
+                seen_ = found + text.size();
+                return true;
+            }
+            struct pollfd polled = {master_, POLLIN, 0};
+            char buffer[4096];
+            if (poll(&polled, 1, 20000) <= 0)
+                return false;
+            ssize_t bytes = read(master_, buffer, sizeof(buffer));
+            if (bytes <= 0)
+                return false;
+            screen_.append(buffer, static_cast<size_t>(bytes));
+        }
+    }
+    void type(const std::string &keys)
+    {
+        EXPECT_EQ(write(master_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+    }
+    void resize(unsigned short rows, unsigned short columns)
+    {
+        struct winsize size = {rows, columns, 0, 0};
+        ioctl(master_, TIOCSWINSZ, &size);
+    }
+    void send(int number)
+    {
+        kill(pid_, number);
+    }
+    bool stops()
+    {
+        int status;
+        return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
+    }
+    /* The wait status of the end; the output is read to what is there. */
+    int end()
+    {
+        int status = -1;
+        comes("\033[?1049l");
+        waitpid(pid_, &status, 0);
+        pid_ = -1;
+        return status;
+    }
+    bool is_as_before() const
+    {
+        struct termios now;
+        tcgetattr(slave_, &now);
+        return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag &&
+               now.c_oflag == before_.c_oflag &&
+               memcmp(now.c_cc, before_.c_cc, sizeof(now.c_cc)) == 0 &&
+               screen_.rfind("\033[?1049l") > screen_.rfind("\033[?1049h") &&
+               screen_.rfind("\033[?25h") > screen_.rfind("\033[?25l") &&
+               screen_.rfind("\033[?7h") > screen_.rfind("\033[?7l");
+    }
+    bool is_raw() const
+    {
+        struct termios now;
+        tcgetattr(slave_, &now);
+        return !(now.c_lflag & (ICANON | ECHO));
+    }
+    const std::string &screen() const
+    {
+        return screen_;
+    }
+
+  private:
+    int master_, slave_;
+    pid_t pid_ = -1;
+    struct termios before_;
+    std::string screen_;
+    size_t seen_ = 0;
+};
+
+TEST(TopOnATerminal, RedrawsUntilQAndGivesTheTerminalBack)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "100ms"}, job.environment());
+    ASSERT_TRUE(terminal.comes("\033[?1049h"));
+    ASSERT_TRUE(terminal.comes("missing_rank: rank 2")) << terminal.screen();
+    EXPECT_TRUE(terminal.is_raw());
+    ASSERT_TRUE(terminal.comes("\033[H"));
+    ASSERT_TRUE(terminal.comes("missing_rank: rank 2"));
+    terminal.type("xx\033[A");
+    ASSERT_TRUE(terminal.comes("\033[H"));
+    terminal.type("q");
+    int status = terminal.end();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, CtrlCEndsItLikeQ)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, job.environment());
+    ASSERT_TRUE(terminal.comes("missing_rank"));
+    terminal.type("\003");
+    int status = terminal.end();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, ASignalEndsItByThatSignalWithTheTerminalRestored)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, job.environment());
+    ASSERT_TRUE(terminal.comes("missing_rank"));
+    terminal.send(SIGTERM);
+    int status = terminal.end();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, AnotherSizeIsUsedAtOnce)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, job.environment(), 40, 200);
+    ASSERT_TRUE(terminal.comes("test-job   1 host   4 of 4 ranks seen"));
+    ASSERT_TRUE(terminal.comes("\033[J"));
+    size_t before = terminal.screen().size();
+    terminal.resize(24, 30);
+    ASSERT_TRUE(terminal.comes("\033[J"));
+    std::string picture = terminal.screen().substr(before);
+    EXPECT_FALSE(has(picture, "ranks seen")) << picture;
+    EXPECT_TRUE(has(picture, "job test-job")) << picture;
+    terminal.type("q");
+    terminal.end();
+}
+
+TEST(TopOnATerminal, CtrlZGivesTheTerminalBackUntilItGoesOn)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, job.environment());
+    ASSERT_TRUE(terminal.comes("\033[J"));
+    terminal.type("\032");
+    ASSERT_TRUE(terminal.stops());
+    ASSERT_TRUE(terminal.comes("\033[?1049l"));
+    EXPECT_TRUE(terminal.is_as_before());
+    terminal.send(SIGCONT);
+    ASSERT_TRUE(terminal.comes("\033[?1049h"));
+    ASSERT_TRUE(terminal.comes("missing_rank"));
+    EXPECT_TRUE(terminal.is_raw());
+    terminal.type("q");
+    terminal.end();
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, EndsWithTheJob)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "100ms"}, job.environment());
+    ASSERT_TRUE(terminal.comes("missing_rank"));
+    for (auto &owner : job.owners)
+        owner->end();
+    for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
+        std::filesystem::remove(entry.path());
+    int status = terminal.end();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, WhatCannotBeSeenForAWhileIsShownAsItWas)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "100ms"}, job.environment());
+    ASSERT_TRUE(terminal.comes("missing_rank"));
+    std::string away = job.folder.path() + ".away";
+    ASSERT_EQ(rename(job.folder.path().c_str(), away.c_str()), 0);
+    std::ofstream(job.folder.path()) << "no folder";
+    bool told = terminal.comes("this is of an earlier moment"), twice = false;
+    if (told)
+        twice = terminal.comes("missing_rank") && terminal.comes("this is of an earlier moment");
+    std::filesystem::remove(job.folder.path());
+    ASSERT_EQ(rename(away.c_str(), job.folder.path().c_str()), 0);
+    EXPECT_TRUE(told && twice) << terminal.screen();
+    /* Four pictures later at the latest it is no longer said. */
+    size_t before = 0;
+    for (int i = 0; i < 4; i++) {
+        before = terminal.screen().size();
+        ASSERT_TRUE(terminal.comes("\033[J"));
+    }
+    EXPECT_FALSE(has(terminal.screen().substr(before), "earlier moment"));
+    terminal.type("q");
+    int status = terminal.end();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST(TopOnATerminal, OnceAndADumbTerminalPrintPlainly)
+{
+    Stuck job;
+    for (bool dumb : {false, true}) {
+        std::map<std::string, std::string> environment = job.environment();
+        std::vector<std::string> arguments = {"top"};
+        if (dumb)
+            environment["TERM"] = "dumb";
+        else
+            arguments.push_back("--once");
+        Terminal terminal(arguments, environment);
+        ASSERT_TRUE(terminal.comes("missing_rank"));
+        ASSERT_TRUE(terminal.comes("MEMBER"));
+        EXPECT_FALSE(has(terminal.screen(), "\033")) << terminal.screen();
+    }
+}
+
+/* ---- Abort ---- */
+
+TEST(Abort, TellsEveryLivingProcessAndSaysHowMany)
+{
+    Stuck job;
+    Result result = run({"abort", "--job", "test-job"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_EQ(result.out, "told 4 processes of job test-job to abort all groups\n");
+}
+
+TEST(Abort, FindsAGroupByIdAndByName)
+{
+    for (const char *group : {"0123456789abcdef", "0123456789ABCDEF", "world"}) {
+        Stuck job;
+        Result result = run({"abort", "--job", "test-job", "--group", group}, job.environment());
+        EXPECT_EQ(result.code(), 0) << result.err;
+        EXPECT_TRUE(has(result.out, "group 0123456789abcdef")) << result.out;
+    }
+}
+
+TEST(Abort, NeedsAJobAndAGroupThatThereIs)
+{
+    Stuck job;
+    expect_usage_error(run({"abort"}, job.environment()), "no job", "--job JOB");
+    expect_usage_error(run({"abort", "--job", ""}, job.environment()), "empty", "--job JOB");
+    expect_usage_error(run({"abort", "--job", "test-job", "--group", ""}, job.environment()),
+                       "empty", "--group GROUP");
+    expect_usage_error(
+        run({"abort", "--job", "test-job", "--group", "wrld"}, job.environment()), "wrld",
+        "world 0123456789abcdef (4 ranks)");
+    expect_usage_error(run({"abort", "--job", "test-job", "--group", "0000000000000000"},
+                           job.environment()),
+                       "0000000000000000", "world");
+}
+
+TEST(Abort, WithNobodyAliveSaysSo)
+{
+    Stuck job;
+    for (auto &owner : job.owners)
+        owner->end();
+    expect_usage_error(run({"abort", "--job", "test-job"}, job.environment()),
+                       "no process of job test-job is alive", "nothing left");
+}
+
+/* ---- The store ---- */
+
+std::string with_secret(const std::string &rest)
+{
+    return "redis://:" + std::string(secret) + "@" + rest;
+}
+
+TEST(Store, APasswordIsNotInTheCommandLineOfRunButInItsEnvironment)
+{
+    std::string url = with_secret("127.0.0.1:1");
+    const char script[] = "tr '\\0' ' ' < /proc/$PPID/cmdline; echo; echo $NCCLGUARD_STORE";
+    for (const std::vector<std::string> &option :
+         {std::vector<std::string>{"--store", url}, std::vector<std::string>{"--store=" + url},
+          std::vector<std::string>{"--sto", url},
+          std::vector<std::string>{"--store", url + "/1", "--store", url}}) {
+        std::vector<std::string> arguments = {"run"};
+        arguments.insert(arguments.end(), option.begin(), option.end());
+        arguments.insert(arguments.end(), {"sh", "-c", script});
+        Result result = run(arguments);
+        EXPECT_EQ(result.code(), 0) << result.err;
+        std::vector<std::string> told = lines(result.out);
+        ASSERT_EQ(told.size(), 2u) << result.out;
+        EXPECT_FALSE(has(told[0], secret)) << told[0];
+        EXPECT_TRUE(has(told[0], "redis://:***@127")) << told[0];
+        EXPECT_TRUE(has(told[0], "run")) << told[0];
+        EXPECT_EQ(told[1], url);
+        EXPECT_FALSE(has(result.err, secret)) << result.err;
+    }
+}
+
+TEST(Store, TheProgramsOwnArgumentsStayAsTheyAre)
+{
+    std::string url = with_secret("h");
+    Result result = run({"run", "--store", "none", "printf", "%s|", "--store", url});
+    EXPECT_EQ(result.out, "--store|" + url + "|");
+}
+
+TEST(Store, NoUsageErrorShowsAPassword)
+{
+    std::string url = with_secret("h:70000"), good = with_secret("h"), word = secret;
+    const std::vector<std::vector<std::string>> mistakes = {
+        {"run", "--store", url, "true"},
+        {"run", "--store=" + url, "true"},
+        {"run", "--stroe=" + good, "true"},
+        {"run", "--stroe", good},
+        {"top", "--store", url},
+        {"top", good},
+        {"abort", "--job", "x", "--store", url},
+        {"abort", good},
+        {"doctor", "--store=" + good, "--jsn"},
+        {"config", good},
+        {"apis", good},
+        {good},
+        {"--store=" + good},
+        {"run", "--store", "redis:" + word + "@h", "true"},
+        {"run", "--store", "redis://:" + word, "true"},
+        {"run", "--store", "rediss://u:" + word + "@h/x", "true"},
+        {"run", "--store", "redis+unix://:" + word + "@/", "true"},
+        {"run", "--store", "redis+sentinel://:" + word + "@a,b", "true"},
+        {"run", "--store", "http://:" + word + "@h", "true"},
+        {"run", "--store", ":" + word + "@h", "true"},
+    };
+    for (const std::vector<std::string> &arguments : mistakes) {
+        Result result = run(arguments);
+        EXPECT_EQ(result.code(), 2) << arguments.back() << result.err;
+        EXPECT_EQ(lines(result.err).size(), 2u) << result.err;
+        EXPECT_FALSE(has(result.err, secret)) << result.err;
+        EXPECT_FALSE(has(result.out, secret)) << result.out;
+    }
+    Result result = run({"run", "true"}, {{"NCCLGUARD_STORE", url}});
+    EXPECT_EQ(result.code(), 2);
+    EXPECT_FALSE(has(result.err, secret)) << result.err;
+}
+
+TEST(Store, ArgumentsOfAllKindsEndInAUsageErrorOrAnAnswerAndShowNoPassword)
+{
+    static const char *const words[] = {
+        "top",       "abort",   "--job",  "--job=",     "--once",  "--json",   "--group",
+        "--group=x", "--store", "--",     "-",          "",        "--help",   "--interval",
+        "--interval=0", "1s",   "--stalled=-1", "local:", "none",  "redis://:pa55-w0rd@127.0.0.1:1",
+        "--store=redis://u:pa55-w0rd@[::1]:1/0", "redis://:pa55-w0rd@", "\xff\x1b[2J", "-h", "-x",
+        "no-such-job", "--store=local:/no/such/folder"};
+    constexpr size_t count = sizeof(words) / sizeof(words[0]);
+    std::mt19937 random(3);
+    Folder empty;
+    for (int round = 0; round < 150; round++) {
+        std::vector<std::string> arguments = {round % 2 ? "top" : "abort"};
+        for (unsigned i = random() % 6; i > 0; i--)
+            arguments.push_back(words[random() % count]);
+        if (round % 3)
+            arguments.insert(arguments.end(), {"--job", "no-such-job"});
+        Result result = run(arguments, {{"NCCLGUARD_JOB", ""}, {"NCCLGUARD_DIR", empty.path()}});
+        std::string all;
+        for (const std::string &word : arguments)
+            all += " " + word;
+        EXPECT_GE(result.code(), 0) << all;
+        EXPECT_LE(result.code(), 2) << all;
+        if (result.code() != 0) {
+            EXPECT_EQ(lines(result.err).size(), 2u) << all << "\n" << result.err;
+            EXPECT_EQ(result.out, "") << all;
+        }
+        EXPECT_FALSE(has(result.out + result.err, secret)) << all << "\n" << result.err;
+    }
+}
+
+/* A real server on a port of its own, as the package has it. */
+class Redis
+{
+  public:
+    Redis()
+    {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        struct sockaddr_in address = {};
+        socklen_t bytes = sizeof(address);
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (bind(fd, reinterpret_cast<struct sockaddr *>(&address), bytes) != 0 ||
+            getsockname(fd, reinterpret_cast<struct sockaddr *>(&address), &bytes) != 0)
+            throw std::runtime_error("no free port");
+        close(fd);
+        port = ntohs(address.sin_port);
+        server_ = std::make_unique<Process>(std::vector<std::string>{
+            "redis-server", "--port", std::to_string(port), "--bind", "127.0.0.1", "--save", "",
+            "--appendonly", "no", "--requirepass", secret, "--dir", folder_.path()});
+        ready = server_->wait_for("eady to accept connections");
+    }
+    static bool available()
+    {
+        return system("command -v redis-server > /dev/null") == 0;
+    }
+    std::string host() const
+    {
+        return "127.0.0.1:" + std::to_string(port);
+    }
+    pid_t pid() const
+    {
+        return server_->pid();
+    }
+    int port;
+    bool ready;
+
+  private:
+    Folder folder_;
+    std::unique_ptr<Process> server_;
+};
+
+std::string store_line(const std::string &out)
+{
+    std::string found;
+    bool inside = false;
+    for (const std::string &line : lines(out)) {
+        if (has(line, "redis://"))
+            inside = true;
+        else if (!has(line, "  mend: "))
+            inside = false;
+        if (inside)
+            found += line + "\n";
+    }
+    return found;
+}
+
+TEST(StoreOnRedis, TheDoctorTellsWhetherItAnswersAndWhatIsWrong)
+{
+    if (!Redis::available())
+        GTEST_SKIP() << "redis-server is not installed";
+    Redis redis;
+    ASSERT_TRUE(redis.ready);
+    Result well = run({"doctor", "--store", with_secret(redis.host()), "--", "/bin/true"});
+    EXPECT_TRUE(has(store_line(well.out), "the store answers")) << well.out;
+    EXPECT_FALSE(has(well.out + well.err, secret)) << well.out;
+
+    Result from_environment = run({"doctor", "--json", "--", "/bin/true"},
+                                  {{"NCCLGUARD_STORE", with_secret(redis.host())}});
+    EXPECT_TRUE(has(from_environment.out, "the store answers")) << from_environment.out;
+    EXPECT_FALSE(has(from_environment.out, secret));
+
+    Result wrong = run({"doctor", "--store", "redis://:wr0ng-0ne@" + redis.host(), "--",
+                        "/bin/true"});
+    EXPECT_TRUE(has(store_line(wrong.out), "warning")) << wrong.out;
+    EXPECT_TRUE(has(store_line(wrong.out), "mend: correct the user and password")) << wrong.out;
+    EXPECT_FALSE(has(wrong.out + wrong.err, "wr0ng-0ne")) << wrong.out;
+
+    kill(redis.pid(), SIGSTOP);
+    auto start = std::chrono::steady_clock::now();
+    Result silent = run({"doctor", "--store", with_secret(redis.host()), "--", "/bin/true"});
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    EXPECT_TRUE(has(store_line(silent.out), "mend: see whether the server is stuck"))
+        << silent.out;
+    kill(redis.pid(), SIGCONT);
+}
+
+TEST(StoreOnRedis, TheDoctorNamesAServerThatIsNotThere)
+{
+    if (!Redis::available())
+        GTEST_SKIP() << "redis-server is not installed";
+    std::string host;
+    {
+        Redis redis;
+        host = redis.host();
+    }
+    Result result = run({"doctor", "--store", with_secret(host), "--", "/bin/true"});
+    EXPECT_TRUE(has(store_line(result.out), "mend: start Redis there")) << result.out;
+    EXPECT_FALSE(has(result.out, secret));
+}
+
+TEST(StoreOnRedis, TopAndAbortTellAJobThatIsNotThereFromAStoreThatIsNotThere)
+{
+    if (!Redis::available())
+        GTEST_SKIP() << "redis-server is not installed";
+    std::string host;
+    {
+        Redis redis;
+        ASSERT_TRUE(redis.ready);
+        host = redis.host();
+        Folder empty;
+        for (const char *command : {"top", "abort"}) {
+            Result result = run({command, "--job", "nobody", "--store", with_secret(host)},
+                                {{"NCCLGUARD_DIR", empty.path()}});
+            expect_usage_error(result, "no process of job nobody", "--store");
+            EXPECT_FALSE(has(result.err, secret)) << result.err;
+        }
+    }
+    for (const char *command : {"top", "abort"}) {
+        Result result = run({command, "--job", "nobody", "--store", with_secret(host)});
+        EXPECT_EQ(result.code(), 1) << result.err;
+        ASSERT_EQ(lines(result.err).size(), 2u) << result.err;
+        EXPECT_TRUE(has(lines(result.err)[1], "start Redis there")) << result.err;
+        EXPECT_FALSE(has(result.err, secret)) << result.err;
+    }
+}
+
+} /* namespace */

@@ -1,0 +1,320 @@
+/*
+ * Finding the job that a person means.
+ *
+ * Reads the heads of black boxes on this host; the store itself is asked later. Must never put a
+ * password into a text.
+ */
+#include "tools/jobs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/box.h"
+#include "core/config.h"
+#include "core/launch.h"
+#include "core/paths.h"
+#include "store/url.h"
+#include "tools/command.h"
+#include "tools/library.h"
+#include "tools/tls.h"
+#include "tools/usage.h"
+
+struct list {
+    struct ng_job_here *jobs;
+    size_t count;
+};
+
+static struct ng_job_here *find(struct list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->jobs[i].name, name) == 0)
+            return &list->jobs[i];
+    struct ng_job_here *larger = realloc(list->jobs, (list->count + 1) * sizeof(*larger));
+    if (!larger)
+        return NULL;
+    list->jobs = larger;
+    struct ng_job_here *job = &larger[list->count++];
+    *job = (struct ng_job_here){0};
+    snprintf(job->name, sizeof(job->name), "%s", name);
+    return job;
+}
+
+/* As the library names jobs; anything else is somebody's joke. */
+static bool is_name(const char *text)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    return *text && text[strspn(text, letters)] == '\0';
+}
+
+/* The black box `name` in a folder: whose it is, and whether the kernel holds its process's lock on
+ * it. */
+static void take_box(struct list *list, int folder, const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct ng_box_header header;
+    char job_name[sizeof(header.job) + 1];
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return;
+    bool usable = pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+                  header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION;
+    bool held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    close(fd);
+    if (!usable)
+        return;
+    snprintf(job_name, sizeof(job_name), "%.*s", (int)sizeof(header.job), header.job);
+    struct ng_job_here *job = is_name(job_name) ? find(list, job_name) : NULL;
+    if (job) {
+        job->processes++;
+        job->living += held;
+    }
+}
+
+/* `above` is -1 for a path of its own. */
+static void take_folder(struct list *list, int above, const char *path, int nested)
+{
+    int fd = openat(above < 0 ? AT_FDCWD : above, path,
+                    O_RDONLY | O_DIRECTORY | O_CLOEXEC | (above < 0 ? 0 : O_NOFOLLOW));
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (!entries) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (nested && entry->d_name[0] != '.')
+            take_folder(list, fd, entry->d_name, nested - 1);
+        else if (!nested && strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+            take_box(list, fd, entry->d_name);
+    }
+    closedir(entries);
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct ng_job_here *a = left, *b = right;
+
+    return strcmp(a->name, b->name);
+}
+
+struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_count)
+{
+    struct list list = {0};
+
+    take_folder(&list, -1, folder, nested);
+    if (list.count)
+        qsort(list.jobs, list.count, sizeof(*list.jobs), by_name);
+    *ret_count = list.count;
+    return list.jobs;
+}
+
+static void tell_nobody(void *context, char severity, const char *line)
+{
+    /* A variable that is not about the store keeps nobody from looking at a job. */
+}
+
+/* The folder that is the same for all jobs; false: each has its own, in the one that is given. */
+static bool common_folder(const struct ng_config *config, const struct ng_url *url,
+                          char ret_folder[PATH_MAX])
+{
+    const char *given = config->dir                                      ? config->dir
+                        : url->kind == NG_URL_LOCAL && url->path[0] ? url->path
+                                                                    : NULL;
+
+    if (given)
+        return snprintf(ret_folder, PATH_MAX, "%s", given) < PATH_MAX;
+    ng_paths_default_dir("", ret_folder, PATH_MAX);
+    return false;
+}
+
+/* "a (4 of 4 processes live), b (dead)", as far as it fits. */
+static void name_jobs(const struct ng_job_here *jobs, size_t count, char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        char piece[192];
+        int length = snprintf(piece, sizeof(piece), "%s%s (%u of %u processes alive)",
+                              i ? ", " : "", jobs[i].name, jobs[i].living, jobs[i].processes);
+        if (used + (size_t)length + 5 >= bytes) {
+            snprintf(ret_text + used, bytes - used, ", …");
+            return;
+        }
+        used += (size_t)snprintf(ret_text + used, bytes - used, "%s", piece);
+    }
+}
+
+/* The index of the only job that lives, or the only one there is; -1 none, or several. */
+static int only_job(const struct ng_job_here *jobs, size_t count)
+{
+    int only = -1;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!jobs[i].living)
+            continue;
+        if (only >= 0)
+            return -1;
+        only = (int)i;
+    }
+    return only >= 0 ? only : count == 1 ? 0 : -1;
+}
+
+/* 0, or an exit status with the usage error told. */
+static int choose_name(const char *command, const char *folder, bool common, bool local,
+                       char ret_name[128])
+{
+    char list[800], mend[1000];
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+    int only = only_job(jobs, count);
+
+    if (only >= 0)
+        snprintf(ret_name, 128, "%s", jobs[only].name);
+    name_jobs(jobs, count, list, sizeof(list));
+    free(jobs);
+    if (only >= 0)
+        return 0;
+    if (count == 0)
+        return ng_usage_error(command,
+                              local ? "start one with `ncclguard run`, or name its folder: --store "
+                                      "local:DIR"
+                                    : "name the job: --job JOB",
+                              local ? "there is no job on this host" :
+                                      "no job was named, and there is none on this host");
+    snprintf(mend, sizeof(mend), "write --job JOB, one of: %s", list);
+    return ng_usage_error(command, mend, "there are %zu jobs on this host", count);
+}
+
+static bool is_in(const char *folder, const char *name)
+{
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
+    bool found = false;
+
+    for (size_t i = 0; i < count; i++)
+        found |= strcmp(jobs[i].name, name) == 0;
+    free(jobs);
+    return found;
+}
+
+int ng_jobs_choose(const char *command, const char *name, const char *store, struct ng_job *ret_job)
+{
+    struct ng_job *job = ret_job;
+    struct ng_mistake mistake;
+    struct ng_config config;
+    struct ng_launch launch;
+    struct ng_url url;
+    char why[512];
+
+    if (store)
+        setenv("NCCLGUARD_STORE", store, 1);
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    if (ng_library_bad_store(config.store, &mistake))
+        return ng_usage_error(command, mistake.mend, "%s", mistake.text);
+    if (ng_url_parse(config.store, &url, why, sizeof(why)) != 0)
+        return ng_usage_error(command, why, "the store cannot be used");
+    explicit_bzero(url.password, sizeof(url.password));
+    if (url.kind == NG_URL_NONE)
+        return ng_usage_error(command, "name the job's own store: --store URL",
+                              "store none: each process of a job keeps what it knows to itself");
+    bool common = common_folder(&config, &url, job->folder);
+    if (!name)
+        name = config.job;
+    if (name && !*name)
+        return ng_usage_error(command, "write --job JOB", "the job's name is empty");
+    if (name) {
+        /* As the library names it. */
+        ng_launch_detect(name, -1, -1, &launch);
+        snprintf(job->name, sizeof(job->name), "%s", launch.job);
+    } else {
+        int status =
+            choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
+        if (status != 0)
+            return status;
+    }
+    if (!common)
+        ng_paths_default_dir(job->name, job->folder, sizeof(job->folder));
+    job->why[0] = '\0';
+    job->observed =
+        (struct ng_observed){.url = config.store,
+                             .folder = job->folder,
+                             .job = job->name,
+                             .tls = ng_tls_for(config.store)};
+    /* A folder of one's own may be another job's by now. */
+    return common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name)
+               ? ng_jobs_none(command, job)
+               : 0;
+}
+
+int ng_jobs_none(const char *command, const struct ng_job *job)
+{
+    char folder[PATH_MAX], list[800], mend[1000], store[256];
+    struct ng_config config;
+    struct ng_url url;
+    size_t count = 0;
+
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    ng_url_redact(job->observed.url, store, sizeof(store));
+    if (ng_url_parse(job->observed.url, &url, mend, sizeof(mend)) == 0) {
+        explicit_bzero(url.password, sizeof(url.password));
+        bool common = common_folder(&config, &url, folder);
+        struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+        name_jobs(jobs, count, list, sizeof(list));
+        free(jobs);
+    }
+    if (count)
+        snprintf(mend, sizeof(mend), "on this host there are: %s", list);
+    else
+        snprintf(mend, sizeof(mend), "the job may have ended, or use another store: see --store");
+    return ng_usage_error(command, mend, "no process of job %s can be seen (store %s)", job->name,
+                          store);
+}
+
+const char *ng_jobs_mend(int error)
+{
+    switch (error) {
+    case -ECONNREFUSED:
+        return "start Redis there, or correct host and port of the store";
+    case -ETIMEDOUT:
+        return "see whether the server is stuck, or a firewall keeps this host from it";
+    case -EHOSTUNREACH:
+        return "correct the host's name or address in the store, or mend the way to it";
+    case -EACCES:
+        return "correct the user and password of the store (or for rediss:// its certificates), "
+               "and what that user may do";
+    case -EPROTO:
+        return "name the port of a Redis, with redis:// where it speaks plainly and rediss:// "
+               "where it speaks TLS";
+    case -EBUSY:
+        return "wait until the server has loaded, or its cluster has a master";
+    case -EOPNOTSUPP:
+    case -EINVAL:
+        return "use a store that this build has, or build it with what is missing";
+    case -ENOMEM:
+        return "free some memory";
+    default:
+        return "see that the server is well, and that this host reaches it";
+    }
+}
+
+int ng_jobs_failed(const char *command, const struct ng_job *job, int error)
+{
+    bool local = strncmp(job->observed.url, "local:", 6) == 0;
+
+    ng_usage_error(command,
+                   local ? "name a folder of black boxes that you may read: --store local:DIR"
+                         : ng_jobs_mend(error),
+                   "%s", job->why[0] ? job->why : strerror(-error));
+    return NG_EXIT_FAILED;
+}

@@ -1,0 +1,347 @@
+/*
+ * `ncclguard top`: a job, live: who is how far, in what since when, who is behind, who is gone.
+ *
+ * Looks at the board from outside; the job does not notice. Must never wait for a store for longer
+ * than it says, nor leave a terminal in another state than it was in.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/config.h"
+#include "core/report.h"
+#include "core/verdict.h"
+#include "store/observe.h"
+#include "tools/command.h"
+#include "tools/jobs.h"
+#include "tools/screen.h"
+#include "tools/table.h"
+#include "tools/table_json.h"
+#include "tools/usage.h"
+
+#define COMMAND "top"
+
+#define INTERVAL_NS (2 * NG_S)
+/* As the library has them: see the watchdog and the incident thread. */
+#define SUSPECT_NS     (5 * NG_S)
+#define DEATH_STALL_NS (200 * NG_MS)
+/* A store that comes back empty knows nothing until every rank has told of itself again. */
+#define EMPTY_NS (10 * NG_S)
+
+enum {
+    OPTION_JOB,
+    OPTION_STORE,
+    OPTION_ONCE,
+    OPTION_JSON,
+    OPTION_INTERVAL,
+    OPTION_STALLED,
+    OPTION_COUNT
+};
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_JOB] = {"job", "JOB",
+                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
+    [OPTION_STORE] = {"store", "URL",
+                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
+                      "local:); ps does not show the password"},
+    [OPTION_ONCE] = {"once", NULL, "print the table once"},
+    [OPTION_JSON] = {"json", NULL, "print everything once as JSON (schema " NG_TABLE_SCHEMA ")"},
+    [OPTION_INTERVAL] = {"interval", "DURATION", "time between two looks (default 2s)"},
+    [OPTION_STALLED] = {"stalled", "DURATION",
+                        "call work stuck that was pending for this long (default: as the guard\n"
+                        "does, by NCCLGUARD_SUSPECT)"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "[--job JOB] [--store URL] [--once] [--json] [--interval DURATION]",
+    .about =
+        "Show a job: where each rank of each group is (collectives entered, started and done),\n"
+        "what it is in since when, how far it is behind the furthest, who is gone; and the\n"
+        "verdict at this moment. The guilty come first; ranks that are alike are folded.\n"
+        "On a terminal the table is redrawn until q or Ctrl-C; else it is printed once.\n"
+        "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+};
+
+/* One look at the job. Its table points into it: it is not copied. */
+struct look {
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_table table;
+    int64_t time_unix_ns;
+    bool made;
+};
+
+static bool is_gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* Age of the oldest work or call of the living that is not finished; 0 none. */
+static int64_t oldest_wait(const struct ng_view *view)
+{
+    int64_t oldest = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        enum ng_life life = view->processes[member->process].life;
+        if (member->pending_record && member->pending_age_ns > oldest && !is_gone(life) &&
+            life != NG_LIFE_ENDED_BY_GUARD)
+            oldest = member->pending_age_ns;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++) {
+        enum ng_life life = view->processes[view->calls[i].process].life;
+        if (view->calls[i].age_ns > oldest && !is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+            oldest = view->calls[i].age_ns;
+    }
+    return oldest;
+}
+
+/*
+ * What the guard would say now: of work that is old enough to be suspect; or of a death that holds
+ * others up, without waiting so long.
+ */
+static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                 struct ng_verdict *ret_verdict)
+{
+    int64_t oldest_ns = oldest_wait(view);
+    struct ng_verdict_query query = {.stalled_ns = suspect_ns};
+    bool death = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        death |= is_gone(view->processes[i].life);
+    if (asked_ns)
+        query.stalled_ns = asked_ns;
+    else if (oldest_ns >= suspect_ns)
+        query.stalled_ns = suspect_ns / 2; /* others may have waited less, and be the reason */
+    int error = ng_verdict_reach(view, &query, ret_verdict);
+    if (error || asked_ns || !death || ret_verdict->kind != NG_KIND_HEALTHY)
+        return error;
+    struct ng_verdict verdict;
+    query.stalled_ns = DEATH_STALL_NS;
+    error = ng_verdict_reach(view, &query, &verdict);
+    if (error) {
+        ng_verdict_fini(ret_verdict);
+        return error;
+    }
+    /* Who leaves while others still tidy up has done its part. */
+    bool tells =
+        (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY) &&
+        (verdict.op >= NG_OP_LIMIT || ng_op_table[verdict.op].op_class != NG_CLASS_END);
+    ng_verdict_fini(tells ? ret_verdict : &verdict);
+    if (tells)
+        *ret_verdict = verdict;
+    return 0;
+}
+
+static void forget(struct look *look)
+{
+    if (look->made) {
+        ng_table_fini(&look->table);
+        ng_verdict_fini(&look->verdict);
+    }
+    ng_view_fini(&look->view);
+    look->made = false;
+}
+
+/* How many processes were seen, 0 included, or -errno with the reason in job->why. */
+static int take_look(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns,
+                     struct look *ret_look)
+{
+    struct look *look = ret_look;
+
+    look->made = false;
+    ng_view_init(&look->view);
+    job->why[0] = '\0';
+    int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &look->view,
+                                job->why, sizeof(job->why));
+    look->time_unix_ns = ng_clock_unix_ns();
+    if (count <= 0) {
+        ng_view_fini(&look->view);
+        return count == -ENOENT ? 0 : count;
+    }
+    if (!look->view.job[0])
+        snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
+    int error = judge(&look->view, asked_ns, suspect_ns, &look->verdict);
+    if (!error) {
+        look->verdict.detected_by = -1;
+        look->verdict.action = "none";
+        look->verdict.time_unix_ns = look->time_unix_ns;
+        snprintf(look->verdict.job, sizeof(look->verdict.job), "%s", look->view.job);
+        error = ng_table_make(&look->view, &look->verdict, &look->table);
+        if (error)
+            ng_verdict_fini(&look->verdict);
+    }
+    look->made = !error;
+    if (error)
+        forget(look);
+    return error ? error : count;
+}
+
+static int print_once(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, bool json)
+{
+    struct look look;
+    int count = take_look(job, asked_ns, suspect_ns, &look), error = 0;
+
+    if (count == 0)
+        return ng_jobs_none(COMMAND, job);
+    if (count < 0)
+        return ng_jobs_failed(COMMAND, job, count);
+    if (json) {
+        error = ng_table_write_json(&look.table, look.time_unix_ns, STDOUT_FILENO);
+    } else {
+        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns};
+        ng_table_print(&look.table, &paper, stdout);
+    }
+    forget(&look);
+    if (!error)
+        return NG_EXIT_OK;
+    fprintf(stderr, "ncclguard top: cannot write the output: %s\n", strerror(-error));
+    return NG_EXIT_FAILED;
+}
+
+/* False: the terminal is gone. */
+static bool draw(const struct look *look, const char *trouble)
+{
+    struct ng_table_paper paper = {.time_unix_ns = look->time_unix_ns, .trouble = trouble};
+    const char *no_colour = getenv("NO_COLOR");
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (!file)
+        return true;
+    paper.colour = !no_colour || !*no_colour;
+    ng_screen_size(&paper.lines, &paper.columns);
+    ng_table_print(&look->table, &paper, file);
+    bool whole = fclose(file) == 0, drawn = true;
+    if (whole)
+        drawn = ng_screen_draw(text);
+    free(text);
+    return drawn;
+}
+
+/* Until the person has seen enough, or the job is over. */
+static int watch(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, int64_t interval_ns)
+{
+    struct look looks[2], *shown = &looks[0], *next = &looks[1];
+    char trouble[NG_OBSERVE_WHY_BYTES + 64] = "";
+    int count = take_look(job, asked_ns, suspect_ns, shown);
+
+    if (count == 0)
+        return ng_jobs_none(COMMAND, job);
+    if (count < 0)
+        return ng_jobs_failed(COMMAND, job, count);
+    int error = ng_screen_open();
+    if (error) {
+        forget(shown);
+        fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
+        return NG_EXIT_FAILED;
+    }
+    bool local = strncmp(job->observed.url, "local:", 6) == 0;
+    int64_t seen_ns = ng_clock_mono_ns(), due_ns = seen_ns + interval_ns;
+    enum ng_screen_event event = NG_SCREEN_REDRAW;
+    while (draw(shown, trouble[0] ? trouble : NULL)) {
+        event = ng_screen_wait(due_ns);
+        if (event == NG_SCREEN_QUIT)
+            break;
+        if (event == NG_SCREEN_REDRAW)
+            continue;
+        count = take_look(job, asked_ns, suspect_ns, next);
+        due_ns = ng_clock_mono_ns() + interval_ns;
+        if (count != 0)
+            seen_ns = ng_clock_mono_ns();
+        trouble[0] = '\0';
+        if (count == 0) {
+            if (local || ng_clock_mono_ns() - seen_ns > EMPTY_NS)
+                break;
+            snprintf(trouble, sizeof(trouble),
+                     "this is of an earlier moment: the store knows nothing of the job now");
+            continue;
+        }
+        if (count < 0) {
+            snprintf(trouble, sizeof(trouble), "this is of an earlier moment: %s",
+                     job->why[0] ? job->why : strerror(-count));
+            continue;
+        }
+        forget(shown);
+        struct look *before = shown;
+        shown = next;
+        next = before;
+    }
+    ng_screen_close();
+    forget(shown);
+    if (count == 0)
+        printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
+    if (ng_screen_ending_signal())
+        raise(ng_screen_ending_signal());
+    return NG_EXIT_OK;
+}
+
+/* 0, or an exit status with the usage error told. */
+static int parse_duration(const char *name, const char *text, int minimum_ms, int64_t *ret_ns)
+{
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256], least[32];
+
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(COMMAND, why, "--%s %s is not valid", name, text);
+    if (text && *ret_ns < minimum_ms * NG_MS) {
+        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
+        return ng_usage_error(COMMAND, least, "--%s %s is too short", name, text);
+    }
+    return 0;
+}
+
+static void tell_nobody(void *context, char severity, const char *line)
+{
+    /* Mistakes in the job's variables are the job's matter. */
+}
+
+int ng_command_top(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    int64_t interval_ns = INTERVAL_NS, asked_ns = 0;
+    struct ng_config config;
+    int operand, status;
+
+    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
+    case NG_USAGE_HELP:
+        return NG_EXIT_OK;
+    case NG_USAGE_ERROR:
+        return NG_EXIT_USAGE;
+    case NG_USAGE_GO:
+        break;
+    }
+    if (operand < argc)
+        return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
+    status = parse_duration("interval", values[OPTION_INTERVAL], 100, &interval_ns);
+    if (status == 0)
+        status = parse_duration("stalled", values[OPTION_STALLED], 0, &asked_ns);
+    if (status != 0)
+        return status;
+    struct ng_job *job = malloc(sizeof(*job));
+    if (!job) {
+        fprintf(stderr, "ncclguard top: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], job);
+    if (status == 0) {
+        ng_config_parse(&config, environ, tell_nobody, NULL);
+        int64_t suspect_ns = config.suspect_ns ? config.suspect_ns : SUSPECT_NS;
+        if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
+            status = print_once(job, asked_ns, suspect_ns, values[OPTION_JSON]);
+        else
+            status = watch(job, asked_ns, suspect_ns, interval_ns);
+    }
+    free(job);
+    return status;
+}
