@@ -22,6 +22,8 @@ enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
+    NG_INCIDENT_DUMP = 4,    /* another: write what you know into folder `line` of this host; `seq`
+                                0: everybody, else rank seq - 1 */
 };
 
 enum ng_incident_state {
@@ -67,7 +69,7 @@ struct ng_incident {
 static inline bool ng_incident_covers(const struct ng_incident *there,
                                       const struct ng_incident *wanted)
 {
-    if (there->level == NG_INCIDENT_ABORT ||
+    if (there->level >= NG_INCIDENT_ABORT ||
         (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns))
         return false;
     if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
@@ -147,6 +149,10 @@ struct ng_board_ops {
      * here, or there are none; or -errno. */
     int (*save_verdict)(struct ng_board *board, const struct ng_incident *incident,
                         const char *folder);
+
+    /* The id of the group that others of the job joined under `joined_id`: core/grown.h. 0;
+     * -ENOENT: nobody has told it yet. Never waits. */
+    int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
 
     /* This process leaves. Where it was the last and nothing happened, nothing stays behind. */
     void (*leave)(struct ng_board *board);

@@ -379,3 +379,9 @@ int ng_box_mark_execed(const char *path)
     close(fd);
     return error;
 }
+
+bool ng_box_shows_stopped(const struct ng_box_header *header, char state)
+{
+    return state == 'T' ||
+           (state == 't' && ng_clock_mono_ns() > NG_LOAD(header->held_until_mono_ns));
+}

@@ -48,6 +48,9 @@ enum ng_box_life {
 /* exit_status of those who leave without telling any; what a program tells is from 0 to 255. */
 #define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
 #define NG_EXIT_STATUS_EXEC     (-2) /* became another program */
+/* And, as the kernel tells of those who could not tell it themselves, 0 where it does not: */
+#define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
+#define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
 
 struct ng_box_header {
     uint64_t magic;
@@ -86,6 +89,9 @@ struct ng_box_header {
     _Atomic uint64_t dump_epoch;       /* newest incident whose dump of this process is written */
     _Atomic int64_t published_mono_ns; /* its progress reached the board across hosts; 0 never */
     _Atomic uint64_t board_slot;       /* its place there; 0 none */
+    /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
+     * calls them stopped, but it is not. 0 never */
+    _Atomic int64_t held_until_mono_ns;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -149,7 +155,13 @@ struct ng_box_group {
     _Atomic uint64_t rolling_hash;
     /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t pci_id[2];
-    uint8_t reserved[80];
+    /* core/grown.h: what those who join it call the group, told by the rank that invited them, and
+     * by those themselves; its id until the right one was learned; who was left out. 0 none */
+    _Atomic uint64_t joined_id, former_id, excluded;
+    /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
+     * and groups of two or more calls. Those of each stream are a group for themselves. */
+    _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
+    uint8_t reserved[32];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -162,7 +174,9 @@ struct ng_box_thread {
     _Atomic int64_t since_mono_ns;
     _Atomic uint64_t record_id;
     _Atomic uint64_t seq; /* collective sequence in the group; 0 none */
-    uint8_t reserved[24];
+    /* Its name when it made its first call, as text in the bytes of the words; 0 not known. */
+    _Atomic uint64_t name[2];
+    uint8_t reserved[8];
 };
 #define NG_BOX_THREAD_BYTES 64
 
@@ -211,6 +225,9 @@ _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
+
+/* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat)? Any thread. */
+bool ng_box_shows_stopped(const struct ng_box_header *header, char state);
 
 /* A mapped black box: of this process (writable), or of another (read-only, possibly damaged). */
 struct ng_box {

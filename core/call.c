@@ -243,7 +243,10 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
         ng_ending_leave(call, passage, result);
         break;
     default:
-        ng_creation_poll(call, result);
+        if (call->op == NG_OP_CommGetUniqueId)
+            ng_creation_invite(call, result);
+        else
+            ng_creation_poll(call, result);
     }
     if (passage->visits)
         ng_abort_left(passage->comm);

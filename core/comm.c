@@ -163,6 +163,12 @@ static void reset_group(struct ng_box_group *group)
     memset(group->name, 0, sizeof(group->name));
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
+    NG_STORE(group->joined_id, 0);
+    NG_STORE(group->former_id, 0);
+    NG_STORE(group->excluded, 0);
+    NG_STORE(group->coll_joined, 0);
+    NG_STORE(group->p2p_joined, 0);
+    NG_STORE(group->groups_closed, 0);
     atomic_store(&group->rolling_hash, 0);
     atomic_store(&group->entered, 0);
     atomic_store(&group->scheduled, 0);
@@ -204,6 +210,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
+    atomic_store(&comm->invited_id, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
     strncpy(group->name, name, sizeof(group->name) - 1);

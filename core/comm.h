@@ -65,6 +65,9 @@ struct ng_comm {
     bool being_made;              /* its creating call is under way */
     void **made_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
     _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
+    /* What those call the next grown one who join it by the unique id that this process made for
+     * them; 0 none. */
+    _Atomic uint64_t invited_id;
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;

@@ -94,6 +94,26 @@ static void finish_making(const struct ng_created *created, int result)
         *created->new_comm = created->before;
 }
 
+void ng_creation_invite(const struct ng_call *call, int result)
+{
+    struct ng_comm *comm = NULL;
+
+    if (result == NG_NCCL_SUCCESS && call->recv_buffer)
+        comm = ng_comm_find(call->comm);
+    if (comm)
+        atomic_store(&comm->invited_id, ng_group_id_unique(call->recv_buffer, 1));
+}
+
+/* What those who join the grown communicator call it, if this rank has made the unique id or passes
+ * it on; 0: it knows of none. NCCL's own example passes it to ncclCommGrow on no rank of the
+ * parent, its performance test on all of them. */
+static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *creation)
+{
+    uint64_t made = atomic_exchange(&parent->invited_id, 0);
+
+    return creation->unique_ids ? ng_group_id_unique(creation->unique_ids, 1) : made;
+}
+
 /* What this call has made will not be. */
 static void drop_created(struct ng_group_calls *calls, const struct ng_passage *passage, int result)
 {
@@ -133,10 +153,12 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             parent = ng_creation_adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent of its own; only the id tells
-             * it. */
+             * it: core/grown.h. */
             if (creation->unique_ids)
                 comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
                                   creation->nranks, creation->rank, creation->new_comm);
+            if (comm && call->op == NG_OP_CommGrow)
+                NG_STORE(comm->group->joined_id, NG_LOAD(comm->group->id));
             break;
         }
         if (ng_comm_is_condemned(parent) && !ng_comm_find_made(call->comm))
@@ -145,21 +167,24 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         uint64_t parent_id = NG_LOAD(parent->group->id);
         if (call->op == NG_OP_CommSplit && creation->color < 0)
             break; /* takes part, gets nothing */
-        uint64_t id =
-            call->op == NG_OP_CommShrink
-                ? ng_group_id_shrink(parent_id, ordinal, creation->list, creation->list_count)
-            : call->op == NG_OP_CommGrow && creation->unique_ids
-                ? ng_group_id_unique(creation->unique_ids, 1)
-                : ng_group_id_split(parent_id, ordinal,
-                                    call->op == NG_OP_CommSplit ? creation->color : 0);
-        comm =
-            create_one(call, thread, parent, id, call->op == NG_OP_CommGrow ? creation->nranks : 0,
-                       -1, creation->new_comm);
+        uint64_t excluded = call->op == NG_OP_CommShrink
+                                ? ng_group_id_excluded(creation->list, creation->list_count)
+                                : 0;
+        uint64_t id = call->op == NG_OP_CommShrink
+                          ? ng_group_id_shrink(parent_id, ordinal, excluded)
+                          : ng_group_id_split(parent_id, ordinal,
+                                              call->op == NG_OP_CommSplit ? creation->color : 0);
+        bool grows = call->op == NG_OP_CommGrow; /* and the parent's ranks keep their numbers */
+        comm = create_one(call, thread, parent, id, grows ? creation->nranks : 0,
+                          grows ? NG_LOAD(parent->group->group_rank) : -1, creation->new_comm);
         if (comm) {
             NG_STORE(comm->group->parent_id, parent_id);
             NG_STORE(comm->group->ordinal, ordinal);
+            NG_STORE(comm->group->excluded, excluded);
             if (call->op == NG_OP_CommSplit)
                 NG_STORE(comm->group->color, creation->color);
+            if (call->op == NG_OP_CommGrow)
+                NG_STORE(comm->group->joined_id, invited_id(parent, creation));
         }
         break;
     }

@@ -24,6 +24,10 @@ void ng_creation_bind(struct ng_group_calls *calls, int result);
  */
 void ng_creation_poll(const struct ng_call *call, int result);
 
+/* NCCL has made the id under which others may join this communicator: with the next ncclCommGrow.
+ */
+void ng_creation_invite(const struct ng_call *call, int result);
+
 /* Calls that end communicators. */
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
                     struct ng_passage *passage);

@@ -32,7 +32,7 @@ uint64_t ng_hash(uint64_t seed, const void *bytes, size_t count)
 }
 
 /* Kinds of origin never meet: each starts from a seed of its own. */
-enum { SEED_UNIQUE = 1, SEED_SPLIT, SEED_SHRINK, SEED_INIT_ALL };
+enum { SEED_UNIQUE = 1, SEED_SPLIT, SEED_SHRINK, SEED_INIT_ALL, SEED_EXCLUDED };
 
 uint64_t ng_group_id_unique(const void *unique_ids, int count)
 {
@@ -45,13 +45,19 @@ uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color)
     return ng_hash(SEED_SPLIT, words, sizeof(words));
 }
 
-uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, const int *excluded, int count)
+uint64_t ng_group_id_excluded(const int *excluded, int count)
 {
-    uint64_t words[] = {parent, ordinal, (uint64_t)count, 0};
+    uint64_t words[] = {(uint64_t)count, 0};
 
     /* A sum of hashes does not depend on the order, which NCCL itself changes. */
     for (int i = 0; i < count; i++)
-        words[3] += mix((uint64_t)(int64_t)excluded[i] + UINT64_C(0x9e3779b97f4a7c15));
+        words[1] += mix((uint64_t)(int64_t)excluded[i] + UINT64_C(0x9e3779b97f4a7c15));
+    return ng_hash(SEED_EXCLUDED, words, sizeof(words));
+}
+
+uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, uint64_t excluded)
+{
+    uint64_t words[] = {parent, ordinal, excluded};
     return ng_hash(SEED_SHRINK, words, sizeof(words));
 }
 

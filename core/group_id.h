@@ -22,8 +22,11 @@ uint64_t ng_group_id_unique(const void *unique_ids, int count);
 /* The `ordinal`-th child (from 1) of a parent: split by color; grow with color 0. */
 uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color);
 
-/* Shrink: `excluded` in any order. */
-uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, const int *excluded, int count);
+/* A hash of the ranks that a shrink leaves out, in any order. */
+uint64_t ng_group_id_excluded(const int *excluded, int count);
+
+/* Shrink, which leaves out `excluded`. */
+uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, uint64_t excluded);
 
 /* ncclCommInitAll: one process, its `ordinal`-th such call. */
 uint64_t ng_group_id_init_all(const char *host, int pid, uint64_t start_ticks, uint32_t ordinal);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grown.h"
+
 void ng_view_init(struct ng_view *view)
 {
     memset(view, 0, sizeof(*view));
@@ -67,6 +69,13 @@ static uint32_t *place_of(const struct ng_view *view, uint64_t id)
     return &view->group_places[at];
 }
 
+static void fill_places(struct ng_view *view)
+{
+    memset(view->group_places, 0, view->group_place_count * sizeof(*view->group_places));
+    for (uint32_t i = 0; i < view->group_count; i++)
+        *place_of(view, view->groups[i].id) = i + 1;
+}
+
 /* At least half of the places stay free. */
 static bool make_places(struct ng_view *view)
 {
@@ -78,8 +87,7 @@ static bool make_places(struct ng_view *view)
         return false;
     view->group_places = places;
     view->group_place_count = count;
-    for (uint32_t i = 0; i < view->group_count; i++)
-        *place_of(view, view->groups[i].id) = i + 1;
+    fill_places(view);
     return true;
 }
 
@@ -116,6 +124,37 @@ uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *to
     return index;
 }
 
+uint32_t ng_view_find_group(const struct ng_view *view, uint64_t id)
+{
+    return view->group_place_count ? *place_of(view, id) - 1 : UINT32_MAX;
+}
+
+static void move_members(struct ng_view *view, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].group == from)
+            view->members[i].group = to;
+}
+
+void ng_view_rename_group(struct ng_view *view, uint32_t from, uint64_t id)
+{
+    uint64_t former = view->groups[from].id;
+    bool known = ng_view_find_group(view, id) != UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].group_id == former)
+            view->calls[i].group_id = id;
+    view->groups[from].id = id;
+    if (known) {
+        struct ng_view_group told = view->groups[from];
+        view->groups[from].id = former; /* so that the other one is found */
+        move_members(view, from, ng_view_tell_group(view, &told));
+        view->groups[from] = view->groups[--view->group_count];
+        move_members(view, view->group_count, from);
+    }
+    fill_places(view);
+}
+
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
                                           int group_rank)
 {
@@ -136,6 +175,14 @@ struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process)
     if (call)
         call->process = process;
     return call;
+}
+
+struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process, uint32_t tid)
+{
+    struct ng_view_thread *thread = APPEND(view, threads, thread_count, thread_room);
+    if (thread)
+        *thread = (struct ng_view_thread){.process = process, .tid = tid};
+    return thread;
 }
 
 void ng_view_note(struct ng_view *view, const char *format, ...)
@@ -268,6 +315,7 @@ static void distrust_launcher(struct ng_view *view)
 
 void ng_view_seal(struct ng_view *view)
 {
+    ng_grown_unite(view);
     sort_members(view->members, view->member_count);
     for (uint32_t i = 0; i < view->group_count; i++)
         view->groups[i].member_count = 0;

@@ -34,13 +34,16 @@ struct ng_view_process {
     char source[128]; /* file name it was read from, for messages */
     bool self;        /* the process that looks */
     enum ng_life life;
-    int exit_status;     /* meaningful for NG_LIFE_EXITED; or NG_EXIT_STATUS_… */
+    int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
                             or alive */
     int64_t quiet_ns;    /* RUNNING as far as is known, but it did not answer when it was asked just
                             now: heard of last so long ago; 0 it answers */
     uint64_t uid;        /* tells it from every other process of any host; 0 not known */
-    int local_rank;      /* from the launcher; -1 not known */
+    /* When ages are 0, by the two clocks of its host; of a process that ended, its end. 0 not known
+     */
+    int64_t moment_mono_ns, moment_unix_ns;
+    int local_rank; /* from the launcher; -1 not known */
     char program[64];
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
@@ -60,6 +63,13 @@ struct ng_view_call {
     int64_t age_ns;
 };
 
+/* A thread that has called NCCL, and lives; the board does not tell of them. */
+struct ng_view_thread {
+    uint32_t process;
+    uint32_t tid;
+    char name[16]; /* when it made its first call; "" not known */
+};
+
 /* One recorded call of a member. */
 struct ng_view_record {
     uint64_t id;
@@ -69,6 +79,12 @@ struct ng_view_record {
     uint64_t p2p_seq;
     uint64_t peer_ordinal; /* of a send or receive; 0 not known, or a collective */
     int64_t entered_age_ns;
+    int64_t started_age_ns;   /* since the watchdog saw it begin on the device; 0 not yet, or not
+                                 known */
+    int64_t completed_age_ns; /* likewise its end */
+    uint64_t stream;
+    uint64_t work_previous; /* id of the one before it in the same NCCL group, on the same
+                               communicator and stream; 0 none */
     uint64_t caller;
     uint32_t flags;        /* NG_RECORD_* bits */
     uint32_t tid;          /* of the thread that called; 0 not known */
@@ -82,6 +98,19 @@ static inline bool ng_view_record_is_p2p(const struct ng_view_record *record)
     uint32_t op = record->signature.op;
 
     return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_P2P;
+}
+
+/* Which call on the communicator it is, from 1. */
+static inline uint64_t ng_view_record_op_id(const struct ng_view_record *record)
+{
+    return record->coll_seq + record->p2p_seq;
+}
+
+/* The watchdog does not wait for it any more, or never did. */
+static inline bool ng_view_record_is_retired(const struct ng_view_record *record)
+{
+    return record->state != NG_RECORD_ENTERED && record->state != NG_RECORD_SCHEDULED &&
+           record->state != NG_RECORD_STARTED;
 }
 
 /* One rank of one group, as its own process tells it. */
@@ -98,16 +127,21 @@ struct ng_view_member {
     uint32_t derived;     /* splits, shrinks and grows called on this communicator so far */
     uint64_t entered, scheduled, started, completed; /* collectives, from 1 */
     uint64_t p2p_entered, p2p_completed;
-    int color;                /* of a split; -1 else */
-    uint32_t created_by;      /* enum ng_op */
-    int64_t created_age_ns;   /* 0 not known */
-    int64_t ended_age_ns;     /* destroyed, aborted; 0 it lives, or not known */
-    char pci_id[16];          /* of the device; "" not known */
-    uint64_t rolling_hash;    /* of all collectives up to `entered`; 0 not known */
-    struct ng_signature last; /* of collective `entered` */
-    uint64_t pending_seq;     /* oldest collective in flight; 0 none */
-    uint64_t pending_record;  /* oldest work in flight; 0 none */
-    int64_t pending_age_ns;   /* its credited age */
+    int color;                    /* of a split; -1 else */
+    uint32_t created_by;          /* enum ng_op */
+    int64_t created_age_ns;       /* 0 not known */
+    int64_t ended_age_ns;         /* destroyed, aborted; 0 it lives, or not known */
+    char pci_id[16];              /* of the device; "" not known */
+    uint64_t joined_id, excluded; /* as in its black box (core/box.h); 0 none */
+    uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */
+    struct ng_signature last;     /* of collective `entered` */
+    int64_t timeout_ns;           /* deadline of its collectives; 0 none, or not known */
+    /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
+     * and groups of two or more calls. Those of each stream are a group for themselves. */
+    uint64_t coll_joined, p2p_joined, groups_closed;
+    uint64_t pending_seq;    /* oldest collective in flight; 0 none */
+    uint64_t pending_record; /* oldest work in flight; 0 none */
+    int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_record *records; /* what the ring still holds of this member, oldest first */
     uint32_t record_count;
@@ -130,8 +164,9 @@ struct ng_view {
     struct ng_view_group *groups;
     struct ng_view_member *members; /* sorted by group, then group rank, newest handle first */
     struct ng_view_call *calls;
-    uint32_t process_count, group_count, member_count, call_count;
-    uint32_t process_room, group_room, member_room, call_room;
+    struct ng_view_thread *threads;
+    uint32_t process_count, group_count, member_count, call_count, thread_count;
+    uint32_t process_room, group_room, member_room, call_room, thread_room;
     uint32_t *by_process;   /* indices of members, by their process; NULL before ng_view_seal */
     uint32_t *group_places; /* group index + 1 by hash of the id; a power of two of them */
     uint32_t group_place_count;
@@ -139,6 +174,8 @@ struct ng_view {
     /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */
     char **notes;
     uint32_t note_count, note_room;
+    /* The host stacks of the process whose `self` is set; NULL not taken. The caller's. */
+    const struct ng_stacks *stacks;
 };
 
 /* An empty view; nothing to fail. */
@@ -160,6 +197,7 @@ uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *to
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
                                           int group_rank);
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
+struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process, uint32_t tid);
 __attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format,
                                                         ...);
 
@@ -172,8 +210,17 @@ __attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, co
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
                     int64_t now_mono_ns, const char *source);
 
-/* Sort members and count them in their groups and processes. Call once, after the last append. */
+/* Unite what members call by different ids (core/grown.h), sort them, and count them in their
+ * groups and processes. Call once, after the last append. */
 void ng_view_seal(struct ng_view *view);
+
+/* The group of this id; UINT32_MAX there is none. */
+uint32_t ng_view_find_group(const struct ng_view *view, uint64_t id);
+
+/* Give group `from` another id, with its members and the calls on it; where there is a group of
+ * that id already, they become that group's, and the last group takes the index of `from`. Not once
+ * sealed. */
+void ng_view_rename_group(struct ng_view *view, uint32_t from, uint64_t id);
 
 /*
  * The group of lowest index that has the same members as `group` in the same order: the same

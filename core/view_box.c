@@ -32,6 +32,18 @@ static int64_t age_of(const struct reading *reading, int64_t mono_ns)
     return mono_ns > 0 && mono_ns < reading->now_mono_ns ? reading->now_mono_ns - mono_ns : 0;
 }
 
+/* By the one instant that the header has in both clocks; 0 where that makes no sense. */
+static int64_t unix_time_of(const struct ng_box_header *header, int64_t mono_ns)
+{
+    int64_t difference, unix_ns;
+
+    if (header->origin_unix_ns <= 0 ||
+        __builtin_sub_overflow(header->origin_unix_ns, header->origin_mono_ns, &difference) ||
+        __builtin_add_overflow(difference, mono_ns, &unix_ns) || unix_ns < 0)
+        return 0;
+    return unix_ns;
+}
+
 /* The hash belongs to the count, and is of no use with another. */
 static void read_entered(const struct ng_box_group *group, struct ng_view_member *member)
 {
@@ -100,11 +112,17 @@ static int read_groups(struct reading *reading)
                                                  .root = (int32_t)(last_call >> 32),
                                                  .count = NG_LOAD(group->last_count)};
         member->color = NG_LOAD(group->color);
+        member->joined_id = NG_LOAD(group->joined_id);
+        member->excluded = NG_LOAD(group->excluded);
         member->created_by = NG_LOAD(group->created_by);
         member->created_age_ns = age_of(reading, NG_LOAD(group->created_mono_ns));
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
         uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
         copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
+        member->timeout_ns = reading->box->header->timeout_ns;
+        member->coll_joined = NG_LOAD(group->coll_joined);
+        member->p2p_joined = NG_LOAD(group->p2p_joined);
+        member->groups_closed = NG_LOAD(group->groups_closed);
         member->pending_record = NG_LOAD(group->pending_record);
         if (member->pending_record) {
             member->pending_seq = NG_LOAD(group->pending_seq);
@@ -115,6 +133,16 @@ static int read_groups(struct reading *reading)
     return 0;
 }
 
+static bool add_thread(struct reading *reading, const struct ng_box_thread *slot, uint32_t tid)
+{
+    uint64_t name[] = {NG_LOAD(slot->name[0]), NG_LOAD(slot->name[1])};
+    struct ng_view_thread *thread = ng_view_add_thread(reading->view, reading->process, tid);
+
+    if (thread)
+        copy_text(thread->name, sizeof(thread->name), (const char *)name, sizeof(name));
+    return thread != NULL;
+}
+
 static int read_threads(struct reading *reading)
 {
     uint32_t used = NG_LOAD(reading->box->header->thread_used);
@@ -123,7 +151,11 @@ static int read_threads(struct reading *reading)
         const struct ng_box_thread *thread = &reading->box->threads[i];
         uint32_t tid = atomic_load_explicit(&thread->tid, memory_order_acquire);
         uint32_t op = NG_LOAD(thread->op);
-        if (!tid || !op || op >= NG_OP_LIMIT)
+        if (!tid)
+            continue;
+        if (!add_thread(reading, thread, tid))
+            return -ENOMEM;
+        if (!op || op >= NG_OP_LIMIT)
             continue;
         struct ng_view_call *call = ng_view_add_call(reading->view, reading->process);
         if (!call)
@@ -164,6 +196,10 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         .p2p_seq = NG_LOAD(slot->p2p_seq),
         .peer_ordinal = NG_LOAD(slot->peer_ordinal),
         .entered_age_ns = age_of(reading, NG_LOAD(slot->entered_mono_ns)),
+        .started_age_ns = age_of(reading, NG_LOAD(slot->started_mono_ns)),
+        .completed_age_ns = age_of(reading, NG_LOAD(slot->completed_mono_ns)),
+        .stream = NG_LOAD(slot->stream),
+        .work_previous = NG_LOAD(slot->work_previous),
         .caller = NG_LOAD(slot->caller),
         .flags = NG_LOAD(slot->flags),
         .tid = NG_LOAD(slot->tid),
@@ -183,7 +219,8 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
      */
     const struct ng_view_member *member =
         &reading->view->members[reading->first_member_of_slot[*ret_group_slot] - 1];
-    return reading->view->groups[member->group].id == group_id;
+    return reading->view->groups[member->group].id == group_id ||
+           NG_LOAD(reading->box->groups[*ret_group_slot].former_id) == group_id;
 }
 
 /*
@@ -303,6 +340,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
             reading.now_mono_ns = ended;
         }
     }
+    process->moment_mono_ns = reading.now_mono_ns;
+    process->moment_unix_ns = unix_time_of(box->header, reading.now_mono_ns);
     reading.slots = NG_LOAD(box->header->group_used);
     if (reading.slots > box->group_capacity) {
         ng_view_note(view, "%s: counts more groups than it has room for", source);

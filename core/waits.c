@@ -14,6 +14,7 @@ struct finder {
     struct ng_arena *arena;
     struct ng_waits *waits;
     int64_t stalled_ns;
+    uint64_t farthest;          /* collective of the group looked at that a rank has finished */
     uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
                                    contiguous */
 };
@@ -155,9 +156,22 @@ static void join(struct finder *finder, const struct ng_wait *wait,
         *held = index;
 }
 
-/* Which collective a member is stuck in, and for how long; 0 none. */
-static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
-                                 int64_t *ret_age_ns)
+/*
+ * Does what a member says of itself no longer hold? Its process has not answered, was not stuck yet
+ * when it was heard of last, and a rank has finished collective `seq` since, for which this one had
+ * to get on: a host that is gone within a second of its start left little else behind.
+ */
+static bool is_outdated(const struct finder *finder, const struct ng_view_member *member,
+                        uint64_t seq, int64_t age_ns)
+{
+    int64_t quiet_ns = process_of(finder, member)->quiet_ns;
+
+    return quiet_ns && age_ns - quiet_ns < finder->stalled_ns && finder->farthest >= seq;
+}
+
+/* Which collective a member says that it is stuck in, and for how long; 0 none. */
+static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
+                                int64_t *ret_age_ns)
 {
     const struct ng_view_group *group = &finder->view->groups[member->group];
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
@@ -182,6 +196,15 @@ static uint64_t stuck_collective(const struct finder *finder, const struct ng_vi
         return member->scheduled + 1;
     }
     return 0;
+}
+
+/* Which one it is stuck in, as far as anybody knows. */
+static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 int64_t *ret_age_ns)
+{
+    uint64_t seq = told_collective(finder, member, ret_age_ns);
+
+    return seq && is_outdated(finder, member, seq, *ret_age_ns) ? 0 : seq;
 }
 
 /* Did a member call its collective `seq` in a NCCL group, and has not come to the end of the group?
@@ -528,17 +551,21 @@ struct making {
                                        const struct ng_view_member *member);
     bool (*came)(const struct ng_view_member *member, uint32_t ordinal);
     bool (*through)(const struct ng_view_member *member);
+    uint64_t ends_before; /* who has finished this collective of the group, has it behind it */
 };
 
 /* Init: members are those of the new group. */
 static const struct ng_view_call *init_call_of(const struct finder *finder,
                                                const struct ng_view_member *member)
 {
-    const struct ng_view_call *call =
-        call_of(finder, member, NG_CLASS_CREATE, finder->view->groups[member->group].id);
+    const struct ng_view_group *group = &finder->view->groups[member->group];
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_CREATE, group->id);
 
     if (member->state != NG_GROUP_CREATING)
         return NULL;
+    /* Who was there before it grows calls for it on the parent, but waits for those who join. */
+    if (!call && member->created_by == NG_OP_CommGrow)
+        call = call_of(finder, member, NG_CLASS_CREATE, group->parent_id);
     return call ? call : group_end_of(finder, member, member->creator_tid);
 }
 
@@ -575,8 +602,8 @@ static bool through_derive(const struct ng_view_member *member)
 }
 
 static const struct making makings[] = {
-    {init_call_of, came_to_init, through_init},
-    {derive_call_of, came_to_derive, through_derive},
+    {init_call_of, came_to_init, through_init, 1},
+    {derive_call_of, came_to_derive, through_derive, UINT64_MAX},
 };
 
 /* Members that are inside the creating call, and group ranks that have not come to it. */
@@ -590,7 +617,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         const struct ng_view_call *call = making->call(finder, member);
-        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life))
+        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life) ||
+            is_outdated(finder, member, making->ends_before, call->age_ns))
             continue;
         int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
         if (error)
@@ -777,6 +805,10 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
         const struct ng_view_member *members = ng_view_members(view, group, &count);
         if (!members)
             continue;
+        finder.farthest = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (members[i].completed > finder.farthest)
+                finder.farthest = members[i].completed;
         for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
         if (!error)

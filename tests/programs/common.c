@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_m
         if (errno != ENOENT)
             fail(__FILE__, __LINE__, path, strerror(errno));
         if (now_ms() > deadline_ms)
-            fail(__FILE__, __LINE__, path, "rank 0 left no unique id");
+            fail(__FILE__, __LINE__, path, "nobody left a unique id");
         sleep_ms(2);
     }
     if (fread(ret_id, sizeof(*ret_id), 1, file) != 1)
@@ -90,17 +91,25 @@ ncclUniqueId exchange_id(const struct place *place, const struct options *option
     ncclUniqueId id;
     if (place->rank == 0)
         NCCL(ncclGetUniqueId(&id));
-    if (place->nranks == 1)
-        return id;
+    return share_id(place, options, ordinal, place->rank == 0 ? &id : NULL);
+}
+
+ncclUniqueId share_id(const struct place *place, const struct options *options, unsigned ordinal,
+                      const ncclUniqueId *made)
+{
+    ncclUniqueId id;
+    if (made && place->nranks == 1)
+        return *made;
     const char *folder = getenv("SPAWN_DIR");
     if (!folder)
         fail(__FILE__, __LINE__, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
     char path[4000];
     snprintf(path, sizeof(path), "%s/id.%u", folder, ordinal);
-    if (place->rank == 0)
-        write_id(path, &id);
-    else
-        read_id(path, &id, now_ms() + (options->timeout_s ? options->timeout_s : 120) * 1000LL);
+    if (made) {
+        write_id(path, made);
+        return *made;
+    }
+    read_id(path, &id, now_ms() + (options->timeout_s ? options->timeout_s : 120) * 1000LL);
     return id;
 }
 
@@ -344,6 +353,20 @@ static void change_field(struct call *call, const struct fault *fault)
     }
 }
 
+/* Is fault `index` of the options due at the rank's `nth` call? Where it waits for a file, it is
+ * due once. */
+static bool is_due(const struct options *options, int index, unsigned long nth)
+{
+    static atomic_flag had[MAX_FAULTS];
+    char path[4000];
+
+    if (options->faults[index].nth != NTH_GO)
+        return options->faults[index].nth == nth;
+    const char *folder = getenv("SPAWN_DIR");
+    snprintf(path, sizeof(path), "%s/go", folder ? folder : ".");
+    return access(path, F_OK) == 0 && !atomic_flag_test_and_set(&had[index]);
+}
+
 bool face_faults(const struct options *options, int world_rank, const char *comm_name,
                  unsigned long nth, struct call *call, cudaStream_t stream)
 {
@@ -352,7 +375,7 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         return true;
     for (int i = 0; i < options->nfaults; i++) {
         const struct fault *fault = &options->faults[i];
-        if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || fault->nth != nth)
+        if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || !is_due(options, i, nth))
             continue;
         /* Said before it is done, so that a test can wait for this line. */
         fprintf(stderr, "rank %d (pid %d): %s at call %lu of %s\n", world_rank, getpid(),

@@ -56,6 +56,10 @@ void place_init(struct place *ret_place, const struct options *options);
 ncclUniqueId exchange_id(const struct place *place, const struct options *options,
                          unsigned ordinal);
 
+/* The same for one that this rank has `made` in another way; NULL: that another has. */
+ncclUniqueId share_id(const struct place *place, const struct options *options, unsigned ordinal,
+                      const ncclUniqueId *made);
+
 /* Blocks for ever if this rank shall not create its communicator. */
 void fault_no_init(const struct options *options, int world_rank);
 

@@ -447,6 +447,29 @@ ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *dat
     return ncclSuccess;
 }
 
+struct any {
+    int kind, peer;
+};
+
+static bool boot_has_any(struct ncclComm *comm, void *arg)
+{
+    struct any *any = arg;
+    for (int r = 0; r < comm->nranks; r++) {
+        any->peer = r;
+        if (boot_has_message(comm,
+                             fake_shm_boot(atomic_load(&comm->shm), any->kind, r, comm->rank)))
+            return true;
+    }
+    return false;
+}
+
+ncclResult_t fake_boot_recv_any(struct ncclComm *comm, int kind, void *data, size_t bytes)
+{
+    struct any any = {.kind = kind};
+    ncclResult_t result = fake_boot_wait(comm, boot_has_any, &any);
+    return result == ncclSuccess ? fake_boot_recv(comm, kind, any.peer, data, bytes) : result;
+}
+
 ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
                                   const void *mine, void *all, size_t bytes)
 {

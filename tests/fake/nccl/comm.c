@@ -1,6 +1,7 @@
-/* Life of a communicator: creation, split, shrink, revoke, finalize, destroy, abort, and questions
- * about it. Handles are looked up in a registry, so that a stale one is an invalid argument, as the
- * real library's magic numbers make it, and never a read of freed memory. */
+/* Life of a communicator: creation, revoke, finalize, destroy, abort, and questions about it; those
+ * made from others are in children.c. Handles are looked up in a registry, so that a stale one is
+ * an invalid argument, as the real library's magic numbers make it, and never a read of freed
+ * memory. */
 #include "tests/fake/nccl/fake.h"
 #include "tests/fake/nccl/fake_device.h"
 
@@ -20,8 +21,9 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *registry;
 
 /* A communicator of another copy of this library in the process. The real library knows one by its
- * magic number, and takes it: calls of a copy that is not in the global scope reach the copy that is,
- * since they go through exported symbols. The kernel reads for us, so that no handle can crash. */
+ * magic number, and takes it: calls of a copy that is not in the global scope reach the copy that
+ * is, since they go through exported symbols. The kernel reads for us, so that no handle can crash.
+ */
 static bool is_foreign(ncclComm_t handle)
 {
     uint64_t magic = 0;
@@ -46,7 +48,7 @@ struct ncclComm *fake_comm_get(ncclComm_t handle)
     return comm;
 }
 
-static void registry_add(struct ncclComm *comm)
+void fake_comm_register(struct ncclComm *comm)
 {
     fake_comm_ref(comm);
     pthread_mutex_lock(&registry_lock);
@@ -94,8 +96,8 @@ void fake_comm_put(struct ncclComm *comm)
 }
 
 /* Takes what the caller's structure holds, however old its header, and checks it. */
-static ncclResult_t read_config(const ncclConfig_t *config, const ncclConfig_t *base,
-                                ncclConfig_t *ret_config)
+ncclResult_t fake_config_read(const ncclConfig_t *config, const ncclConfig_t *base,
+                              ncclConfig_t *ret_config)
 {
     static const ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
     ncclConfig_t mine = base ? *base : fresh;
@@ -150,8 +152,8 @@ static ncclResult_t read_config(const ncclConfig_t *config, const ncclConfig_t *
     return ncclSuccess;
 }
 
-static ncclResult_t comm_alloc(int nranks, int rank, int device, CUcontext ctx,
-                               const ncclConfig_t *config, struct ncclComm **ret_comm)
+ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
+                             const ncclConfig_t *config, struct ncclComm **ret_comm)
 {
     const struct fake_cuda *cuda = fake_cuda();
     struct ncclComm *comm;
@@ -235,7 +237,7 @@ void fake_comm_drain(struct ncclComm *comm)
 }
 
 /* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
-static void stop_kernels(struct ncclComm *comm)
+void fake_comm_stop_kernels(struct ncclComm *comm)
 {
     atomic_store(&comm->stop, true);
     atomic_fetch_add(&comm->stops, 1);
@@ -284,7 +286,7 @@ ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, st
     return ncclSuccess;
 }
 
-static ncclResult_t null_argument(const char *func, const char *name)
+ncclResult_t fake_null_argument(const char *func, const char *name)
 {
     fake_warn("%s : %s argument is NULL", func, name);
     return ncclInvalidArgument;
@@ -292,8 +294,8 @@ static ncclResult_t null_argument(const char *func, const char *name)
 
 /* ---- creation ---- */
 
-static struct fake_job *job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
-                                struct ncclComm *parent)
+struct fake_job *fake_job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
+                              struct ncclComm *parent)
 {
     struct fake_job *job = calloc(1, sizeof(*job));
     if (!job)
@@ -317,7 +319,7 @@ void fake_comm_linger(struct ncclComm *comm)
         fake_trace("linger: %s", strerror(errno));
 }
 
-static ncclResult_t init_job(struct fake_job *job)
+ncclResult_t fake_init_job(struct fake_job *job)
 {
     struct ncclComm *comm = job->comm;
     int version = 0;
@@ -338,48 +340,55 @@ static ncclResult_t init_job(struct fake_job *job)
     return result;
 }
 
+ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct ncclComm *parent,
+                             ncclComm_t *newcomm, int nranks, int rank, const ncclUniqueId *id,
+                             const ncclConfig_t *config, int device, CUcontext ctx)
+{
+    struct ncclComm *comm = NULL;
+    struct fake_job *job;
+    ncclResult_t result = fake_comm_alloc(nranks, rank, device, ctx, config, &comm);
+    if (result != ncclSuccess)
+        return result;
+    job = fake_job_new(run, comm, parent);
+    if (!job) {
+        fake_comm_put(comm);
+        return ncclSystemError;
+    }
+    job->id = *id;
+    fake_comm_register(comm);
+    /* Before the init: an abort from another thread needs it. */
+    __atomic_store_n(newcomm, comm, __ATOMIC_RELEASE);
+    fake_comm_put(comm);
+    return fake_group_add_job(job);
+}
+
 static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
                               const ncclUniqueId *ids, const ncclConfig_t *config, int device,
                               CUcontext ctx, bool always_blocking)
 {
-    struct ncclComm *comm = NULL;
-    struct fake_job *job;
     ncclConfig_t mine;
     ncclResult_t result;
     if (!newcomm)
-        return null_argument(func, "newcomm");
+        return fake_null_argument(func, "newcomm");
     if (nids <= 0 || nids > nranks) {
         fake_warn("improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
         return ncclInvalidArgument;
     }
     if (!ids)
-        return null_argument(func, "commIds");
+        return fake_null_argument(func, "commIds");
     if (nranks < 1 || rank < 0 || rank >= nranks) {
         fake_warn("Invalid rank requested : %d/%d", rank, nranks);
         return ncclInvalidArgument;
     }
-    result = read_config(config, NULL, &mine);
+    result = fake_config_read(config, NULL, &mine);
     if (result != ncclSuccess)
         return result;
     if (always_blocking)
         mine.blocking = 1;
-    result = comm_alloc(nranks, rank, device, ctx, &mine, &comm);
-    if (result != ncclSuccess)
-        return result;
-    job = job_new(init_job, comm, NULL);
-    if (!job) {
-        fake_comm_put(comm);
-        return ncclSystemError;
-    }
-    job->id = ids[0];
     /* One root is enough for all ranks; the other ids' roots end. */
     for (int i = 1; rank == 0 && i < nids; i++)
         fake_boot_release_id(&ids[i]);
-    registry_add(comm);
-    /* Before the init: an abort from another thread needs it. */
-    __atomic_store_n(newcomm, comm, __ATOMIC_RELEASE);
-    fake_comm_put(comm);
-    return fake_group_add_job(job);
+    return fake_init_start(fake_init_job, NULL, newcomm, nranks, rank, &ids[0], &mine, device, ctx);
 }
 
 static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
@@ -425,7 +434,7 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
     if (!cuda)
         return ncclUnhandledCudaError;
     if (!comms)
-        return null_argument("CommInitAll", "comms");
+        return fake_null_argument("CommInitAll", "comms");
     if (ndev < 0) {
         fake_warn("Invalid device count requested : %d", ndev);
         return ncclInvalidArgument;
@@ -463,214 +472,6 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
     return result != ncclSuccess ? result : ended;
 }
 
-/* ---- children ---- */
-
-/* Creates the child with its rank and meets the other children. */
-static ncclResult_t child_join(struct fake_job *job, const ncclUniqueId *id, int nranks, int rank)
-{
-    struct ncclComm *parent = job->parent, *child;
-    ncclResult_t result =
-        comm_alloc(nranks, rank, parent->device, parent->ctx, &job->config, &child);
-    if (result != ncclSuccess)
-        return result;
-    /* An abort of the parent reaches the child while it is being made. */
-    pthread_mutex_lock(&parent->lock);
-    parent->child = child;
-    pthread_mutex_unlock(&parent->lock);
-    if (fake_comm_aborted(parent))
-        fake_comm_set_abort(child);
-    result = fake_boot_join(child, id);
-    if (result == ncclSuccess)
-        fake_comm_linger(parent);
-    pthread_mutex_lock(&parent->lock);
-    parent->child = NULL;
-    pthread_mutex_unlock(&parent->lock);
-    if (result == ncclSuccess && fake_comm_aborted(parent))
-        result = ncclInternalError;
-    if (result == ncclSuccess) {
-        atomic_store(&child->state, ncclSuccess);
-        registry_add(child);
-        __atomic_store_n(job->ret_comm, child, __ATOMIC_RELEASE);
-    }
-    fake_comm_put(child);
-    return result;
-}
-
-struct split_entry {
-    int32_t color, key, rank;
-};
-
-static int by_key(const void *a, const void *b)
-{
-    const struct split_entry *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->rank < y->rank ? -1 : x->rank > y->rank;
-}
-
-static ncclResult_t split_job(struct fake_job *job)
-{
-    struct ncclComm *parent = job->parent;
-    struct split_entry mine = {job->color, job->key, parent->rank};
-    struct split_entry *all = calloc((size_t)parent->nranks, sizeof(*all));
-    ncclUniqueId id, *ids = calloc((size_t)parent->nranks, sizeof(*ids));
-    int nranks = 0, rank = -1, leader;
-    ncclResult_t result = ncclSystemError;
-    if (!all || !ids)
-        goto done;
-    result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &mine, all, sizeof(mine));
-    if (result != ncclSuccess)
-        goto done;
-    for (int r = 0; r < parent->nranks; r++)
-        if (mine.color >= 0 && all[r].color == mine.color)
-            all[nranks++] = all[r];
-    qsort(all, (size_t)nranks, sizeof(*all), by_key);
-    for (int r = 0; r < nranks; r++)
-        if (all[r].rank == parent->rank)
-            rank = r;
-    leader = nranks ? all[0].rank : -1;
-    memset(&id, 0, sizeof(id));
-    if (leader == parent->rank)
-        result = fake_boot_new_id(&id);
-    if (result == ncclSuccess)
-        result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &id, ids, sizeof(id));
-    if (result != ncclSuccess)
-        goto done;
-    if (nranks == 0) {
-        fake_trace("Rank %d has color with NCCL_SPLIT_NOCOLOR, not creating a new communicator",
-                   parent->rank);
-        fake_comm_linger(parent);
-        goto done;
-    }
-    result = child_join(job, &ids[leader], nranks, rank);
-done:
-    free(all);
-    free(ids);
-    return result;
-}
-
-static ncclResult_t shrink_job(struct fake_job *job)
-{
-    struct ncclComm *parent = job->parent;
-    int nranks = 0, rank = -1, leader = -1, at = 0;
-    ncclUniqueId id;
-    ncclResult_t result = ncclSuccess;
-    if (job->flags & NCCL_SHRINK_ABORT)
-        stop_kernels(parent);
-    for (int r = 0; r < parent->nranks; r++) {
-        if (at < job->nexclude && job->exclude[at] == r) {
-            at++;
-            continue;
-        }
-        if (leader < 0)
-            leader = r;
-        if (r == parent->rank)
-            rank = nranks;
-        nranks++;
-    }
-    if (parent->rank == leader) {
-        result = fake_boot_new_id(&id);
-        at = 0;
-        for (int r = 0; r < parent->nranks && result == ncclSuccess; r++) {
-            if (at < job->nexclude && job->exclude[at] == r)
-                at++;
-            else if (r != leader)
-                result = fake_boot_send(parent, FAKE_BOOT_SHRINK, r, &id, sizeof(id));
-        }
-    } else {
-        result = fake_boot_recv(parent, FAKE_BOOT_SHRINK, leader, &id, sizeof(id));
-    }
-    if (result != ncclSuccess)
-        return result;
-    return child_join(job, &id, nranks, rank);
-}
-
-static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fake_job *),
-                                ncclComm_t handle, int color, int key, const int *exclude,
-                                int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config)
-{
-    struct ncclComm *parent = NULL;
-    struct fake_job *job = NULL;
-    ncclResult_t result, ended;
-    fake_group_start();
-    result = fake_comm_enter(handle, func, true, &parent);
-    if (result == ncclSuccess && !newcomm)
-        result = null_argument(func, "newcomm");
-    if (result == ncclSuccess) {
-        *newcomm = NULL;
-        job = job_new(run, NULL, parent);
-        result = job ? read_config(config, &parent->config, &job->config) : ncclSystemError;
-    }
-    if (result == ncclSuccess && nexclude) {
-        job->exclude = malloc((size_t)nexclude * sizeof(*exclude));
-        if (job->exclude)
-            memcpy(job->exclude, exclude, (size_t)nexclude * sizeof(*exclude));
-        else
-            result = ncclSystemError;
-    }
-    if (result == ncclSuccess) {
-        job->color = color;
-        job->key = key;
-        job->nexclude = nexclude;
-        job->flags = flags;
-        job->ret_comm = newcomm;
-        result = fake_group_add_job(job);
-    } else if (job) {
-        fake_comm_put(parent);
-        free(job->exclude);
-        free(job);
-    }
-    if (parent)
-        fake_comm_put(parent);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
-}
-
-FAKE_API(ncclResult_t, ncclCommSplit,
-         (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
-{
-    return child_start("CommSplit", split_job, comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                       NULL, 0, 0, newcomm, config);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-    return x < y ? -1 : x > y;
-}
-
-FAKE_API(ncclResult_t, ncclCommShrink,
-         (ncclComm_t handle, int *exclude, int nexclude, ncclComm_t *newcomm, ncclConfig_t *config,
-          int flags))
-{
-    struct ncclComm *comm = NULL;
-    ncclResult_t result = fake_comm_enter(handle, "CommShrink", false, &comm);
-    if (result != ncclSuccess)
-        return fake_group_error(result);
-    if (!exclude)
-        result = null_argument("CommShrink", "excludeRanksList");
-    else if (nexclude <= 0 || nexclude >= comm->nranks) {
-        fake_warn("CommShrink : invalid number of excluded ranks %d", nexclude);
-        result = ncclInvalidArgument;
-    } else {
-        /* In place, as the real library does with the caller's list. */
-        qsort(exclude, (size_t)nexclude, sizeof(*exclude), by_value);
-        for (int i = 0; i < nexclude && result == ncclSuccess; i++) {
-            if (exclude[i] < 0 || exclude[i] >= comm->nranks ||
-                (i && exclude[i] == exclude[i - 1]) || exclude[i] == comm->rank) {
-                fake_warn("CommShrink : invalid excluded rank %d", exclude[i]);
-                result = ncclInvalidArgument;
-            }
-        }
-    }
-    fake_comm_put(comm);
-    if (result != ncclSuccess)
-        return fake_group_error(result);
-    return child_start("CommShrink", shrink_job, handle, 0, 0, exclude, nexclude, flags, newcomm,
-                       config);
-}
-
 /* ---- the end ---- */
 
 static ncclResult_t finalize_job(struct fake_job *job)
@@ -682,7 +483,7 @@ static ncclResult_t finalize_job(struct fake_job *job)
 
 static ncclResult_t revoke_job(struct fake_job *job)
 {
-    stop_kernels(job->comm);
+    fake_comm_stop_kernels(job->comm);
     fake_comm_linger(job->comm);
     return ncclSuccess;
 }
@@ -715,7 +516,7 @@ static ncclResult_t teardown_job(struct fake_job *job)
 static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
                                   bool teardown)
 {
-    struct fake_job *job = job_new(run, comm, NULL);
+    struct fake_job *job = fake_job_new(run, comm, NULL);
     if (!job)
         return ncclSystemError;
     job->teardown = teardown;
@@ -821,7 +622,7 @@ FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *
     if (ret_error)
         *ret_error = (ncclResult_t)atomic_load(&comm->state);
     fake_comm_put(comm);
-    return ret_error ? ncclSuccess : null_argument("ncclGetAsyncError", "asyncError");
+    return ret_error ? ncclSuccess : fake_null_argument("ncclGetAsyncError", "asyncError");
 }
 
 static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what)
@@ -833,7 +634,7 @@ static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const cha
     if (ret)
         *ret = what == 0 ? comm->nranks : what == 1 ? comm->device : comm->rank;
     fake_comm_put(comm);
-    return ret ? ncclSuccess : null_argument(func, name);
+    return ret ? ncclSuccess : fake_null_argument(func, name);
 }
 
 FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count))
@@ -880,7 +681,7 @@ FAKE_API(ncclResult_t, ncclGetVersion, (int *version))
 FAKE_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
 {
     if (!id)
-        return null_argument("GetUniqueId", "out");
+        return fake_null_argument("GetUniqueId", "out");
     return fake_boot_new_id(id);
 }
 

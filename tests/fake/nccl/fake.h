@@ -51,7 +51,13 @@ struct fake_fifo {
     _Alignas(64) unsigned char data[];
 };
 
-enum fake_boot_kind { FAKE_BOOT_SPLIT, FAKE_BOOT_SHRINK, FAKE_BOOT_WINDOW, FAKE_BOOT_KINDS };
+enum fake_boot_kind {
+    FAKE_BOOT_SPLIT,
+    FAKE_BOOT_SHRINK,
+    FAKE_BOOT_GROW,
+    FAKE_BOOT_WINDOW,
+    FAKE_BOOT_KINDS
+};
 
 struct fake_boot {
     _Atomic uint32_t tail, head;
@@ -95,7 +101,7 @@ uint32_t fake_bell_read(struct fake_shm *shm, int rank);
 void fake_bell_wait(struct fake_shm *shm, int rank, uint32_t seen);
 void fake_bell_ring(struct fake_shm *shm, int rank);
 
-/* ---- communicator (comm.c) ---- */
+/* ---- communicator (comm.c, children.c) ---- */
 
 struct fake_redop {
     bool used;
@@ -166,6 +172,17 @@ void fake_comm_wake(struct ncclComm *comm);
 void fake_comm_linger(struct ncclComm *comm);
 /* Waits until this communicator's kernels are over. */
 void fake_comm_drain(struct ncclComm *comm);
+/* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
+void fake_comm_stop_kernels(struct ncclComm *comm);
+/* Takes what the caller's structure holds, however old its header, and checks it; `base`: what it
+ * inherits without one, or NULL. */
+ncclResult_t fake_config_read(const ncclConfig_t *config, const ncclConfig_t *base,
+                              ncclConfig_t *ret_config);
+ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
+                             const ncclConfig_t *config, struct ncclComm **ret_comm);
+/* From now on its handle is one. */
+void fake_comm_register(struct ncclComm *comm);
+ncclResult_t fake_null_argument(const char *func, const char *name);
 
 /* ---- meeting other ranks (bootstrap.c) ---- */
 
@@ -178,6 +195,8 @@ ncclResult_t fake_boot_wait(struct ncclComm *comm, bool (*cond)(struct ncclComm 
 ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const void *data,
                             size_t bytes);
 ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes);
+/* From whichever rank sends first. */
+ncclResult_t fake_boot_recv_any(struct ncclComm *comm, int kind, void *data, size_t bytes);
 /* all-gather among the ranks with member[r] true (NULL: all): data of rank r in all + r * bytes. */
 ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
                                   const void *mine, void *all, size_t bytes);
@@ -269,6 +288,15 @@ struct fake_plan {
     bool captured;
     uint64_t ticket;
 };
+
+struct fake_job *fake_job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
+                              struct ncclComm *parent);
+/* Meets the other ranks of job->comm under job->id. */
+ncclResult_t fake_init_job(struct fake_job *job);
+/* In the open group: a communicator whose handle is there at once, and `run`, which makes it. */
+ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct ncclComm *parent,
+                             ncclComm_t *newcomm, int nranks, int rank, const ncclUniqueId *id,
+                             const ncclConfig_t *config, int device, CUcontext ctx);
 
 void fake_group_start(void);
 ncclResult_t fake_group_end(void);

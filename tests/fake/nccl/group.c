@@ -104,7 +104,7 @@ ncclResult_t fake_group_add_job(struct fake_job *job)
     struct fake_job **at = &group->jobs;
     ncclResult_t result = ncclSuccess;
     if (!job->teardown)
-        result = group_mode(job->parent ? job->parent : job->comm);
+        result = group_mode(job->comm ? job->comm : job->parent);
     if (result != ncclSuccess) {
         job_free(job);
         return result;
@@ -330,8 +330,7 @@ static ncclResult_t group_run_in_background(struct fake_group *g)
     for (struct fake_job *job = g->jobs; job; job = job->next) {
         if (job->teardown)
             continue;
-        background_add(b, job->comm);
-        background_add(b, job->parent);
+        background_add(b, job->comm ? job->comm : job->parent);
     }
     for (struct fake_plan *plan = g->plans; plan; plan = plan->next)
         background_add(b, plan->comm);

@@ -28,6 +28,12 @@
 
 extern char **environ;
 
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 2)
+extern "C" ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id);
+extern "C" ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank,
+                                     ncclComm_t *newcomm, ncclConfig_t *config);
+#endif
+
 /* Symbols of this program come before the library's: what NCCL calls by its exported names lands
  * here first, as in a preloaded interposer. */
 #define INTERPOSER extern "C" __attribute__((visibility("default")))
@@ -1240,6 +1246,110 @@ TEST(Shrink, WithAbortItEndsTheParentsKernels)
             NCCL_OK(ncclCommAbort(me.comm));
         },
         false);
+}
+
+/* Who of the parent passes the id on: NCCL's example nobody, its reference the one that made it,
+ * its own performance test everybody. */
+class Grow : public testing::TestWithParam<std::tuple<int, int, const char *>>
+{
+};
+
+TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)
+{
+    auto [old, maker, passes] = GetParam();
+    const int n = old + 2;
+    std::promise<ncclUniqueId> promise;
+    std::shared_future<ncclUniqueId> made = promise.get_future().share();
+    ncclUniqueId first;
+    NCCL_OK(ncclGetUniqueId(&first));
+    in_threads(n, [&, old = old, maker = maker, how = std::string(passes)](int r) {
+        ncclComm_t parent = nullptr, grown = nullptr, again = nullptr;
+        ncclUniqueId id;
+        CUstream stream;
+        int count = 0, rank = -1;
+        use_device(r);
+        CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        if (r < old) {
+            NCCL_OK(ncclCommInitRank(&parent, old, first, r));
+            if (r == maker) {
+                NCCL_OK(ncclCommGetUniqueId(parent, &id));
+                promise.set_value(id);
+            }
+        }
+        bool told = r >= old || how == "all" || (how == "maker" && r == maker);
+        if (told)
+            id = made.get();
+        NCCL_OK(ncclCommGrow(parent, n, told ? &id : nullptr, parent ? -1 : r, &grown, nullptr));
+        NCCL_OK(ncclCommCount(grown, &count));
+        NCCL_OK(ncclCommUserRank(grown, &rank));
+        EXPECT_EQ(n, count);
+        EXPECT_EQ(r, rank);
+        if (parent)
+            NCCL_OK(ncclCommDestroy(parent));
+        Buffer b(bytes_of({static_cast<float>(r + 1)}));
+        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, grown, rt(stream)));
+        sync(stream);
+        EXPECT_EQ(static_cast<float>(n * (n + 1) / 2), b.floats(1)[0]);
+        /* What is made of it is as good as any. */
+        NCCL_OK(ncclCommSplit(grown, 0, -r, &again, nullptr));
+        NCCL_OK(ncclCommUserRank(again, &rank));
+        EXPECT_EQ(n - 1 - r, rank);
+        NCCL_OK(ncclCommDestroy(again));
+        NCCL_OK(ncclCommDestroy(grown));
+        CU_OK(cuStreamDestroy(stream));
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(WhoPassesTheId, Grow,
+                         testing::Values(std::make_tuple(3, 0, "nobody"),
+                                         std::make_tuple(3, 1, "nobody"),
+                                         std::make_tuple(3, 1, "maker"),
+                                         std::make_tuple(2, 1, "all"),
+                                         std::make_tuple(1, 0, "maker")));
+
+TEST(GrowCalls, RefuseWhatIsNoGrowing)
+{
+    with_ranks(2, [](Rank &me) {
+        ncclUniqueId id;
+        ncclComm_t grown = me.comm;
+        NCCL_OK(ncclGetUniqueId(&id));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 2, &id, -1, &grown, nullptr));
+        EXPECT_EQ(nullptr, grown);
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, me.rank, &grown, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, -1, nullptr, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, -1, &grown, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, 3, &grown, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 0, &id, 0, &grown, nullptr));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(nullptr, &id));
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(me.comm, nullptr));
+    });
+}
+
+TEST(GrowCalls, WaitForANewRankUntilTheNewCommunicatorIsAborted)
+{
+    std::atomic<int> inside{0}, ended{0};
+    std::vector<ncclComm_t> grown(2, nullptr);
+    std::thread aborter([&] {
+        EXPECT_TRUE(becomes([&] {
+            return __atomic_load_n(&grown[0], __ATOMIC_ACQUIRE) &&
+                   __atomic_load_n(&grown[1], __ATOMIC_ACQUIRE);
+        }));
+        EXPECT_TRUE(holds([&] { return ended == 0; }));
+        EXPECT_EQ(2, inside.load());
+        for (ncclComm_t &comm : grown)
+            EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+    });
+    with_ranks(2, [&](Rank &me) {
+        ncclUniqueId id;
+        if (me.rank == 0)
+            NCCL_OK(ncclCommGetUniqueId(me.comm, &id));
+        inside++;
+        EXPECT_EQ(ncclInternalError,
+                  ncclCommGrow(me.comm, 3, nullptr, -1, &grown[(size_t)me.rank], nullptr));
+        ended++;
+    });
+    aborter.join();
 }
 
 TEST(Revoke, EndsWhatIsInFlightAndRefusesMore)

@@ -120,7 +120,8 @@ class Tree
             uint32_t ordinal = ++mine.derived;
             child.ranks.push_back(parent.ranks[i]);
             child.handles.push_back(
-                {ng_group_id_shrink(mine.id, ordinal, list.data(), (int)list.size())});
+                {ng_group_id_shrink(
+                    mine.id, ordinal, ng_group_id_excluded(list.data(), (int)list.size()))});
         }
         /* The parent is of no more use to those left out: later calls on it are the others'. */
         parent.handles.erase(std::remove_if(parent.handles.begin(), parent.handles.end(),
@@ -225,8 +226,8 @@ TEST(GroupId, EqualMembersMadeTwiceAreTwoGroups)
             for (int color = 0; color < 50; color++, made++)
                 ids.insert(ng_group_id_split(parent, ordinal, color));
             for (int excluded = 0; excluded < 50; excluded++, made++)
-                ids.insert(ng_group_id_shrink(parent, ordinal, &excluded, 1));
-            ids.insert(ng_group_id_shrink(parent, ordinal, nullptr, 0));
+                ids.insert(ng_group_id_shrink(parent, ordinal, ng_group_id_excluded(&excluded, 1)));
+            ids.insert(ng_group_id_shrink(parent, ordinal, ng_group_id_excluded(nullptr, 0)));
             made++;
         }
     EXPECT_EQ(ids.size(), made);
