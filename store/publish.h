@@ -15,6 +15,7 @@
  *   x/<process>  the one who tells of its death; s/<process>: of its silence; y/<slot>: that it is
  *                lost; w/<process>: the place that neighbours found for it
  *   g/<group>    label of the incarnation that made the group; u/<label>: it is part of that one
+ *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
  *   examine/<level>/<label>   somebody looks at the whole job
@@ -127,6 +128,10 @@ int ng_publisher_get_incident(struct ng_publisher *publisher, uint64_t epoch,
 
 /* Label under which this process's progress stands; 0 not known yet. */
 uint64_t ng_publisher_label(const struct ng_publisher *publisher);
+
+/* ng_board_ops.grown, as the store told. The first time for an id it is not known yet: the thread
+ * asks for it from then on. 0 or -ENOENT. */
+int ng_publisher_grown(struct ng_publisher *publisher, uint64_t joined_id, uint64_t *ret_id);
 
 /* In a forked child: close what was inherited. Async-signal-safe; not used after. */
 void ng_publisher_abandon(struct ng_publisher *publisher);

@@ -1,0 +1,177 @@
+/*
+ * What this process tells for others of its host, and of its own dumps.
+ *
+ * Step 8 across hosts. Posted by the incident thread, done by the store's.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "store/kv.h"
+#include "store/progress.h"
+#include "store/publisher.h"
+
+static void post(struct ng_publisher *p, struct ng_post *wanted)
+{
+    uint64_t one = 1;
+
+    pthread_mutex_lock(&p->lock);
+    bool taken = p->post_count < POSTS;
+    if (taken)
+        p->posts[p->post_count++] = *wanted;
+    pthread_mutex_unlock(&p->lock);
+    if (!taken)
+        ng_arena_reset(&wanted->arena);
+    else if (ng_descriptor_ours(&p->wake) && write(p->wake.fd, &one, sizeof(one)) < 0)
+        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+}
+
+void ng_publisher_dumped(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    struct ng_post ours = {.epoch = incident->epoch};
+
+    post(p, &ours);
+}
+
+void ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, bool frozen,
+                            struct ng_arena *arena, const void *data, size_t bytes)
+{
+    struct ng_post theirs = {.slot = slot,
+                          .ended = ended,
+                          .frozen = frozen,
+                          .arena = *arena,
+                          .data = data,
+                          .bytes = bytes};
+
+    *arena = (struct ng_arena){0};
+    post(p, &theirs);
+}
+
+int ng_publisher_tell_end(struct ng_publisher *p)
+{
+    int64_t ended;
+    int error = ng_kv_add(p->kv, "e", 1, KEEP_MS, ng_publisher_in(CALL_NS), &ended);
+
+    if (!error)
+        error = ng_kv_publish(p->kv, "m", "ended", 5, ng_publisher_in(CALL_NS));
+    return ng_publisher_failed(p, error);
+}
+
+/* A place for somebody whom the store does not know, or no longer: it was emptied, and he could not
+ * come again. */
+static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
+{
+    char key[KEY_BYTES], text[24];
+    int64_t slot;
+
+    ng_publisher_uid_key(key, 'w', uid);
+    int error = ng_publisher_read_number(p, key, &slot);
+    if (!error && slot <= 0) {
+        error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
+        int length = snprintf(text, sizeof(text), "%" PRId64, slot);
+        if (!error)
+            error = ng_kv_set(p->kv, key, text, (size_t)length, KEEP_MS, ng_publisher_in(CALL_NS));
+    }
+    *ret_slot = (uint64_t)slot;
+    return error;
+}
+
+/*
+ * Where what a neighbour left is to be told: not in a place that is another's by now; 0 none is
+ * known. 0, or -errno; -EEXIST: it is of another incarnation, or has told it all itself.
+ */
+static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t uid,
+                    uint64_t *ret_slot)
+{
+    struct ng_progress_head there;
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'p', what->slot);
+    *ret_slot = 0;
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error && error != -ENOENT)
+        return error;
+    if (error || ng_progress_peek(value.data, value.bytes, &there) != 0 || there.uid != uid)
+        return 0;
+    *ret_slot = what->slot;
+    if (there.life != NG_LIFE_RUNNING && there.life != NG_LIFE_STOPPED)
+        return -EEXIST;
+    int ours = ng_publisher_is_ours(p, there.label);
+    return ours < 0 ? ours : ours ? 0 : -EEXIST;
+}
+
+static int do_post(struct ng_publisher *p, struct ng_post *what)
+{
+    struct ng_progress_head head;
+    char key[KEY_BYTES];
+    uint64_t slot;
+
+    if (!what->data) {
+        snprintf(key, sizeof(key), "d/%" PRIu64 "/%" PRIu64, what->epoch, p->slot);
+        return ng_publisher_failed(p,
+                                   ng_kv_set(p->kv, key, "", 0, KEEP_MS, ng_publisher_in(CALL_NS)));
+    }
+    if (ng_progress_peek(what->data, what->bytes, &head) != 0)
+        return 0;
+    int error = place_of(p, what, head.uid, &slot);
+    /* Of all its neighbours, one tells; of the silent, once in a while. */
+    ng_publisher_uid_key(key, what->ended ? 'x' : 's', head.uid);
+    if (!error && !what->ours_to_tell)
+        error = ng_kv_put_if_absent(p->kv, key, "", 0,
+                                    what->ended ? KEEP_MS : p->options.ttl_ns / NG_MS / 3,
+                                    ng_publisher_in(CALL_NS));
+    if (error)
+        return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
+    what->ours_to_tell = true;
+    if (!slot)
+        error = ng_publisher_failed(p, find_place(p, head.uid, &slot));
+    if (error)
+        return error;
+    ng_publisher_number_key(key, 'p', slot);
+    error = ng_kv_queue_set(p->kv, key, what->data, what->bytes, KEEP_MS);
+    ng_publisher_number_key(key, 'l', slot);
+    if (!error && !what->ended && !what->frozen)
+        error = ng_kv_queue_set(p->kv, key, "0", 1, p->options.ttl_ns / NG_MS);
+    if (!error)
+        error = ng_publisher_flush(p);
+    if (!error && what->ended)
+        error = ng_publisher_tell_end(p);
+    return error;
+}
+
+/* That somebody died is told when the store is back. */
+static bool put_back(struct ng_publisher *p, const struct ng_post *what)
+{
+    bool room;
+
+    pthread_mutex_lock(&p->lock);
+    room = what->ended && p->post_count < POSTS;
+    if (room)
+        p->posts[p->post_count++] = *what;
+    pthread_mutex_unlock(&p->lock);
+    return room;
+}
+
+void ng_publisher_do_posts(struct ng_publisher *p)
+{
+    struct ng_post taken[POSTS];
+
+    pthread_mutex_lock(&p->lock);
+    uint32_t count = p->post_count;
+    memcpy(taken, p->posts, count * sizeof(taken[0]));
+    p->post_count = 0;
+    pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        int error = p->lost || !p->joined ? -EIO : do_post(p, &taken[i]);
+        if (error && put_back(p, &taken[i]))
+            continue;
+        p->dropped += error != 0;
+        ng_arena_reset(&taken[i].arena);
+    }
+}
