@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#define THREADS_FIELD 20 /* of /proc/PID/stat */
+#include "core/box.h"
 
 static ssize_t read_file(const char *path, char *ret_text, size_t bytes)
 {
@@ -29,9 +31,19 @@ static ssize_t read_file(const char *path, char *ret_text, size_t bytes)
     return got;
 }
 
-int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks)
+/* What is asked of /proc/PID/stat; fields are counted from 1 there. */
+enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
+
+struct process_stat {
+    char state;
+    uint64_t start_ticks;
+    int exit_code; /* as the kernel keeps it; 0 also where we may not know it */
+};
+
+static int read_stat(int pid, struct process_stat *ret_stat)
 {
     char path[64], text[1024];
+    struct process_stat stat = {0};
 
     if (pid)
         snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -44,23 +56,71 @@ int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks)
     if (got < 0)
         return (int)got;
     /* The command name stands in parentheses and may hold anything, parentheses included. */
-    char *field = strrchr(text, ')');
-    if (!field || field[1] != ' ')
-        return -EIO;
-    field += 2;
-    char state = *field;
-    for (int number = 3; number < 22; number++) {
+    const char *field = strrchr(text, ')');
+    for (int number = STATE_FIELD; field && number <= EXIT_CODE_FIELD; number++) {
         field = strchr(field, ' ');
-        if (!field)
+        if (!field && number <= START_FIELD)
             return -EIO;
+        if (!field)
+            break;
         field++;
+        if (number == STATE_FIELD)
+            stat.state = *field;
         /* The first thread may end before the others: a zombie with living threads is none. */
-        if (number + 1 == THREADS_FIELD && state == 'Z' && strtol(field, NULL, 10) > 1)
-            state = 'S';
+        else if (number == THREADS_FIELD && stat.state == 'Z' && strtol(field, NULL, 10) > 1)
+            stat.state = 'S';
+        else if (number == START_FIELD)
+            stat.start_ticks = strtoull(field, NULL, 10);
+        else if (number == EXIT_CODE_FIELD)
+            stat.exit_code = (int)strtol(field, NULL, 10);
     }
-    *ret_state = state;
-    *ret_start_ticks = strtoull(field, NULL, 10);
+    if (!stat.state)
+        return -EIO;
+    *ret_stat = stat;
     return 0;
+}
+
+int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks)
+{
+    struct process_stat stat;
+
+    int error = read_stat(pid, &stat);
+    if (error)
+        return error;
+    *ret_state = stat.state;
+    *ret_start_ticks = stat.start_ticks;
+    return 0;
+}
+
+/* PIDFD_GET_INFO of <linux/pidfd.h>, which older systems do not have. */
+struct pidfd_info {
+    uint64_t mask, cgroup_id;
+    uint32_t ids[11];
+    int32_t exit_code;
+};
+#define PIDFD_GET_INFO  _IOWR(0xff, 11, struct pidfd_info)
+#define PIDFD_INFO_EXIT 8u
+_Static_assert(sizeof(struct pidfd_info) == 64, "the kernel's first version");
+
+int ng_proc_end(int pid, uint64_t start_ticks, int pid_fd)
+{
+    struct pidfd_info info = {.mask = PIDFD_INFO_EXIT};
+    struct process_stat stat;
+    int code = 0;
+    bool known = false;
+
+    if (read_stat(pid, &stat) == 0 && stat.start_ticks == start_ticks &&
+        (stat.state == 'Z' || stat.state == 'X')) {
+        code = stat.exit_code;
+        known = code != 0;
+    } else if (pid_fd >= 0 && ioctl(pid_fd, PIDFD_GET_INFO, &info) == 0) {
+        code = info.exit_code;
+        known = info.mask & PIDFD_INFO_EXIT;
+    }
+    if (!known)
+        return 0;
+    return WIFSIGNALED(code) ? NG_EXIT_STATUS_SIGNAL + WTERMSIG(code)
+                             : NG_EXIT_STATUS_SILENT + WEXITSTATUS(code);
 }
 
 bool ng_proc_first_thread_ended(void)

@@ -15,6 +15,13 @@
  */
 int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks);
 
+/*
+ * How a process ended, while its parent has not asked for it yet, or, from Linux 6.15 on, by a
+ * descriptor that was had of it before (-1 none): NG_EXIT_STATUS_SIGNAL or NG_EXIT_STATUS_SILENT
+ * and a number; 0 not known.
+ */
+int ng_proc_end(int pid, uint64_t start_ticks, int pid_fd);
+
 /* Has this process's first thread ended before the others? */
 bool ng_proc_first_thread_ended(void);
 

@@ -12,9 +12,6 @@
 #include "core/clock.h"
 #include "core/text.h"
 
-/* Exit statuses above this are signals, as shells tell them. */
-#define SIGNALLED 128
-
 /* No %f: the locale would choose the point. */
 static void add_seconds(struct ng_text *text, int64_t ns)
 {
@@ -67,6 +64,10 @@ static void add_present(struct ng_text *text, const struct ng_processes *process
 {
     const struct ng_view_call *call = ng_processes_call(processes, process);
 
+    if (!call && processes->view->processes[process].life == NG_LIFE_UNKNOWN) {
+        ng_text_add(text, "and what it was doing is not known");
+        return;
+    }
     if (!call) {
         ng_text_add(text, "and it is inside no NCCL call");
         return;
@@ -75,16 +76,19 @@ static void add_present(struct ng_text *text, const struct ng_processes *process
     add_seconds(text, call->age_ns);
 }
 
-/* How a process died that did not tell. Its parent may know; nobody else can tell a signal from a
- * crash. */
+/* How a process died that did not tell: as the kernel told a neighbour, if it was still there to be
+ * asked. */
 static void add_death(struct ng_text *text, const struct ng_view_process *process)
 {
-    int number = process->exit_status - SIGNALLED;
+    int status = process->exit_status, number = status - NG_EXIT_STATUS_SIGNAL;
 
     if (number == 9 || number == 15)
         ng_text_add(text, "was killed (signal %d)", number);
     else if (number > 0 && number < 65)
         ng_text_add(text, "crashed (signal %d)", number);
+    else if (status >= NG_EXIT_STATUS_SILENT && status < NG_EXIT_STATUS_SILENT + 256)
+        ng_text_add(text, "ended without a word (_exit with status %d)",
+                    status - NG_EXIT_STATUS_SILENT);
     else
         ng_text_add(text, "ended without a word (killed, crashed or _exit)");
 }

@@ -192,12 +192,20 @@ struct seen {
     uint64_t uid; /* 0 none */
     int64_t written_unix_ns;
     uint32_t blob;
-    bool lives;
+    bool lives, ended;
 };
 
+static bool has_ended(const struct ng_progress_head *head)
+{
+    return head->life == NG_LIFE_DEAD || head->life == NG_LIFE_EXITED ||
+           head->life == NG_LIFE_ENDED_BY_GUARD;
+}
+
 /*
- * A process may stand in two places, where it lost the first: what it told last counts, from where
- * it lives. Returns for each blob whether it counts, in the view's arena; NULL without memory.
+ * A process may stand in two places: where it lost the first, or where it ended so early that its
+ * neighbour found none to tell of that. An end is final, whatever signs of life are left; else what
+ * it told last counts, from where it lives. Returns for each blob whether it counts, in the view's
+ * arena; NULL without memory.
  */
 static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng_arena *arena)
 {
@@ -217,8 +225,10 @@ static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng
         uint32_t at = (uint32_t)((head.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
         while (seen[at].uid && seen[at].uid != head.uid)
             at = (at + 1) & (room - 1);
+        bool ended = has_ended(&head);
         if (seen[at].uid) {
-            bool newer = blobs[i].lives != seen[at].lives
+            bool newer = ended != seen[at].ended ? ended
+                         : blobs[i].lives != seen[at].lives
                              ? blobs[i].lives
                              : head.written_unix_ns >= seen[at].written_unix_ns;
             counts[newer ? seen[at].blob : i] = false;
@@ -228,7 +238,8 @@ static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng
         seen[at] = (struct seen){.uid = head.uid,
                                  .written_unix_ns = head.written_unix_ns,
                                  .blob = i,
-                                 .lives = blobs[i].lives};
+                                 .lives = blobs[i].lives,
+                                 .ended = ended};
     }
     return counts;
 }

@@ -24,6 +24,7 @@
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/folder.h"
+#include "core/grown.h"
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/proc.h"
@@ -31,6 +32,7 @@
 #define INCIDENT_MAGIC UINT64_C(0x32434e494743434e) /* "NCCGINC2" */
 #define POLL_MS        100                          /* where there is no inotify */
 #define FROZEN_NS      (5 * NG_S) /* a guard without a heartbeat for this long does not run */
+#define TRACED_NS      (3 * NG_S) /* and if it is traced, for this long */
 #define SILENT_NS      (2 * NG_S) /* after this it may be that the process runs another program */
 #define ASK_AGAIN_NS   NG_S
 #define STALE_NS       (60 * NG_S) /* ended that long before we came: of an earlier run */
@@ -50,6 +52,7 @@ struct peer {
     bool gone;           /* dead for sure, or another program by now */
     bool execed;         /* the latter */
     bool counted;        /* in `ended` */
+    int end;             /* how it ended: ng_proc_end; 0 not known */
     int64_t gone_mono_ns;
     int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
 };
@@ -102,6 +105,9 @@ static void mark_gone(struct peer *peer)
         return;
     peer->gone = true;
     peer->gone_mono_ns = ng_clock_mono_ns();
+    if (peer->same_namespace)
+        peer->end = ng_proc_end(peer->pid, peer->start_ticks,
+                                ng_descriptor_ours(&peer->pid_fd) ? peer->pid_fd.fd : -1);
 }
 
 /* Map a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of
@@ -216,7 +222,7 @@ static enum ng_life life_of(struct peer *peer)
     if (peer->gone)
         return peer->execed ? NG_LIFE_EXITED : NG_LIFE_DEAD; /* unless the box says how it left */
     if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 &&
-        ticks == peer->start_ticks && (state == 'T' || state == 't'))
+        ticks == peer->start_ticks && ng_box_shows_stopped(peer->box.header, state))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
     return silent > FROZEN_NS ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
@@ -240,6 +246,8 @@ static int add_to_view(struct peer *peer, struct ng_view *view)
     }
     if (!error && peer->gone) {
         struct ng_view_process *process = &view->processes[view->process_count - 1];
+        if (process->life == NG_LIFE_DEAD)
+            process->exit_status = peer->end;
         /* The kernel told us when, which is nearer than the last heartbeat. */
         if (process->life == NG_LIFE_DEAD &&
             ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
@@ -722,6 +730,20 @@ static uint32_t local_dumps_missing(struct ng_board *board, const struct ng_inci
     return missing;
 }
 
+static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
+{
+    struct local *local = (struct local *)board;
+    uint64_t id = 0;
+
+    for (uint32_t i = 0; i < local->peer_count && !id; i++)
+        if (!local->peers[i].self)
+            id = ng_grown_told(&local->peers[i].box, joined_id);
+    if (!id)
+        return -ENOENT;
+    *ret_id = id;
+    return 0;
+}
+
 static void local_leave(struct ng_board *board)
 {
     struct local *local = (struct local *)board;
@@ -766,6 +788,7 @@ static const struct ng_board_ops local_ops = {
     .dumped = local_dumped,
     .dumps_missing = local_dumps_missing,
     .save_verdict = local_save_verdict,
+    .grown = local_grown,
     .leave = local_leave,
     .abandon = local_abandon,
 };
@@ -807,6 +830,7 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
                                      .name = peer->name,
                                      .life = life_of(peer),
                                      .self = peer->self,
+                                     .end = peer->end,
                                      .execed = peer->execed};
         if (!superseded(local, peer))
             each(context, &seen);

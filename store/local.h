@@ -29,6 +29,7 @@ struct ng_local_peer {
     enum ng_life life;
     bool self;
     bool execed; /* it has become another program */
+    int end;     /* of a dead one: ng_proc_end */
 };
 typedef void ng_local_each_fn(void *context, const struct ng_local_peer *peer);
 

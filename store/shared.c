@@ -91,6 +91,8 @@ static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
     if (ng_view_add_box(&view, peer->box, peer->life, ng_clock_mono_ns(), peer->name) == 0) {
         if (peer->execed)
             view.processes[0].exit_status = NG_EXIT_STATUS_EXEC;
+        else if (view.processes[0].life == NG_LIFE_DEAD)
+            view.processes[0].exit_status = peer->end;
         if (ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes) == 0)
             ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
                                    peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
@@ -115,8 +117,9 @@ static void tend(void *context, const struct ng_local_peer *peer)
         return;
     if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
         return;
-    /* Who says goodbye does so on the board, too, unless it does not come to it. */
-    if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD)
+    /* Who says goodbye does so on the board, too, unless it does not come to it: it dies before, or
+     * had no place there yet. */
+    if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD && NG_LOAD(header->board_slot))
         return;
     speak_for(shared, peer);
     if (peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
@@ -127,7 +130,9 @@ static void tend_neighbours(struct shared *shared, bool death)
 {
     int64_t now = ng_clock_mono_ns();
 
-    if (!ng_publisher_is_up(shared->publisher) || (!death && now - shared->tended_ns < TEND_NS))
+    /* What we tell is of our incarnation: nobody would take it for his before we know which. */
+    if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_label(shared->publisher) ||
+        (!death && now - shared->tended_ns < TEND_NS))
         return;
     shared->tended_ns = now;
     ng_local_each(shared->host, tend, shared);
@@ -398,6 +403,15 @@ static int shared_save_verdict(struct ng_board *board, const struct ng_incident 
     return error;
 }
 
+static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (shared->host->ops->grown(shared->host, joined_id, ret_id) == 0)
+        return 0;
+    return ng_publisher_grown(shared->publisher, joined_id, ret_id);
+}
+
 /* ---- The end ---- */
 
 static void shared_leave(struct ng_board *board)
@@ -433,6 +447,7 @@ static const struct ng_board_ops shared_ops = {
     .dumped = shared_dumped,
     .dumps_missing = shared_dumps_missing,
     .save_verdict = shared_save_verdict,
+    .grown = shared_grown,
     .leave = shared_leave,
     .abandon = shared_abandon,
 };

@@ -232,6 +232,28 @@ TEST_F(Blobs, OfTwoPlacesOfOneProcessTheNewerWordCounts)
     EXPECT_EQ(find(view, 3)->life, NG_LIFE_DEAD);
 }
 
+/* It died before it could say which place it has: its neighbour told of that in another one. */
+TEST_F(Blobs, OfTwoPlacesOfOneProcessItsEndCounts)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_ENDED_BY_GUARD}) {
+        Told one = process((int)life);
+        stands(++slots, told(one), 0);
+        one.life = life;
+        stands(++slots, told(one), -1);
+        one = process(100 + (int)life); /* and the other way round */
+        one.life = life;
+        stands(++slots, told(one), -1);
+        one.life = NG_LIFE_RUNNING;
+        stands(++slots, told(one), 0);
+    }
+    add(&view);
+    EXPECT_EQ(view.process_count, 6u);
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_ENDED_BY_GUARD}) {
+        EXPECT_EQ(find(view, (int)life)->life, life);
+        EXPECT_EQ(find(view, 100 + (int)life)->life, life);
+    }
+}
+
 TEST_F(Blobs, DamagedOnesGetANote)
 {
     std::string blob = told(process(1));

@@ -87,12 +87,27 @@ void prepare(const std::string &url, const std::string &run)
     ASSERT_EQ(kv.set("there", "x"), 0) << ng_kv_error(kv.kv);
 }
 
+/* What is told at once takes a moment all the same where the machine is busy: with ever more time,
+ * until it is told. */
+int told_by(const std::function<int(int64_t ms)> &make, int64_t ms)
+{
+    int result = make(ms);
+
+    while (result == -ETIMEDOUT && ms < patience_ms)
+        result = make(ms *= 4);
+    return result;
+}
+
 /* Make the call; it returns in time with one of these errors. */
 void expect_error(Kv &kv, const Call &call, int64_t ms, const std::set<int> &wanted)
 {
-    int64_t start = ng_clock_mono_ns();
-    int result = call.make(kv, ms);
-    EXPECT_LT(ng_clock_mono_ns() - start, ms * NG_MS + slack_ns) << call.name;
+    auto in_time = [&](int64_t bound_ms) {
+        int64_t start = ng_clock_mono_ns();
+        int result = call.make(kv, bound_ms);
+        EXPECT_LT(ng_clock_mono_ns() - start, bound_ms * NG_MS + slack_ns) << call.name;
+        return result;
+    };
+    int result = wanted.count(-ETIMEDOUT) ? in_time(ms) : told_by(in_time, ms);
     EXPECT_TRUE(wanted.count(result))
         << call.name << ": " << (result ? strerrorname_np(-result) : "0") << ", "
         << ng_kv_error(kv.kv);
@@ -359,7 +374,8 @@ TEST_F(KvServer, TooBusyToAnswer)
     }
     Kv kv(server.url());
     int64_t value;
-    EXPECT_EQ(kv.add("number", 1, &value, 0, 100), -EBUSY) << ng_kv_error(kv.kv);
+    EXPECT_EQ(told_by([&](int64_t ms) { return kv.add("number", 1, &value, 0, ms); }, 100), -EBUSY)
+        << ng_kv_error(kv.kv);
     server.ask({"SCRIPT", "KILL"});
     script.join();
     EXPECT_EQ(kv.add("number", 1, &value), 0);
@@ -373,7 +389,8 @@ TEST_F(KvServer, NoRoomForAnotherClient)
     ASSERT_EQ(first->set("key", "x"), 0);
     ASSERT_EQ(server.ask({"CONFIG", "SET", "maxclients", "1"}), "OK");
     Kv kv(server.url());
-    EXPECT_EQ(kv.set("key", "y", 0, 100), -EBUSY) << ng_kv_error(kv.kv);
+    EXPECT_EQ(told_by([&](int64_t ms) { return kv.set("key", "y", 0, ms); }, 100), -EBUSY)
+        << ng_kv_error(kv.kv);
     EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("clients"), std::string::npos)
         << ng_kv_error(kv.kv);
     first.reset();
@@ -446,11 +463,14 @@ TEST_F(KvServer, AHostThatIsNotThere)
     EXPECT_NE(std::string(ng_kv_error(unknown.kv)).find("no-such-host"), std::string::npos)
         << ng_kv_error(unknown.kv);
     Kv socket("redis+unix:///no/such/socket");
-    EXPECT_EQ(socket.set("key", "x", 0, 200), -ECONNREFUSED);
+    EXPECT_LT(ng_clock_mono_ns() - start, 1000 * NG_MS + slack_ns);
+    auto refused = [](Kv *kv) {
+        return told_by([=](int64_t ms) { return kv->set("key", "x", 0, ms); }, 200);
+    };
+    EXPECT_EQ(refused(&socket), -ECONNREFUSED);
     Folder folder;
     Kv file("redis+unix://" + folder.path());
-    EXPECT_EQ(file.set("key", "x", 0, 200), -ECONNREFUSED);
-    EXPECT_LT(ng_clock_mono_ns() - start, 1400 * NG_MS + slack_ns);
+    EXPECT_EQ(refused(&file), -ECONNREFUSED);
 }
 
 TEST_F(KvServer, ASubscriptionWaitsForAServerThatComesLater)
@@ -458,7 +478,7 @@ TEST_F(KvServer, ASubscriptionWaitsForAServerThatComesLater)
     RedisServer server;
     server.kill();
     Kv kv(server.url()), other(server.url());
-    EXPECT_EQ(kv.subscribe("news", 100), -ECONNREFUSED);
+    EXPECT_EQ(told_by([&](int64_t ms) { return kv.subscribe("news", ms); }, 100), -ECONNREFUSED);
     EXPECT_GE(ng_kv_message_fd(kv.kv), 0);
     server.restart();
     EXPECT_EQ(kv.message(), "ESTALE");
@@ -537,7 +557,7 @@ TEST_F(KvServer, ASentinelThatKnowsNoSuchMasterIsTold)
 {
     RedisServer sentinel({}, true, true);
     Kv kv("redis+sentinel://127.0.0.1:" + std::to_string(sentinel.port) + "/other");
-    EXPECT_EQ(kv.set("key", "x", 0, 200), -EHOSTUNREACH);
+    EXPECT_EQ(told_by([&](int64_t ms) { return kv.set("key", "x", 0, ms); }, 200), -EHOSTUNREACH);
     EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("other"), std::string::npos)
         << ng_kv_error(kv.kv);
 }
@@ -656,7 +676,8 @@ TEST_F(KvTls, OnlyATrustedServerIsSpokenTo)
     };
     for (const auto &row : rows) {
         Kv kv(row.url);
-        EXPECT_EQ(kv.set("key", "x", 0, 2000), row.error) << row.url << ng_kv_error(kv.kv);
+        EXPECT_EQ(told_by([&](int64_t ms) { return kv.set("key", "x", 0, ms); }, 2000), row.error)
+            << row.url << ng_kv_error(kv.kv);
         EXPECT_NE(std::string(ng_kv_error(kv.kv)).find(row.says), std::string::npos)
             << ng_kv_error(kv.kv);
     }
@@ -673,7 +694,7 @@ TEST_F(KvTls, AServerMayWantACertificate)
     ASSERT_EQ(server->ask({"CONFIG", "SET", "tls-auth-clients", "yes"}), "OK");
     const std::string ca = "?ca=" + certificates.ca();
     Kv without(url(ca));
-    int result = without.set("key", "x", 0, 2000);
+    int result = told_by([&](int64_t ms) { return without.set("key", "x", 0, ms); }, 2000);
     EXPECT_TRUE(result == -EACCES || result == -ECONNRESET) << result;
     Kv with(url(ca + "&cert=" + certificates.cert() + "&key=" + certificates.key()));
     EXPECT_EQ(with.set("key", "x"), 0) << ng_kv_error(with.kv);

@@ -47,6 +47,26 @@ bool death_is_told(Board *board)
     return false;
 }
 
+std::map<int, int> ends(Board *board)
+{
+    std::map<int, int> found;
+    struct ng_view view;
+
+    ng_view_init(&view);
+    EXPECT_EQ(board->board->ops->view(board->board, &view), 0);
+    for (uint32_t i = 0; i < view.process_count; i++)
+        found[view.processes[i].pid] = view.processes[i].exit_status;
+    ng_view_fini(&view);
+    return found;
+}
+
+/* It has ended, and nobody has asked how. */
+void await_zombie(int pid)
+{
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+}
+
 } // namespace
 
 TEST(LocalLife, EveryRankIsShownAlive)
@@ -113,6 +133,46 @@ TEST(LocalLife, WhoDiedBeforeWeLookedIsDead)
     EXPECT_EQ(board.ended(), 2u);
     EXPECT_EQ(board.lives()[zombie.pid()], NG_LIFE_DEAD);
     EXPECT_EQ(board.lives()[pid], NG_LIFE_DEAD);
+}
+
+TEST(LocalLife, ACrashAndAKillAreToldApart)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer crashed(folder.path()), killed(folder.path(), {}, 2);
+
+    board.wait(0);
+    kill(crashed.pid(), SIGSEGV);
+    killed.kill_unreaped();
+    await_zombie(crashed.pid());
+    while (board.ended() < 2)
+        ASSERT_TRUE(death_is_told(&board));
+    std::map<int, int> found = ends(&board);
+    EXPECT_EQ(found[crashed.pid()], NG_EXIT_STATUS_SIGNAL + SIGSEGV);
+    EXPECT_EQ(found[killed.pid()], NG_EXIT_STATUS_SIGNAL + SIGKILL);
+    EXPECT_EQ(found[getpid()], 0) << "it lives";
+}
+
+/* Its parent was faster than we: only newer kernels remember. */
+TEST(LocalLife, HowAProcessEndedIsNeverGuessed)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer killed(folder.path()), silent(folder.path(), {}, 2);
+    int killed_pid = killed.pid(), silent_pid = silent.pid();
+
+    board.wait(0);
+    killed.kill_and_reap();
+    ASSERT_EQ(silent.finish(), 0) << "by _exit: its box does not tell";
+    while (board.ended() < 2)
+        ASSERT_TRUE(death_is_told(&board));
+    std::map<int, int> found = ends(&board);
+    EXPECT_TRUE(found[killed_pid] == 0 || found[killed_pid] == NG_EXIT_STATUS_SIGNAL + SIGKILL)
+        << found[killed_pid];
+    EXPECT_TRUE(found[silent_pid] == 0 || found[silent_pid] == NG_EXIT_STATUS_SILENT + 0)
+        << found[silent_pid];
 }
 
 TEST(LocalLife, AReusedPidIsDead)

@@ -120,6 +120,12 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             member->pending_age_ns = (int64_t)any(random);
         }
         member->pending_started = random() % 2;
+        member->timeout_ns = (int64_t)any(random);
+        member->coll_joined = any(random);
+        member->p2p_joined = any(random);
+        member->groups_closed = any(random);
+        member->joined_id = any(random);
+        member->excluded = any(random);
         member->record_count = (uint32_t)(random() % 40);
         member->records = (struct ng_view_record *)ng_arena_alloc(
             &view->arena, member->record_count * sizeof(*member->records) + 1);
@@ -137,6 +143,10 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             record->tid = (uint32_t)any(random);
             record->result = any_int(random);
             record->rolling_hash = any(random);
+            record->started_age_ns = (int64_t)any(random);
+            record->completed_age_ns = (int64_t)any(random);
+            record->stream = any(random);
+            record->work_previous = any(random);
         }
     }
     for (uint64_t calls = random() % 4; calls > 0; calls--) {
@@ -206,6 +216,10 @@ void expect_same(const struct ng_view_record &a, const struct ng_view_record &b)
     SAME(tid);
     SAME(result);
     SAME(rolling_hash);
+    SAME(started_age_ns);
+    SAME(completed_age_ns);
+    SAME(stream);
+    SAME(work_previous);
 }
 
 void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
@@ -235,6 +249,12 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_record);
     SAME(pending_age_ns);
     SAME(pending_started);
+    SAME(timeout_ns);
+    SAME(coll_joined);
+    SAME(p2p_joined);
+    SAME(groups_closed);
+    SAME(joined_id);
+    SAME(excluded);
     SAME(record_count);
     for (uint32_t i = 0; i < a.record_count && i < b.record_count; i++)
         expect_same(a.records[i], b.records[i]);
@@ -381,10 +401,10 @@ TEST(Progress, TellsEveryFieldOfAnyProcess)
 /* A view grew: tell the new fields, at the end of their block. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 320u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 336u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 104u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 208u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 136u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 256u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
 }
 

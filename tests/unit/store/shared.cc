@@ -33,14 +33,19 @@ class Shared : public testing::TestWithParam<const char *>
     {
         ranks.clear();
     }
-    Rank &start(const Host &host, int rank, int64_t ttl_ns = 5 * NG_S)
+    Rank &add(const Host &host, int rank, const std::vector<Group> &groups,
+              int64_t ttl_ns = 5 * NG_S)
     {
         Rank::Options options;
         options.ttl_ns = ttl_ns;
         options.host = &host;
-        options.groups = {{world, 8}};
+        options.groups = groups;
         ranks.push_back(std::make_unique<Rank>(url, rank, options));
-        ranks.back()->start();
+        return *ranks.back();
+    }
+    Rank &start(const Host &host, int rank, int64_t ttl_ns = 5 * NG_S)
+    {
+        add(host, rank, {{world, 8}}, ttl_ns).start();
         /* Its heart beats, and its host has seen it. */
         round();
         return *ranks.back();
@@ -410,6 +415,35 @@ TEST_P(Shared, WhoLeavesIsNobodysDeath)
     dead.insert(&b);
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_EXITED; }));
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+}
+
+TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
+{
+    Rank &a = start(one, 0), &far = start(two, 2);
+    Rank &b = add(one, 1, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    b.start_without_waiting();
+    round();
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.lives().count(1) == 1; }));
+    EXPECT_EQ(far.lives()[1], NG_LIFE_EXITED);
+    EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+}
+
+TEST_P(Shared, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
+{
+    Rank &far = start(two, 2), &a = add(one, 0, {}), &b = add(one, 1, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    a.start();
+    b.start_without_waiting();
+    round();
+    kill(b);
+    for (int i = 0; i < 3; i++)
+        round();
+    a.add_group({world, 8});
+    EXPECT_TRUE(soon([&] { return far.lives().count(1) == 1; }));
+    EXPECT_EQ(far.lives()[1], NG_LIFE_DEAD);
 }
 
 #if NG_HAVE_HIREDIS
