@@ -34,6 +34,8 @@ struct ng_guard {
     bool (*find_cuda)(struct ng_cuda *ret_cuda); /* false: no driver in this process yet */
     int (*open_board)(struct ng_guard *guard);   /* sets dir, dump_dir and board as configured */
     void (*adopt_thread)(void);                  /* the calling thread is the guard's own */
+    /* Python's stacks, as core/stacks.h has it; NULL nobody knows of any. */
+    int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */

@@ -24,6 +24,7 @@
 #include "shim/driver.h"
 #include "shim/module.h"
 #include "shim/notice.h"
+#include "shim/python.h"
 #include "shim/shim.h"
 #include "store/kv.h"
 #include "store/local.h"
@@ -181,6 +182,8 @@ static int open_board(struct ng_guard *guard)
     on_exit(on_exit_of_program, NULL);
     at_quick_exit(on_quick_exit);
     tell_mistakes();
+    if (guard->config.stacks)
+        ng_python_prepare();
     if (guard->config.dump_dir)
         set_folder(guard->dump_dir, guard->config.dump_dir);
     else
@@ -214,6 +217,7 @@ static void after_fork(void)
 {
     forked = true;
     ng_shim_after_fork();
+    ng_python_after_fork();
     ng_guard_after_fork();
 }
 
@@ -239,6 +243,7 @@ __attribute__((constructor)) static void start(void)
     ng_guard.find_cuda = ng_driver_find;
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
+    ng_guard.read_python = ng_python_read;
     ng_guard.tell_start = ng_notice_start;
     ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, after_fork);
