@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/composed.h"
 #include "core/json.h"
+#include "core/stacks.h"
 
 static const char *const life_names[] = {
     [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
@@ -123,6 +125,8 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_int(json, "exit_status", process->exit_status);
     ng_json_int(json, "quiet_ns", process->quiet_ns);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
+    ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
+    ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);
     ng_json_close_object(json);
 }
 
@@ -146,6 +150,20 @@ static void put_calls(struct ng_json *json, const struct ng_view *view, uint32_t
     ng_json_close_array(json);
 }
 
+static void put_threads(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    ng_json_open_array(json, "calling_threads", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->thread_count; i++) {
+        if (view->threads[i].process != process)
+            continue;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_uint(json, "tid", view->threads[i].tid);
+        ng_json_string(json, "name", view->threads[i].name);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 static void put_record(struct ng_json *json, const struct ng_view_record *record)
 {
     ng_json_open_object(json, NULL, NG_JSON_COMPACT);
@@ -156,7 +174,13 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     put_uint(json, "coll_seq", record->coll_seq);
     put_uint(json, "p2p_seq", record->p2p_seq);
     put_uint(json, "peer_ordinal", record->peer_ordinal);
+    put_uint(json, "op_id", ng_view_record_op_id(record));
+    ng_json_bool(json, "retired", ng_view_record_is_retired(record));
     ng_json_int(json, "entered_age_ns", record->entered_age_ns);
+    ng_json_int(json, "started_age_ns", record->started_age_ns);
+    ng_json_int(json, "completed_age_ns", record->completed_age_ns);
+    ng_json_hex(json, "stream", record->stream);
+    put_uint(json, "work_previous", record->work_previous);
     ng_json_hex(json, "caller", record->caller);
     ng_json_uint(json, "flags", record->flags);
     ng_json_uint(json, "tid", record->tid);
@@ -164,6 +188,40 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     ng_json_int(json, "result_number", record->result);
     ng_json_hex(json, "rolling_hash", record->rolling_hash);
     ng_json_close_object(json);
+}
+
+static void put_composed_work(struct ng_json *json, const struct ng_view_member *member,
+                              const struct ng_composed *composed, uint32_t index)
+{
+    const struct ng_composed_work *work = &composed->works[index];
+
+    ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+    put_op(json, work->op);
+    ng_json_int(json, "root", work->root);
+    put_uint(json, "sent", work->sent);
+    put_uint(json, "received", work->received);
+    ng_json_open_array(json, "records", NG_JSON_COMPACT);
+    for (uint32_t i = work->first; i <= work->last; i++)
+        if (composed->work_of[i] == index)
+            put_uint(json, NULL, member->records[i].id);
+    ng_json_close_array(json);
+    ng_json_close_object(json);
+}
+
+/* Without memory for it, the sends and receives alone have to do. */
+static void put_composed(struct ng_json *json, const struct ng_view *view,
+                         const struct ng_view_member *member)
+{
+    struct ng_arena arena = {0};
+    struct ng_composed composed = {0};
+
+    ng_json_open_array(json, "composed", NG_JSON_LINES);
+    if (ng_composed_find(view, member, &arena, &composed) == 0)
+        for (uint32_t i = 0; i < composed.work_count; i++)
+            if (composed.works[i].op != NG_OP_NONE)
+                put_composed_work(json, member, &composed, i);
+    ng_json_close_array(json);
+    ng_arena_reset(&arena);
 }
 
 static void put_member(struct ng_json *json, const struct ng_view *view,
@@ -204,6 +262,10 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_open_object(json, "last", NG_JSON_COMPACT);
     put_signature(json, &member->last);
     ng_json_close_object(json);
+    ng_json_int(json, "timeout_ns", member->timeout_ns);
+    put_uint(json, "coll_joined", member->coll_joined);
+    put_uint(json, "p2p_joined", member->p2p_joined);
+    put_uint(json, "groups_closed", member->groups_closed);
     put_uint(json, "pending_seq", member->pending_seq);
     put_uint(json, "pending_record", member->pending_record);
     ng_json_int(json, "pending_age_ns", member->pending_age_ns);
@@ -212,6 +274,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     for (uint32_t i = 0; i < member->record_count; i++)
         put_record(json, &member->records[i]);
     ng_json_close_array(json);
+    put_composed(json, view, member);
     ng_json_close_object(json);
 }
 
@@ -248,12 +311,15 @@ int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
     ng_json_int(&json, "rank", ng_dump_rank(view, process));
     put_process(&json, &view->processes[process]);
     put_calls(&json, view, process);
+    put_threads(&json, view, process);
     ng_json_open_array(&json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->members[i].process == process)
             put_member(&json, view, &view->members[i]);
     ng_json_close_array(&json);
     put_notes(&json, view, process);
+    if (view->stacks && view->processes[process].self)
+        ng_stacks_write_json(view->stacks, &json);
     ng_json_close_object(&json);
     return ng_json_finish(&json);
 }

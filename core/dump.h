@@ -17,9 +17,12 @@
  *     host, program       strings
  *     source              the file that it was read from
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
- *     exit_status         int; meaningful for life "exited"; -1 not told, -2 became another program
+ *     exit_status         int. Life "exited": what it told; -1 not told, -2 became another program.
+ *                         Life "dead": 256 and the signal that ended it, or 512 and what it ended
+ *                         with without telling; 0 not known
  *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
+ *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
  *     tid                 int
  *     op, op_number       name and number of core/op.def
@@ -27,6 +30,9 @@
  *     group_rank          in that group; -1 not known
  *     seq, record_id      counts; 0 none
  *     age_ns              int
+ *   calling_threads  array: threads that have called NCCL, and live
+ *     tid                 int
+ *     name                when it made its first call; "" not known
  *   members          array of struct ng_view_member: one per communicator handle
  *     rank                global, as messages name it (derived: the reader computes it again)
  *     group_rank, device  int; -1 not known
@@ -48,6 +54,10 @@
  *     rolling_hash        16 hex digits: of all its collectives up to `entered`, core/signature.h;
  *                         all zero: not known
  *     last                object: signature of collective `entered`, see below
+ *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
+ *                         closed NCCL group, and
+ *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
  *                         the oldest work in flight
  *     records             array, oldest first: struct ng_view_record
@@ -55,14 +65,24 @@
  *       state                 name of ng_dump_record_state_name
  *       state_number          enum ng_record_state
  *       op ... count            its signature, see below
- *       coll_seq, p2p_seq, peer_ordinal, entered_age_ns, flags   as in struct ng_view_record
+ *       coll_seq, p2p_seq, peer_ordinal, entered_age_ns, started_age_ns, completed_age_ns,
+ *       work_previous, flags    as in struct ng_view_record
+ *       op_id                 which call on the communicator it is, from 1 (derived)
+ *       retired               bool: the watchdog does not wait for it (derived)
+ *       stream                16 hex digits: its CUDA stream; all zero: the default one
  *       caller                16 hex digits: return address in the program
  *       tid                   thread that called
  *       result, result_number name and number of the ncclResult_t of the host call
  *       rolling_hash          16 hex digits: of the group after this collective; all zero: not
  *                             known
+ *     composed            array: what sends and receives make up together, core/composed.h (derived)
+ *       op, op_number         AlltoAll, AllToAllv, Gather or Scatter
+ *       root                  of a gather or scatter; -1 else
+ *       sent, received        elements
+ *       records               ids of the parts
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
+ *   stacks           its host stacks: see core/stacks.h; missing where they were not taken
  *
  * Fields that are missing, as in dumps of older versions, are not known.
  *

@@ -67,11 +67,26 @@ static void set_chain_state(uint64_t id, enum ng_record_state state)
     }
 }
 
+/* For who tells launches apart later: NCCL launches together what is in one group. A communicator
+ * is called from one thread at a time. */
+static void count_joined(const struct ng_pending *pending)
+{
+    struct ng_box_group *group = pending->comm->group;
+
+    if (pending->coll_count + pending->p2p_count > 1)
+        NG_STORE(group->groups_closed, NG_LOAD(group->groups_closed) + 1);
+    if (pending->coll_count > 1)
+        NG_STORE(group->coll_joined, NG_LOAD(group->coll_joined) + pending->coll_count - 1);
+    if (pending->p2p_count > 1)
+        NG_STORE(group->p2p_joined, NG_LOAD(group->p2p_joined) + pending->p2p_count - 1);
+}
+
 /* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
 static void close_work(struct ng_pending *pending, int result)
 {
     struct ng_work *work = pending->work;
 
+    count_joined(pending);
     if (pending->last_seq)
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come

@@ -149,6 +149,9 @@ void ng_output_safe(struct ng_output *output, const char *text)
  * of the dead. */
 static int open_temporary(int folder_fd, const char *name, char *ret_name, size_t bytes)
 {
+    const char *slash = strrchr(name, '/');
+
+    name = slash ? slash + 1 : name;
     for (unsigned attempt = 0; attempt < 100; attempt++) {
         if (snprintf(ret_name, bytes, ".%s.%ld-%u", name, (long)syscall(SYS_gettid), attempt) >=
             (int)bytes)
@@ -379,6 +382,15 @@ void ng_json_double(struct ng_json *json, const char *key, double value)
     put(json, clean);
     if (whole)
         put(json, ".0");
+}
+
+void ng_json_us(struct ng_json *json, const char *key, int64_t ns)
+{
+    uint64_t magnitude = ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
+
+    if (begin_value(json, key))
+        ng_output_format(&json->output, "%s%" PRIu64 ".%03u", ns < 0 ? "-" : "", magnitude / 1000,
+                         (unsigned)(magnitude % 1000));
 }
 
 void ng_json_bool(struct ng_json *json, const char *key, bool value)

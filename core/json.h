@@ -46,7 +46,9 @@ size_t ng_output_utf8(const char *text, size_t *ret_skip);
 /*
  * Write the file `name` in `folder` by `write_content`, which returns 0 or -errno: under a hidden
  * temporary name (mode 0600), renamed when complete. 0, or -errno, and then nothing new is left in
- * the folder and an older file of this name is as it was. Not synced to the disk.
+ * the folder and an older file of this name is as it was. Not synced to the disk. `name` may begin
+ * with a folder in `folder` that is there; the temporary file lies in `folder` all the same, so
+ * that those who take every file in the inner one never see it.
  */
 int ng_output_save(const char *folder, const char *name,
                    int (*write_content)(const void *context, int fd), const void *context);
@@ -82,6 +84,8 @@ void ng_json_uint(struct ng_json *json, const char *key, uint64_t value);
 /* Shortest form that reads back the same, always with a point or an exponent; nan and infinities
  * are null. */
 void ng_json_double(struct ng_json *json, const char *key, double value);
+/* Nanoseconds as microseconds, exactly: 1234567 is 1234.567. */
+void ng_json_us(struct ng_json *json, const char *key, int64_t ns);
 void ng_json_bool(struct ng_json *json, const char *key, bool value);
 void ng_json_null(struct ng_json *json, const char *key);
 /* A string of 16 hex digits: for ids, which are no numbers to count with. */

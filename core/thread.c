@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "core/group_calls.h"
@@ -76,6 +77,16 @@ static struct ng_box_thread *claim_slot(struct ng_thread *thread)
     return &thread->spare;
 }
 
+/* Kept by the box, for when the thread, or its process, is gone. */
+static void tell_name(struct ng_box_thread *slot)
+{
+    uint64_t words[2] = {0, 0};
+
+    prctl(PR_GET_NAME, (char *)words, 0, 0, 0);
+    NG_STORE(slot->name[0], words[0]);
+    NG_STORE(slot->name[1], words[1]);
+}
+
 struct ng_thread *ng_thread_make(void)
 {
     uint32_t generation = atomic_load(&ng_guard.generation);
@@ -99,6 +110,7 @@ struct ng_thread *ng_thread_make(void)
     thread->generation = generation;
     thread->tid = (uint32_t)gettid();
     thread->slot = claim_slot(thread);
+    tell_name(thread->slot);
     return thread;
 }
 

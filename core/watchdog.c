@@ -110,11 +110,14 @@ static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
         if (!record)
             return;
         uint64_t previous = NG_LOAD(record->work_previous);
+        /* The round may have begun before the call did. */
+        int64_t entered = NG_LOAD(record->entered_mono_ns);
+        int64_t seen = now_mono_ns > entered ? now_mono_ns : entered;
         if (state == NG_RECORD_STARTED ||
             (state == NG_RECORD_COMPLETED && !NG_LOAD(record->started_mono_ns)))
-            NG_STORE(record->started_mono_ns, now_mono_ns);
+            NG_STORE(record->started_mono_ns, seen);
         if (state == NG_RECORD_COMPLETED)
-            NG_STORE(record->completed_mono_ns, now_mono_ns);
+            NG_STORE(record->completed_mono_ns, seen);
         if (state == NG_RECORD_FAILED)
             NG_STORE(record->result, comm->abort_result);
         ng_ring_set_state(id, state);

@@ -13,8 +13,25 @@
 static const char magic[4] = {'N', 'G', 'P', 'R'};
 
 /* Bits of a member, and of a record. */
-enum { MEMBER_HASH = 1, MEMBER_LAST = 2, MEMBER_PENDING = 4, MEMBER_STARTED = 8 };
-enum { SAME_SIGNATURE = 1, SAME_CALLER = 2, SAME_TID = 4, RECORD_HASH = 8 };
+enum {
+    MEMBER_HASH = 1,
+    MEMBER_LAST = 2,
+    MEMBER_PENDING = 4,
+    MEMBER_STARTED = 8,
+    MEMBER_TIMEOUT = 16,
+    MEMBER_JOINED = 32,
+    MEMBER_GROWN = 64
+};
+enum {
+    SAME_SIGNATURE = 1,
+    SAME_CALLER = 2,
+    SAME_TID = 4,
+    RECORD_HASH = 8,
+    RECORD_STARTED = 16,
+    RECORD_COMPLETED = 32,
+    OTHER_STREAM = 64,
+    RECORD_JOINED = 128
+};
 
 /* Parents and groups of calls: an index in the blob's groups follows from here. */
 enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
@@ -172,10 +189,14 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     static const struct ng_signature none;
     bool pending = member->pending_record || member->pending_seq || member->pending_age_ns;
     bool last = !alike(&member->last, &none);
+    bool joined = member->coll_joined || member->p2p_joined || member->groups_closed;
+    bool grown = member->joined_id || member->excluded;
 
     put_number(writer, (member->rolling_hash ? MEMBER_HASH : 0) | (last ? MEMBER_LAST : 0) |
                            (pending ? MEMBER_PENDING : 0) |
-                           (member->pending_started ? MEMBER_STARTED : 0));
+                           (member->pending_started ? MEMBER_STARTED : 0) |
+                           (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
+                           (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -205,6 +226,17 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         put_number(writer, member->pending_record);
         put_signed(writer, member->pending_age_ns);
     }
+    if (member->timeout_ns)
+        put_signed(writer, member->timeout_ns);
+    if (joined) {
+        put_number(writer, member->coll_joined);
+        put_number(writer, member->p2p_joined);
+        put_number(writer, member->groups_closed);
+    }
+    if (grown) {
+        put_id(writer, member->joined_id);
+        put_id(writer, member->excluded);
+    }
     close_block(writer, block);
 }
 
@@ -215,7 +247,11 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
     unsigned bits = (alike(&record->signature, &before->signature) ? SAME_SIGNATURE : 0) |
                     (record->caller == before->caller ? SAME_CALLER : 0) |
                     (record->tid == before->tid ? SAME_TID : 0) |
-                    (record->rolling_hash ? RECORD_HASH : 0);
+                    (record->rolling_hash ? RECORD_HASH : 0) |
+                    (record->started_age_ns ? RECORD_STARTED : 0) |
+                    (record->completed_age_ns ? RECORD_COMPLETED : 0) |
+                    (record->stream != before->stream ? OTHER_STREAM : 0) |
+                    (record->work_previous ? RECORD_JOINED : 0);
 
     put_number(writer, bits);
     put_difference(writer, record->id, before->id);
@@ -234,6 +270,15 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
         put_number(writer, record->tid);
     if (bits & RECORD_HASH)
         put_fixed(writer, record->rolling_hash);
+    if (bits & RECORD_STARTED)
+        put_difference(writer, (uint64_t)record->entered_age_ns, (uint64_t)record->started_age_ns);
+    if (bits & RECORD_COMPLETED)
+        put_difference(writer, (uint64_t)record->entered_age_ns,
+                       (uint64_t)record->completed_age_ns);
+    if (bits & OTHER_STREAM)
+        put_number(writer, record->stream);
+    if (bits & RECORD_JOINED)
+        put_difference(writer, record->id, record->work_previous);
     close_block(writer, block);
     writer->before = *record;
 }
@@ -668,6 +713,17 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
     if (!(bits & SAME_TID))
         record.tid = get_uint32(reader);
     record.rolling_hash = bits & RECORD_HASH ? get_fixed(reader) : 0;
+    record.started_age_ns =
+        bits & RECORD_STARTED
+            ? (int64_t)((uint64_t)record.entered_age_ns - get_difference(reader))
+            : 0;
+    record.completed_age_ns =
+        bits & RECORD_COMPLETED
+            ? (int64_t)((uint64_t)record.entered_age_ns - get_difference(reader))
+            : 0;
+    if (bits & OTHER_STREAM)
+        record.stream = get_number(reader);
+    record.work_previous = bits & RECORD_JOINED ? record.id - get_difference(reader) : 0;
     close_reading(reader, end);
     reader->before = record;
     *ret_record = record;
@@ -727,6 +783,17 @@ static void get_member(struct reader *reader)
         told.pending_age_ns = get_signed(reader);
     }
     told.pending_started = bits & MEMBER_STARTED;
+    if (bits & MEMBER_TIMEOUT)
+        told.timeout_ns = get_signed(reader);
+    if (bits & MEMBER_JOINED) {
+        told.coll_joined = get_number(reader);
+        told.p2p_joined = get_number(reader);
+        told.groups_closed = get_number(reader);
+    }
+    if (bits & MEMBER_GROWN) {
+        told.joined_id = get_id(reader);
+        told.excluded = get_id(reader);
+    }
     close_reading(reader, end);
     if (reader->bad)
         return;
@@ -797,6 +864,17 @@ static int begin(struct reader *reader, const void *data, size_t bytes)
     return reader->bad || version == 0 ? -EBADMSG : version > NG_PROGRESS_VERSION ? -EPROTO : 0;
 }
 
+/* When the ages of a process are 0: as it wrote, or at its end. 0 not known. */
+static int64_t moment_of(const struct ng_progress_head *head)
+{
+    bool lives = head->life == NG_LIFE_RUNNING || head->life == NG_LIFE_STOPPED;
+    int64_t moment;
+
+    if (__builtin_sub_overflow(head->written_unix_ns, lives ? 0 : head->life_age_ns, &moment))
+        return 0;
+    return moment > 0 ? moment : 0;
+}
+
 static void add_process(struct reader *reader, const struct ng_progress_head *head,
                         const char *source)
 {
@@ -815,6 +893,7 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     process->life = head->life;
     process->exit_status = head->exit_status;
     process->life_age_ns = head->life_age_ns;
+    process->moment_unix_ns = moment_of(head);
     memcpy(process->host, head->host, sizeof(process->host));
     memcpy(process->program, head->program, sizeof(process->program));
     memcpy(process->source, source, sizeof(process->source));
@@ -893,6 +972,8 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&told->life_age_ns, by_ns);
         return;
     }
+    if (told->moment_unix_ns)
+        make_older(&told->moment_unix_ns, by_ns);
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_member *member = &view->members[i];
         if (member->process != process)
@@ -903,8 +984,14 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&member->ended_age_ns, by_ns);
         if (member->pending_record)
             make_older(&member->pending_age_ns, by_ns);
-        for (uint32_t k = 0; k < member->record_count; k++)
-            make_older(&member->records[k].entered_age_ns, by_ns);
+        for (uint32_t k = 0; k < member->record_count; k++) {
+            struct ng_view_record *record = &member->records[k];
+            make_older(&record->entered_age_ns, by_ns);
+            if (record->started_age_ns)
+                make_older(&record->started_age_ns, by_ns);
+            if (record->completed_age_ns)
+                make_older(&record->completed_age_ns, by_ns);
+        }
     }
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].process == process)

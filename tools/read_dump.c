@@ -112,6 +112,10 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
         record.p2p_seq = get_uint(from, "p2p_seq");
         record.peer_ordinal = get_uint(from, "peer_ordinal");
         record.entered_age_ns = get_age(from, "entered_age_ns");
+        record.started_age_ns = get_age(from, "started_age_ns");
+        record.completed_age_ns = get_age(from, "completed_age_ns");
+        record.stream = get_hex(from, "stream");
+        record.work_previous = get_uint(from, "work_previous");
         record.caller = get_hex(from, "caller");
         record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
         record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
@@ -167,6 +171,10 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->p2p_completed = get_uint(from, "p2p_completed");
     if (!get_signature(json_object_get(from, "last"), &member->last))
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
+    member->timeout_ns = get_age(from, "timeout_ns");
+    member->coll_joined = get_uint(from, "coll_joined");
+    member->p2p_joined = get_uint(from, "p2p_joined");
+    member->groups_closed = get_uint(from, "groups_closed");
     member->pending_seq = get_uint(from, "pending_seq");
     member->pending_record = get_uint(from, "pending_record");
     member->pending_age_ns = get_age(from, "pending_age_ns");
@@ -190,6 +198,19 @@ static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
     call->seq = get_uint(from, "seq");
     call->record_id = get_uint(from, "record_id");
     call->age_ns = get_age(from, "age_ns");
+    return 0;
+}
+
+static int read_thread(struct ng_view *view, uint32_t process, const json_t *from)
+{
+    uint32_t tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+
+    if (!tid)
+        return 0;
+    struct ng_view_thread *thread = ng_view_add_thread(view, process, tid);
+    if (!thread)
+        return -ENOMEM;
+    get_text(from, "name", thread->name, sizeof(thread->name));
     return 0;
 }
 
@@ -220,6 +241,8 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
     process->quiet_ns = get_age(from, "quiet_ns");
     process->life_age_ns = get_age(from, "life_age_ns");
+    process->moment_mono_ns = get_age(from, "moment_mono_ns");
+    process->moment_unix_ns = get_age(from, "moment_unix_ns");
     return 0;
 }
 
@@ -234,7 +257,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
     size_t calls_left_out = 0, members_left_out = 0, records_left_out = 0, i;
     uint32_t process = view->process_count;
     const json_t *calls = json_object_get(root, "calls"),
-                 *members = json_object_get(root, "members");
+                 *members = json_object_get(root, "members"),
+                 *threads = json_object_get(root, "calling_threads");
     json_t *element;
     int error = read_process(view, json_object_get(root, "process"), source);
 
@@ -243,6 +267,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
         calls_left_out += error == -EBADMSG;
         error = error == -EBADMSG ? 0 : error;
     }
+    for (i = 0; !error && i < json_array_size(threads); i++)
+        error = read_thread(view, process, json_array_get(threads, i));
     for (i = 0; !error && i < json_array_size(members); i++) {
         error = read_member(view, process, json_array_get(members, i), &records_left_out);
         members_left_out += error == -EBADMSG;

@@ -25,6 +25,8 @@ class View
             view.processes[i].uid = 0xabcdef0123456789 + i;
             view.processes[i].local_rank = (int)i;
             snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
+            struct ng_view_thread *thread = ng_view_add_thread(&view, i, 1002 + i);
+            snprintf(thread->name, sizeof(thread->name), "pt_autograd_%u", i);
         }
         for (uint32_t i = 0; i < view.member_count; i++) {
             struct ng_view_member *member = &view.members[i];
@@ -34,8 +36,18 @@ class View
             member->ended_age_ns = i;
             member->rolling_hash = 0xfeed000000000000 + i;
             snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", 0x1b + i);
-            for (uint32_t k = 0; k < member->record_count; k++)
-                member->records[k].rolling_hash = UINT64_MAX - k;
+            member->timeout_ns = 600 * NG_S + i;
+            member->coll_joined = 3 + i;
+            member->p2p_joined = 5 + i;
+            member->groups_closed = 2 + i;
+            for (uint32_t k = 0; k < member->record_count; k++) {
+                struct ng_view_record *record = &member->records[k];
+                record->rolling_hash = UINT64_MAX - k;
+                record->started_age_ns = k % 2 ? 77 + k : 0;
+                record->completed_age_ns = k % 3 ? 7 + k : 0;
+                record->stream = 0x7f0000000000 + k;
+                record->work_previous = k % 2 ? record->id - 1 : 0;
+            }
         }
     }
     ~View()
@@ -108,11 +120,38 @@ TEST(Dump, IsTheDocumentedSchema)
  * then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 320u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 336u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 104u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 208u);
+    EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 136u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 256u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+}
+
+TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
+{
+    Job job(3);
+    job.group(0x11, "");
+    for (int rank = 0; rank < 3; rank++) {
+        Member &member = job.at(0x11, rank).did(1);
+        for (int peer = 0; peer < 3; peer++)
+            member.p2p(NG_OP_Send, peer, true).p2p(NG_OP_Recv, peer, true);
+        member.grouped(6);
+    }
+    View view(job);
+    /* The fields that no job tells have numbers of their own; links are needed here. */
+    for (uint32_t i = 0; i < view.view.member_count; i++)
+        for (uint32_t k = 0; k < 7; k++)
+            view.view.members[i].records[k].work_previous = k > 1 ? k : 0;
+    json_t *dump = json_loads(dump_text(&view.view, 1).c_str(), 0, nullptr);
+    ASSERT_NE(dump, nullptr);
+    json_t *members = json_object_get(dump, "members");
+    json_t *composed = json_object_get(json_array_get(members, 0), "composed");
+    char *text = json_dumps(composed, JSON_COMPACT);
+    EXPECT_STREQ(text, "[{\"op\":\"AlltoAll\",\"op_number\":6,\"root\":-1,\"sent\":192,"
+                       "\"received\":192,\"records\":[2,3,4,5,6,7]}]");
+    free(text);
+    json_decref(dump);
 }
 
 TEST(Dump, ParsesWhateverNumbersADamagedBoxHeld)

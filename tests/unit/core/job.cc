@@ -82,6 +82,21 @@ Member &Member::p2p(enum ng_op op, int peer, bool done, int64_t age_ns)
     return *this;
 }
 
+Member &Member::grouped(int n)
+{
+    uint64_t colls = 0;
+    for (size_t i = records.size() - (size_t)n; i < records.size(); i++) {
+        records[i].flags |= NG_RECORD_IN_GROUP;
+        records[i].work_previous = i > records.size() - (size_t)n ? records[i - 1].id : 0;
+        colls += !ng_view_record_is_p2p(&records[i]);
+    }
+    uint64_t p2ps = (uint64_t)n - colls;
+    coll_joined += colls ? colls - 1 : 0;
+    p2p_joined += p2ps ? p2ps - 1 : 0;
+    groups_closed += n > 1;
+    return *this;
+}
+
 Member &Member::keeps(int n)
 {
     return overwritten((int)records.size() > n ? (int)records.size() - n : 0);
@@ -211,6 +226,9 @@ void Job::fill(struct ng_view *view) const
             member->pending_record = from.pending_record;
             member->pending_age_ns = from.pending_age_ns;
             member->pending_started = from.pending_started;
+            member->coll_joined = from.coll_joined;
+            member->p2p_joined = from.p2p_joined;
+            member->groups_closed = from.groups_closed;
             member->last = from.last;
             member->rolling_hash = tells_hashes ? from.rolling_hash : 0;
             member->record_count = (uint32_t)from.records.size();

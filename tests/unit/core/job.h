@@ -34,6 +34,7 @@ struct Member {
     uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
     uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
     struct ng_signature last = {0, -1, -1, -1, 0};
+    uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
     std::vector<struct ng_view_record> records;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
 
@@ -51,6 +52,8 @@ struct Member {
     Member &overwritten(int n);
     /* One send or receive. */
     Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
+    /* The newest `n` calls are one NCCL group, and that is closed. */
+    Member &grouped(int n);
 
   private:
     friend class Job;
