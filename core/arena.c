@@ -82,3 +82,29 @@ void ng_arena_reset(struct ng_arena *arena)
         chunk = next;
     }
 }
+
+void ng_arena_recycle(struct ng_arena *arena)
+{
+    struct ng_arena_chunk *only = arena->chunks;
+    size_t header = (sizeof(*only) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1), bytes = 0;
+
+    if (only && !only->next) {
+        memset((char *)only + header, 0, only->used - header);
+        only->used = header;
+        return;
+    }
+    for (const struct ng_arena_chunk *chunk = only; chunk; chunk = chunk->next)
+        bytes += chunk->bytes;
+    ng_arena_reset(arena);
+    if (!bytes)
+        return;
+    /* One chunk with room for all that there was, and a little more; none is as good. */
+    bytes += bytes / 4;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return;
+    only = map;
+    only->bytes = bytes;
+    only->used = header;
+    arena->chunks = only;
+}

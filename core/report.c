@@ -14,7 +14,10 @@
 
 #include "core/clock.h"
 #include "core/json.h"
+#include "core/stacks.h"
 #include "core/text.h"
+
+#define STACKS_TOLD 4 /* of culprits, in the text; the others' lie beside it */
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
 static const struct {
@@ -310,53 +313,58 @@ static void write_cycle(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_close_array(json);
 }
 
+void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_string(json, "schema", NG_REPORT_SCHEMA);
+    ng_json_string(json, "job", verdict->job);
+    ng_json_int(json, "time_unix_ns", verdict->time_unix_ns);
+    ng_json_string(json, "kind", ng_verdict_kind_name(verdict->kind));
+    if (verdict->group_id) {
+        ng_json_open_object(json, "group", NG_JSON_COMPACT);
+        ng_json_hex(json, "id", verdict->group_id);
+        ng_json_string(json, "name", verdict->group_name);
+        ng_json_int(json, "nranks", verdict->group_nranks);
+        ng_json_close_object(json);
+    } else {
+        ng_json_null(json, "group");
+    }
+    ng_json_uint(json, "seq", verdict->seq);
+    ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    ng_json_open_array(json, "culprits", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        const struct ng_culprit *culprit = &verdict->culprits[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", culprit->rank);
+        ng_json_int(json, "group_rank", culprit->group_rank);
+        ng_json_string(json, "host", culprit->host);
+        ng_json_int(json, "pid", culprit->pid);
+        ng_json_string(json, "why", culprit->why);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < verdict->waiting_count; i++)
+        ng_json_int(json, NULL, verdict->waiting[i]);
+    ng_json_close_array(json);
+    ng_json_string(json, "confidence", ng_confidence_name(verdict->confidence));
+    ng_json_open_array(json, "missing_evidence", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
+        ng_json_string(json, NULL, verdict->missing_evidence[i]);
+    ng_json_close_array(json);
+    ng_json_int(json, "detected_by", verdict->detected_by);
+    ng_json_int(json, "stalled_ms", verdict->stalled_ns / NG_MS);
+    ng_json_string(json, "action", verdict->action ? verdict->action : "none");
+    if (verdict->cycle_count)
+        write_cycle(json, verdict);
+}
+
 int ng_report_write_json(const struct ng_verdict *verdict, int fd)
 {
     struct ng_json json;
 
     ng_json_init(&json, fd);
     ng_json_open_object(&json, NULL, NG_JSON_LINES);
-    ng_json_string(&json, "schema", NG_REPORT_SCHEMA);
-    ng_json_string(&json, "job", verdict->job);
-    ng_json_int(&json, "time_unix_ns", verdict->time_unix_ns);
-    ng_json_string(&json, "kind", ng_verdict_kind_name(verdict->kind));
-    if (verdict->group_id) {
-        ng_json_open_object(&json, "group", NG_JSON_COMPACT);
-        ng_json_hex(&json, "id", verdict->group_id);
-        ng_json_string(&json, "name", verdict->group_name);
-        ng_json_int(&json, "nranks", verdict->group_nranks);
-        ng_json_close_object(&json);
-    } else {
-        ng_json_null(&json, "group");
-    }
-    ng_json_uint(&json, "seq", verdict->seq);
-    ng_json_string(&json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
-    ng_json_open_array(&json, "culprits", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &verdict->culprits[i];
-        ng_json_open_object(&json, NULL, NG_JSON_COMPACT);
-        ng_json_int(&json, "rank", culprit->rank);
-        ng_json_int(&json, "group_rank", culprit->group_rank);
-        ng_json_string(&json, "host", culprit->host);
-        ng_json_int(&json, "pid", culprit->pid);
-        ng_json_string(&json, "why", culprit->why);
-        ng_json_close_object(&json);
-    }
-    ng_json_close_array(&json);
-    ng_json_open_array(&json, "waiting", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < verdict->waiting_count; i++)
-        ng_json_int(&json, NULL, verdict->waiting[i]);
-    ng_json_close_array(&json);
-    ng_json_string(&json, "confidence", ng_confidence_name(verdict->confidence));
-    ng_json_open_array(&json, "missing_evidence", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
-        ng_json_string(&json, NULL, verdict->missing_evidence[i]);
-    ng_json_close_array(&json);
-    ng_json_int(&json, "detected_by", verdict->detected_by);
-    ng_json_int(&json, "stalled_ms", verdict->stalled_ns / NG_MS);
-    ng_json_string(&json, "action", verdict->action ? verdict->action : "none");
-    if (verdict->cycle_count)
-        write_cycle(&json, verdict);
+    ng_report_add_json(&json, verdict);
     ng_json_close_object(&json);
     return ng_json_finish(&json);
 }
@@ -402,6 +410,36 @@ static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
     }
     if (verdict->culprit_count == 0)
         put_row(output, "who", "no rank stands out");
+}
+
+/* Where the culprits were on their hosts, as far as they wrote it into the folder. */
+static void put_stacks(struct ng_output *output, const struct ng_verdict *verdict,
+                       const char *folder)
+{
+    char summary[1000], name[64];
+    unsigned told = 0;
+
+    for (uint32_t i = 0; i < verdict->culprit_count && told < STACKS_TOLD; i++) {
+        const struct ng_culprit *culprit = &verdict->culprits[i];
+        char text[96] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        if (ng_stacks_read_summary(folder, culprit->rank, culprit->pid, summary, sizeof(summary)) !=
+            0)
+            continue;
+        char *native = strstr(summary, "; native: "), *python = strstr(summary, "; Python: ");
+        if (native)
+            *native = '\0';
+        if (python)
+            *python = '\0';
+        put_row(output, told++ ? "" : "stacks", summary);
+        if (python)
+            put_row(output, "", python + strlen("; "));
+        if (native)
+            put_row(output, "", native + strlen("; "));
+        ng_stacks_file_name(culprit->rank, culprit->pid, name, sizeof(name));
+        ng_text_add(&line, "all of it: %s", name);
+        put_row(output, "", text);
+    }
 }
 
 static void put_cycle(struct ng_output *output, const struct ng_verdict *verdict)
@@ -460,6 +498,8 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
         put_row(&output, "what", ng_verdict_kind_text(verdict->kind));
     } else {
         put_who(&output, verdict);
+        if (folder)
+            put_stacks(&output, verdict, folder);
         put_what(&output, verdict);
         put_cycle(&output, verdict);
         put_waiting(&output, verdict);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/json.h"
 #include "core/verdict.h"
 
 #define NG_REPORT_SCHEMA     "ncclguard.verdict/1"
@@ -44,9 +45,14 @@
  */
 int ng_report_write_json(const struct ng_verdict *verdict, int fd);
 
+/* The same members, without the braces, into an object that is open: for who adds some of its own.
+ */
+void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict);
+
 /*
  * The verdict for somebody who was just woken: who, what, since when, who waits, how sure, what is
- * not known, and `folder` as the place of the evidence (NULL: not mentioned). 0 or -errno.
+ * not known, and `folder` as the place of the evidence (NULL: not mentioned), with what culprits'
+ * stacks there say first. 0 or -errno.
  */
 int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd);
 

@@ -18,13 +18,14 @@ uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signa
     uint32_t fields = a->op < NG_OP_LIMIT ? ng_op_table[a->op].fields : 0, differ = 0;
     if ((fields & NG_F_COUNT) && a->count != b->count)
         differ |= NG_F_COUNT;
-    if ((fields & NG_F_DTYPE) && a->dtype != b->dtype)
+    /* -1: not known, as in evidence that does not tell of it. */
+    if ((fields & NG_F_DTYPE) && a->dtype != b->dtype && a->dtype >= 0 && b->dtype >= 0)
         differ |= NG_F_DTYPE;
     /* Reductions beyond the built-in ones are handles, which ranks number by themselves. */
     bool custom = a->redop > 4 && b->redop > 4;
-    if ((fields & NG_F_REDOP) && a->redop != b->redop && !custom)
+    if ((fields & NG_F_REDOP) && a->redop != b->redop && !custom && a->redop >= 0 && b->redop >= 0)
         differ |= NG_F_REDOP;
-    if ((fields & NG_F_ROOT) && a->root != b->root)
+    if ((fields & NG_F_ROOT) && a->root != b->root && a->root >= 0 && b->root >= 0)
         differ |= NG_F_ROOT;
     return differ;
 }
@@ -70,6 +71,11 @@ void ng_signature_text(const struct ng_signature *signature, char *ret_text, siz
 {
     uint32_t fields = signature->op < NG_OP_LIMIT ? ng_op_table[signature->op].fields : 0;
     char count[40] = "", root[24] = "";
+
+    if (signature->redop < 0)
+        fields &= ~NG_F_REDOP;
+    if (signature->root < 0)
+        fields &= ~NG_F_ROOT;
 
     if (fields & NG_F_COUNT)
         snprintf(count, sizeof(count), "count %" PRIu64 ", ", signature->count);
@@ -210,6 +216,15 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
     *ret_first = second_newest - second_oldest > records ? second_newest - records : second_oldest;
     *ret_last = second_newest;
     return true;
+}
+
+bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
+                    struct ng_mismatch *ret_mismatch)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    return count >= 2 && differ_at(members, count, seq, ret_mismatch);
 }
 
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,

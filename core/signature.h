@@ -48,7 +48,7 @@ static inline uint64_t ng_signature_unroll(uint64_t hash, const struct ng_signat
 }
 
 /* NG_F_* bits in which two calls of one sequence number differ, or NG_F_OP; 0 alike. Fields that
- * NCCL lets differ for the operation are not compared. */
+ * NCCL lets differ for the operation, or that one of them does not tell, are not compared. */
 #define NG_F_OP 0x100u
 uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signature *b);
 
@@ -74,5 +74,9 @@ struct ng_mismatch {
  */
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
                       struct ng_mismatch *ret_mismatch);
+
+/* Do members differ in collective `seq` of the group? */
+bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
+                    struct ng_mismatch *ret_mismatch);
 
 #endif

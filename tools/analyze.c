@@ -2,44 +2,43 @@
  * `ncclguard analyze`: reaches a verdict from evidence on disk, with the engine of the live
  * library.
  *
- * Evidence is black boxes and dumps (rank_<r>.json), one by one or in folders. Must never let one
- * bad file spoil the rest: it is named, with the reason, and the verdict says what is missing.
+ * Evidence is black boxes, dumps (rank_<r>.json) and those of PyTorch's flight recorder, one by one
+ * or in folders. Must never let one bad file spoil the rest: it is named, with the reason, and the
+ * verdict says what is missing.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/box.h"
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/report.h"
+#include "core/trace.h"
 #include "core/verdict.h"
 #include "core/view.h"
+#include "tools/analyze_report.h"
 #include "tools/command.h"
-#include "tools/read_box.h"
-#include "tools/read_dump.h"
+#include "tools/digest.h"
+#include "tools/evidence.h"
+#include "tools/folded.h"
+#include "tools/hindsight.h"
+#include "tools/mismatches.h"
+#include "tools/page.h"
+#include "tools/save_as.h"
 #include "tools/usage.h"
 
 #define COMMAND "analyze"
 
-/* Dumps do not say when their job calls work stuck; black boxes do. */
-#define STALLED_DEFAULT_NS (5 * NG_S)
-#define UNUSUAL_NS         NG_S /* beside work that is stuck, waits of this length are no chance */
-/* The heartbeat of a black box is at least this fresh at its process's end. */
-#define TOGETHER_NS (2 * NG_S)
-
-enum { OPTION_JSON, OPTION_STALLED, OPTION_COUNT };
+enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JSON] = {"json", NULL, "print the verdict as JSON (schema " NG_REPORT_SCHEMA ")"},
+    [OPTION_HTML] = {"html", "FILE",
+                     "write a report for a browser, too: one page that needs nothing else"},
+    [OPTION_TRACE] = {"trace", "FILE", "write a timeline, too: Chrome trace events, for Perfetto"},
     [OPTION_STALLED] = {"stalled", "DURATION",
                         "call work stuck that was pending for this long (default: the job's\n"
                         "own NCCLGUARD_SUSPECT and NCCLGUARD_TIMEOUT, else 5s)"},
@@ -47,291 +46,147 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "PATH… [--json]",
+    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE]",
     .about =
-        "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), or a folder\n"
-        "of either: a job's folder in shared memory, or the folder of its evidence.\n"
+        "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
+        "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
+        "job's folder in shared memory, or the folder of its evidence.\n"
         "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
     .options = options,
     .option_count = OPTION_COUNT,
 };
 
+/* What a run of the command holds. */
 struct analysis {
     struct ng_view view;
-    int64_t stalled_ns; /* the smallest that a black box told; 0 none did */
-    size_t usable, unusable;
-    bool dumps; /* written only where there was an incident */
-    int error;  /* -ENOMEM */
+    struct ng_digest digest;
+    struct ng_evidence_paths paths;
+    struct ng_evidence evidence;
+    struct ng_mismatches mismatches;
+    struct ng_verdict verdict;
 };
 
-__attribute__((format(printf, 3, 4))) static void refuse(struct analysis *analysis,
-                                                         const char *path, const char *format, ...)
+static void refuse(void *context, const char *path, const char *why)
 {
-    char why[400];
-    const char *slash = strrchr(path, '/');
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(why, sizeof(why), format, arguments);
-    va_end(arguments);
+    (void)context;
     fprintf(stderr, "ncclguard analyze: %s: %s\n", path, why);
-    ng_view_note(&analysis->view, "%s: %s", slash && slash[1] ? slash + 1 : path, why);
-    analysis->unusable++;
 }
 
-static const char *name_of(const char *path)
+/* What was named but is not even a file: told in the verdict, too. */
+static void refuse_path(void *context, const char *path, const char *why)
 {
+    struct analysis *analysis = context;
     const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+
+    refuse(NULL, path, why);
+    ng_view_note(&analysis->view, "%s: %s", slash && slash[1] ? slash + 1 : path, why);
 }
 
-static void take_threshold(struct analysis *analysis, int64_t ns)
+/* Everything that was named, into the view; 0 or -ENOMEM. */
+static int gather(struct analysis *analysis, char **paths, int count)
 {
-    if (ns > 0 && (!analysis->stalled_ns || ns < analysis->stalled_ns))
-        analysis->stalled_ns = ns;
+    int error = 0;
+
+    for (int i = 0; i < count && !error; i++)
+        error = ng_evidence_add_path(&analysis->paths, paths[i], refuse_path, analysis);
+    if (!error)
+        error = ng_evidence_order(&analysis->paths);
+    if (!error)
+        error = ng_evidence_gather(&analysis->paths, &analysis->digest, refuse, NULL,
+                                   &analysis->evidence);
+    return error;
 }
 
-static void take_box(struct analysis *analysis, const char *path)
+static int judge(struct analysis *analysis, int64_t asked_ns)
 {
-    struct ng_box_header header;
-    char why[256];
+    struct ng_hindsight hindsight = {.asked_ns = asked_ns,
+                                     .stalled_ns = analysis->evidence.stalled_ns,
+                                     .incident = analysis->evidence.incident};
 
-    int error = ng_read_box(&analysis->view, path, name_of(path), &header, why, sizeof(why));
-    if (error == -ENOMEM) {
-        analysis->error = error;
-    } else if (error) {
-        refuse(analysis, path, "%s", why);
-    } else {
-        analysis->usable++;
-        take_threshold(analysis, header.suspect_ns);
-        take_threshold(analysis, header.timeout_ns);
-    }
+    int error = ng_digest_finish(&analysis->digest);
+    if (error)
+        return error;
+    ng_view_seal(&analysis->view);
+    error = ng_mismatches_find(&analysis->view, &analysis->digest.histories, &analysis->mismatches);
+    if (!error)
+        error = ng_hindsight_judge(&analysis->view, &hindsight, &analysis->verdict);
+    if (!error && analysis->verdict.kind == NG_KIND_HEALTHY && analysis->mismatches.count)
+        error = ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
+    analysis->verdict.time_unix_ns = ng_clock_unix_ns();
+    return error;
 }
 
-static void take_dump(struct analysis *analysis, const char *path)
-{
-    char why[256];
-
-    int error = ng_read_dump(&analysis->view, path, name_of(path), why, sizeof(why));
-    if (error == -ENOMEM) {
-        analysis->error = error;
-    } else if (error) {
-        refuse(analysis, path, "%s", why);
-    } else {
-        analysis->usable++;
-        analysis->dumps = true;
-    }
-}
-
-static void take_file(struct analysis *analysis, const char *path)
-{
-    unsigned char start[8] = {0};
-    uint64_t magic;
-
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t bytes = fd >= 0 ? read(fd, start, sizeof(start)) : -1;
-    int error = errno;
-    if (fd >= 0)
-        close(fd);
-    memcpy(&magic, start, sizeof(magic));
-    size_t blank = strspn((const char *)start, " \t\r\n");
-    if (bytes < 0)
-        refuse(analysis, path, "%s", strerror(error));
-    else if (bytes == 0)
-        refuse(analysis, path, "empty");
-    else if (magic == NG_BOX_MAGIC ||
-             strncmp(name_of(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
-        take_box(analysis, path);
-    else if (start[0] == 0x80)
-        refuse(analysis, path,
-               "a Python pickle: PyTorch's flight recorder is not read by this version");
-    else if (blank < sizeof(start) && start[blank] == '{')
-        take_dump(analysis, path);
-    else
-        refuse(analysis, path, "neither a black box nor a dump of ncclguard");
-}
-
-static bool is_evidence(const char *name)
-{
-    size_t length = strlen(name);
-
-    return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0 ||
-           (strncmp(name, "rank_", 5) == 0 && length > 5 &&
-            strcmp(name + length - 5, ".json") == 0);
-}
-
-static int only_evidence(const struct dirent *entry)
-{
-    return is_evidence(entry->d_name);
-}
-
-static int only_folders(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.' && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
-}
-
-static void free_entries(struct dirent **entries, int count)
-{
-    for (int i = 0; i < count; i++)
-        free(entries[i]);
-    free(entries);
-}
-
-/* The user may have named the folder above: say which ones below it have something. */
-static void refuse_folder(struct analysis *analysis, const char *path)
-{
-    char below[PATH_MAX], found[256] = "";
-    struct dirent **folders, **entries;
-    int count = scandir(path, &folders, only_folders, alphasort);
-
-    for (int i = 0; i < count; i++) {
-        snprintf(below, sizeof(below), "%s/%s", path, folders[i]->d_name);
-        int inside = scandir(below, &entries, only_evidence, NULL);
-        if (inside > 0 && !found[0])
-            snprintf(found, sizeof(found), "%.250s", folders[i]->d_name);
-        if (inside >= 0)
-            free_entries(entries, inside);
-    }
-    if (count >= 0)
-        free_entries(folders, count);
-    if (found[0])
-        refuse(analysis, path, "no evidence directly in it; %s in it has some", found);
-    else
-        refuse(analysis, path, "a folder without black boxes and without dumps (rank_<r>.json)");
-}
-
-static void take_folder(struct analysis *analysis, const char *path)
-{
-    struct dirent **entries;
-    char file[PATH_MAX];
-    int count = scandir(path, &entries, only_evidence, versionsort);
-
-    if (count < 0) {
-        refuse(analysis, path, "%s", strerror(errno));
-        return;
-    }
-    for (int i = 0; i < count && !analysis->error; i++) {
-        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < (int)sizeof(file))
-            take_file(analysis, file);
-    }
-    free_entries(entries, count);
-    if (count == 0)
-        refuse_folder(analysis, path);
-}
-
-static void take_path(struct analysis *analysis, const char *path)
+/* Stacks lie beside the dumps of one folder. */
+static const char *folder_of(char **paths, int count)
 {
     struct stat status;
 
-    if (stat(path, &status) != 0)
-        refuse(analysis, path, "%s", strerror(errno));
-    else if (S_ISDIR(status.st_mode))
-        take_folder(analysis, path);
-    else if (S_ISREG(status.st_mode))
-        take_file(analysis, path);
-    else
-        refuse(analysis, path, "neither a file nor a folder");
+    return count == 1 && stat(paths[0], &status) == 0 && S_ISDIR(status.st_mode) ? paths[0] : NULL;
 }
 
-/*
- * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead
- * wait for nobody. What matters is how it stood just before: the ranks of the last wave of deaths
- * count as alive then. A rank that died earlier stays dead.
- */
-static bool look_before_the_end(struct ng_view *view)
+static int print(const struct analysis *analysis, bool json, const char *folder)
 {
-    int64_t last = INT64_MAX;
-
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
-        if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
-            return false;
-        if (process->life == NG_LIFE_DEAD && process->life_age_ns < last)
-            last = process->life_age_ns;
-    }
-    if (last == INT64_MAX)
-        return false;
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        struct ng_view_process *process = &view->processes[i];
-        if (process->life == NG_LIFE_DEAD && process->life_age_ns <= last + TOGETHER_NS)
-            process->life = NG_LIFE_ENDED_BY_GUARD; /* ended by somebody: a victim, not a cause */
-    }
-    return true;
-}
-
-/* Whether there was an incident, whatever the clock says: a death among the living, or the guard
- * ended the job. */
-static bool incident_is_certain(const struct analysis *analysis, bool looked_before)
-{
-    if (analysis->dumps)
-        return true;
-    for (uint32_t i = 0; i < analysis->view.process_count && !looked_before; i++)
-        if (analysis->view.processes[i].life == NG_LIFE_DEAD ||
-            analysis->view.processes[i].life == NG_LIFE_ENDED_BY_GUARD)
-            return true;
-    return false;
-}
-
-static bool gone(const struct ng_view *view, uint32_t process)
-{
-    return view->processes[process].life == NG_LIFE_DEAD ||
-           view->processes[process].life == NG_LIFE_EXITED;
-}
-
-/* Age of the oldest work or call of the living that is not finished; 0 none. */
-static int64_t oldest_wait(const struct ng_view *view)
-{
-    int64_t oldest = 0;
-
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        if (member->pending_record && member->pending_age_ns > oldest &&
-            !gone(view, member->process))
-            oldest = member->pending_age_ns;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].age_ns > oldest && !gone(view, view->calls[i].process))
-            oldest = view->calls[i].age_ns;
-    return oldest;
-}
-
-static int judge(struct analysis *analysis, int64_t asked_ns, struct ng_verdict *ret_verdict)
-{
-    struct ng_verdict_query query = {.stalled_ns = analysis->stalled_ns};
-
-    ng_view_seal(&analysis->view);
-    bool looked_before = look_before_the_end(&analysis->view);
-    int64_t oldest_ns = oldest_wait(&analysis->view);
-    if (!query.stalled_ns)
-        query.stalled_ns = STALLED_DEFAULT_NS;
-    /*
-     * As the library does: once something is stuck, half of the longest wait counts, for ranks do
-     * not come at the same moment; but what came later may be the reason, if it is no
-     * ordinary wait. And a death is noticed long before the work that it holds up is old.
-     */
-    if (oldest_ns >= query.stalled_ns || incident_is_certain(analysis, looked_before))
-        query.stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
-    if (asked_ns > 0)
-        query.stalled_ns = asked_ns;
-    return ng_verdict_reach(&analysis->view, &query, ret_verdict);
-}
-
-static int print(const struct analysis *analysis, const struct ng_verdict *verdict, bool json)
-{
+    const struct ng_verdict *verdict = &analysis->verdict;
     int error;
 
     /* A healthy verdict has no list of missing evidence. */
-    for (uint32_t i = 0; verdict->kind == NG_KIND_HEALTHY && i < analysis->view.note_count; i++)
+    for (uint32_t i = 0; !verdict->missing_evidence && i < analysis->view.note_count; i++)
         fprintf(stderr, "ncclguard analyze: not known: %s\n", analysis->view.notes[i]);
     fflush(stdout);
     if (json)
-        error = ng_report_write_json(verdict, STDOUT_FILENO);
+        error =
+            ng_analyze_write_json(&analysis->view, verdict, &analysis->mismatches, STDOUT_FILENO);
     else
-        error = ng_report_write_text(verdict, NULL, STDOUT_FILENO);
+        error = ng_analyze_write_text(&analysis->view, verdict, &analysis->mismatches, folder,
+                                      STDOUT_FILENO);
     if (!error)
         return verdict->kind == NG_KIND_HEALTHY ? NG_EXIT_OK : NG_EXIT_FAULT;
     fprintf(stderr, "ncclguard analyze: cannot write the verdict: %s\n", strerror(-error));
     return NG_EXIT_FAILED;
+}
+
+static int write_trace(const void *context, int fd)
+{
+    const struct analysis *analysis = context;
+
+    return ng_trace_write(&analysis->view, &analysis->verdict, NG_TRACE_RECORDS_MAX, fd);
+}
+
+/* The page, with the stacks of those paths that are folders. 0 or -errno. */
+static int write_page(const struct analysis *analysis, char **paths, int count, const char *file)
+{
+    struct ng_folded stacks = NG_FOLDED_NONE;
+    int error = 0;
+
+    /* A path that is a file, or nothing, has none. */
+    for (int i = 0; i < count && error != -ENOMEM; i++)
+        error = ng_folded_add_folder(&stacks, paths[i]);
+    struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches, &stacks};
+    if (error != -ENOMEM)
+        error = ng_page_write(&page, file);
+    ng_folded_fini(&stacks);
+    return error;
+}
+
+static bool written(const char *file, int error)
+{
+    if (error)
+        fprintf(stderr, "ncclguard analyze: cannot write %s: %s\n", file, strerror(-error));
+    return error == 0;
+}
+
+/* The forms that go into files. */
+static bool write_files(const struct analysis *analysis, char **paths, int count,
+                        const char *const *values)
+{
+    const char *html = values[OPTION_HTML], *trace = values[OPTION_TRACE];
+    bool good = true;
+
+    if (html)
+        good = written(html, write_page(analysis, paths, count, html));
+    if (trace)
+        good = written(trace, ng_save_as(trace, write_trace, analysis)) && good;
+    return good;
 }
 
 /* 0, or an exit status with the usage error told. */
@@ -346,11 +201,31 @@ static int parse_stalled(const char *text, int64_t *ret_ns)
     return 0;
 }
 
+/* An exit status. */
+static int analyze(struct analysis *analysis, char **paths, int count, const char *const *values,
+                   int64_t asked_ns)
+{
+    int error = gather(analysis, paths, count);
+
+    if (!error && analysis->evidence.usable == 0) {
+        fprintf(stderr, "ncclguard analyze: nothing usable was found\n");
+        return NG_EXIT_USAGE;
+    }
+    if (!error)
+        error = judge(analysis, asked_ns);
+    if (error) {
+        fprintf(stderr, "ncclguard analyze: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    bool good = write_files(analysis, paths, count, values);
+    int status = print(analysis, values[OPTION_JSON] != NULL, folder_of(paths, count));
+    return good ? status : NG_EXIT_FAILED;
+}
+
 int ng_command_analyze(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
     struct analysis analysis = {0};
-    struct ng_verdict verdict;
     int64_t asked_ns = 0;
     int operand, status;
 
@@ -369,23 +244,12 @@ int ng_command_analyze(int argc, char **argv)
         return status;
 
     ng_view_init(&analysis.view);
-    for (int i = operand; i < argc && !analysis.error; i++)
-        take_path(&analysis, argv[i]);
-    if (!analysis.error && analysis.usable == 0) {
-        fprintf(stderr, "ncclguard analyze: nothing usable was found\n");
-        status = NG_EXIT_USAGE;
-    } else {
-        if (!analysis.error)
-            analysis.error = judge(&analysis, asked_ns, &verdict);
-        if (analysis.error) {
-            fprintf(stderr, "ncclguard analyze: out of memory\n");
-            status = NG_EXIT_FAILED;
-        } else {
-            verdict.time_unix_ns = ng_clock_unix_ns();
-            status = print(&analysis, &verdict, values[OPTION_JSON]);
-            ng_verdict_fini(&verdict);
-        }
-    }
+    ng_digest_init(&analysis.digest, &analysis.view, NG_DIGEST_RECORDS);
+    status = analyze(&analysis, argv + operand, argc - operand, values, asked_ns);
+    ng_mismatches_fini(&analysis.mismatches);
+    ng_verdict_fini(&analysis.verdict);
+    ng_digest_fini(&analysis.digest);
+    ng_evidence_paths_fini(&analysis.paths);
     ng_view_fini(&analysis.view);
     return status;
 }

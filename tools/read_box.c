@@ -53,7 +53,7 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
         return NG_LIFE_UNKNOWN; /* a copy: the process lives on, but the file tells of an earlier
                                    moment */
     bool frozen = ng_clock_mono_ns() - atomic_load(&header->heartbeat_mono_ns) > FROZEN_NS;
-    return state == 'T' || state == 't' || frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+    return ng_box_shows_stopped(header, state) || frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
 static const char *reason(int error)

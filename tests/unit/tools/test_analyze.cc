@@ -235,7 +235,8 @@ INSTANTIATE_TEST_SUITE_P(
         Unusable{"rank_0.json", "{\"schema\": \"ncclguard.rank/1\"}", "which process"},
         Unusable{"rank_0.json", "{\"schema\": \"ncclguard.rank/1\", \"process\": 3}",
                  "which process"},
-        Unusable{"rank_0", std::string("\x80\x04\x95", 3), "flight recorder"},
+        Unusable{"rank_0", std::string("\x80\x04\x95", 3), "cut off"},
+        Unusable{"rank_0", std::string("\x80\x04N.", 4), "not of PyTorch's flight recorder"},
         Unusable{"notes.txt", "hello", "neither"}, Unusable{"box-1-2", "hello", "not a black box"},
         Unusable{"box-1-3", std::string(8192, '\0'), "not a black box"}));
 

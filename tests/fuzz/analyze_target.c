@@ -1,0 +1,99 @@
+/*
+ * One damaged input of `ncclguard analyze`, from its bytes to what is printed.
+ *
+ * All that the command does, but its options: an input that is read without a fault may still be
+ * one that the verdict engine or the report stumbles over.
+ */
+#include "tests/fuzz/analyze_target.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/analyze_report.h"
+#include "tools/digest.h"
+#include "tools/evidence.h"
+#include "tools/hindsight.h"
+#include "tools/mismatches.h"
+
+static void check(int error, const char *what)
+{
+    if (!error)
+        return;
+    fprintf(stderr, "%s: %s\n", what, strerror(-error));
+    abort();
+}
+
+static void ignore(void *context, const char *path, const char *why)
+{
+    (void)context;
+    (void)path;
+    if (!why[0]) {
+        fprintf(stderr, "%s is refused without a reason\n", path);
+        abort();
+    }
+}
+
+static void judge(struct ng_view *view, struct ng_digest *digest,
+                  const struct ng_evidence *evidence)
+{
+    struct ng_hindsight hindsight = {.stalled_ns = evidence->stalled_ns,
+                                     .incident = evidence->incident};
+    static int nowhere = -1;
+    struct ng_mismatches mismatches;
+    struct ng_verdict verdict;
+
+    if (nowhere < 0)
+        nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    check(ng_digest_finish(digest), "finish");
+    ng_view_seal(view);
+    check(ng_mismatches_find(view, &digest->histories, &mismatches), "mismatches");
+    check(ng_hindsight_judge(view, &hindsight, &verdict), "judge");
+    if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
+        check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
+    check(ng_analyze_write_text(view, &verdict, &mismatches, NULL, nowhere), "text");
+    check(ng_analyze_write_json(view, &verdict, &mismatches, nowhere), "JSON");
+    ng_verdict_fini(&verdict);
+    ng_mismatches_fini(&mismatches);
+}
+
+size_t analyze_files(const char *const *paths, size_t count)
+{
+    struct ng_evidence_paths files = {0};
+    struct ng_evidence evidence;
+    struct ng_digest digest;
+    struct ng_view view;
+
+    ng_view_init(&view);
+    /* So few that every other input goes through the choice of records, too. */
+    ng_digest_init(&digest, &view, 20);
+    for (size_t i = 0; i < count; i++)
+        check(ng_evidence_add_path(&files, paths[i], ignore, NULL), "path");
+    check(ng_evidence_order(&files), "order");
+    check(ng_evidence_gather(&files, &digest, ignore, NULL, &evidence), "gather");
+    judge(&view, &digest, &evidence);
+    ng_digest_fini(&digest);
+    ng_evidence_paths_fini(&files);
+    ng_view_fini(&view);
+    return evidence.usable;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    static char folder[64], path[128];
+    const char *const paths[] = {path};
+
+    if (!folder[0]) {
+        snprintf(folder, sizeof(folder), "/tmp/ncclguard-fuzz-%d", (int)getpid());
+        snprintf(path, sizeof(path), "%s-rank_1", folder);
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, bytes, count) != (ssize_t)count)
+        return 0;
+    close(fd);
+    analyze_files(paths, 1);
+    unlink(path);
+    return 0;
+}

@@ -1,0 +1,216 @@
+/*
+ * Verdicts over all records of a made-up job, and over those that a digest keeps.
+ */
+#include "tests/unit/tools/digested.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/dump.h"
+#include "core/signature.h"
+#include "tools/analyze_report.h"
+#include "tools/digest.h"
+#include "tools/evidence.h"
+#include "tools/hindsight.h"
+#include "tools/read_dump.h"
+
+#define RANKS_MAX 12
+
+static unsigned any(unsigned *seed, unsigned limit)
+{
+    return (unsigned)rand_r(seed) % limit;
+}
+
+static int judge(struct ng_view *view, struct ng_digest *digest, bool incident,
+                 struct digested *ret_digested)
+{
+    struct ng_hindsight hindsight = {.incident = incident};
+    struct ng_mismatches mismatches = {0};
+    struct ng_verdict verdict = {0};
+
+    int error = ng_digest_finish(digest);
+    if (error)
+        return error;
+    ng_view_seal(view);
+    ret_digested->records = 0;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        ret_digested->records += view->members[i].record_count;
+    error = ng_mismatches_find(view, &digest->histories, &mismatches);
+    if (!error)
+        error = ng_hindsight_judge(view, &hindsight, &verdict);
+    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    if (!error && fd >= 0)
+        error = ng_analyze_write_json(view, &verdict, &mismatches, fd);
+    ssize_t bytes =
+        fd < 0 ? -1 : pread(fd, ret_digested->verdict, sizeof(ret_digested->verdict) - 1, 0);
+    if (fd >= 0)
+        close(fd);
+    ret_digested->verdict[bytes > 0 ? bytes : 0] = '\0';
+    ret_digested->findings = mismatches.count;
+    ng_mismatches_fini(&mismatches);
+    ng_verdict_fini(&verdict);
+    return error ? error : bytes > 0 ? 0 : -EIO;
+}
+
+/* What all ranks of a group should call as collective `seq`. */
+static struct ng_signature planned(unsigned seed, unsigned period, uint64_t seq)
+{
+    unsigned at = seed * 31 + (unsigned)(seq % period) * 7;
+
+    return (struct ng_signature){.op = 1 + at % 8,
+                                 .dtype = (int32_t)(at % 3) + 6,
+                                 .redop = 0,
+                                 .root = (int32_t)(at % 2),
+                                 .count = 16 + at % 5};
+}
+
+/* How one rank does not do what was planned. */
+struct deviation {
+    uint64_t at;   /* 0 never */
+    unsigned kind; /* 0 another count, 1 one call too few from then on, 2 too many, 3 other op */
+};
+
+static struct ng_signature called(unsigned seed, unsigned period, const struct deviation *deviation,
+                                  uint64_t seq)
+{
+    bool after = deviation->at && seq >= deviation->at;
+    struct ng_signature signature = planned(seed, period,
+                                            after && deviation->kind == 1   ? seq + 1
+                                            : after && deviation->kind == 2 ? seq - 1
+                                                                            : seq);
+    if (deviation->at == seq && deviation->kind == 0)
+        signature.count++;
+    if (deviation->at == seq && deviation->kind == 3)
+        signature.op = signature.op % 8 + 1;
+    return signature;
+}
+
+static void add_rank(struct ng_view *view, unsigned *seed, int rank, int ranks, unsigned plan)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+    uint32_t groups = 1 + plan % 3;
+
+    process->rank = rank;
+    process->world_size = ranks;
+    process->pid = 100 + rank;
+    process->life = any(seed, 12) ? NG_LIFE_RUNNING : NG_LIFE_DEAD;
+    snprintf(process->host, sizeof(process->host), "node");
+    for (uint32_t g = 0; g < groups; g++) {
+        struct ng_view_group told = {.id = 0x1000 + g, .nranks = ranks};
+        unsigned period = 1 + (plan >> g) % 9;
+        uint64_t length = 40 + plan % 400, stuck = any(seed, 5) ? length : length - any(seed, 30);
+        uint64_t kept = any(seed, 3) ? 20 + any(seed, 300) : 1000, hash = 0;
+        struct deviation deviation = {any(seed, 6) ? 0 : 2 + any(seed, (unsigned)length),
+                                      any(seed, 4)};
+        bool hashes = plan % 4 != 0;
+        uint32_t index = ng_view_tell_group(view, &told);
+        struct ng_view_member *member =
+            ng_view_add_member(view, view->process_count - 1, index, rank);
+        member->state = NG_GROUP_READY;
+        member->records = ng_arena_alloc(&view->arena, (length + 1) * sizeof(*member->records));
+        for (uint64_t seq = 1; seq <= stuck; seq++) {
+            struct ng_signature signature = called(plan + g, period, &deviation, seq);
+            hash = ng_signature_roll(hash, &signature);
+            member->last = signature;
+            if (stuck - seq >= kept)
+                continue;
+            member->records[member->record_count++] = (struct ng_view_record){
+                .id = seq * groups + g,
+                .state = seq < length ? NG_RECORD_COMPLETED : NG_RECORD_STARTED,
+                .signature = signature,
+                .coll_seq = seq,
+                .entered_age_ns = (int64_t)(length - seq + 10) * NG_S,
+                .rolling_hash = hashes ? hash : 0,
+            };
+        }
+        member->entered = member->scheduled = member->started = stuck;
+        member->completed = stuck < length ? stuck : length - 1;
+        member->rolling_hash = hashes ? hash : 0;
+        if (stuck == length) {
+            member->pending_record = length * groups + g;
+            member->pending_seq = length;
+            member->pending_age_ns = 10 * NG_S;
+            member->pending_started = true;
+        }
+    }
+}
+
+int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_digested)
+{
+    struct ng_digest digest;
+    struct ng_view view;
+    unsigned plan = any(&seed, 1 << 16);
+    int ranks = 2 + (int)any(&seed, RANKS_MAX - 2), error = 0;
+    char why[256];
+
+    ng_view_init(&view);
+    ng_digest_init(&digest, &view, records_whole);
+    for (int rank = 0; rank < ranks && !error; rank++) {
+        struct ng_view told;
+        ng_view_init(&told);
+        add_rank(&told, &seed, rank, ranks, plan);
+        error = ng_digest_add(&digest, &told, why, sizeof(why));
+        ng_view_fini(&told);
+    }
+    if (!error)
+        error = judge(&view, &digest, false, ret_digested);
+    ng_digest_fini(&digest);
+    ng_view_fini(&view);
+    return error;
+}
+
+static void ignore(void *context, const char *path, const char *why)
+{
+    (void)context;
+    (void)path;
+    (void)why;
+}
+
+int digested_folder(const char *folder, uint64_t records_whole, struct digested *ret_digested)
+{
+    struct ng_evidence_paths paths = {0};
+    struct ng_evidence evidence;
+    struct ng_digest digest;
+    struct ng_view view;
+
+    ng_view_init(&view);
+    ng_digest_init(&digest, &view, records_whole);
+    int error = ng_evidence_add_path(&paths, folder, ignore, NULL);
+    if (!error)
+        error = ng_evidence_gather(&paths, &digest, ignore, NULL, &evidence);
+    if (!error)
+        error = judge(&view, &digest, evidence.incident, ret_digested);
+    ng_evidence_paths_fini(&paths);
+    ng_digest_fini(&digest);
+    ng_view_fini(&view);
+    return error;
+}
+
+int digested_dump(const char *from, const char *to, char *why, size_t why_bytes)
+{
+    struct ng_digest digest;
+    struct ng_view view, told;
+
+    ng_view_init(&view);
+    ng_view_init(&told);
+    ng_digest_init(&digest, &view, UINT64_MAX);
+    int error = ng_read_dump(&told, from, "copied", why, why_bytes);
+    if (!error)
+        error = ng_digest_add(&digest, &told, why, why_bytes);
+    if (!error)
+        error = ng_digest_finish(&digest);
+    if (!error) {
+        ng_view_seal(&view);
+        error = ng_dump_save_process(&view, 0, to);
+    }
+    ng_digest_fini(&digest);
+    ng_view_fini(&told);
+    ng_view_fini(&view);
+    return error;
+}

@@ -1,0 +1,360 @@
+/*
+ * What `ncclguard analyze` prints.
+ *
+ * For somebody who was just woken: after the verdict, in few lines, what everybody was doing, what
+ * else is wrong, and what to look at next. Must never let a name that a program chose reach the
+ * terminal raw.
+ */
+#include "tools/analyze_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/report.h"
+#include "core/text.h"
+#include "tools/advice.h"
+
+#define ROWS_MAX     8  /* of what ranks are doing */
+#define REPORTS_MAX  20 /* mismatches told in full; all of them are in the JSON */
+#define CULPRITS_MAX 4  /* of a mismatch, with a sentence each */
+
+/* What a rank is doing, most telling first. */
+enum doing { DOING_CALL, DOING_WORK, DOING_NOTHING, DOING_GONE };
+
+struct activity {
+    enum doing doing;
+    enum ng_life life; /* DOING_GONE */
+    uint64_t group_id; /* 0 none */
+    uint32_t group;    /* index in the view; meaningless without an id */
+    uint64_t seq;
+    enum ng_op op;
+    bool started;
+    bool p2p; /* it has sent or received */
+    int rank;
+    int64_t age_ns;
+};
+
+static bool is_gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* The oldest work of one process that is in flight; else the last collective of its largest group.
+ */
+static void look_at_member(const struct ng_view *view, const struct ng_view_member *member,
+                           struct activity *activity)
+{
+    bool pending = member->pending_record != 0;
+    const struct ng_view_group *group = &view->groups[member->group];
+
+    if (pending ? activity->doing == DOING_WORK && member->pending_age_ns <= activity->age_ns
+                : activity->doing == DOING_WORK ||
+                      (activity->group_id && view->groups[activity->group].nranks >= group->nranks))
+        return;
+    activity->doing = pending ? DOING_WORK : DOING_NOTHING;
+    activity->group = member->group;
+    activity->group_id = group->id;
+    activity->seq = pending ? member->pending_seq : member->entered;
+    activity->op = NG_OP_NONE;
+    activity->started = pending && member->pending_started;
+    activity->p2p = member->p2p_entered > 0;
+    activity->age_ns = pending ? member->pending_age_ns : 0;
+    struct ng_signature signature;
+    if (activity->seq && ng_signature_at(member, activity->seq, &signature))
+        activity->op = (enum ng_op)signature.op;
+}
+
+static void look_at_call(const struct ng_view *view, const struct ng_view_call *call,
+                         struct activity *activity)
+{
+    if (is_gone(view->processes[call->process].life) ||
+        (activity->doing == DOING_CALL && call->age_ns <= activity->age_ns) ||
+        (activity->doing == DOING_WORK && call->age_ns < activity->age_ns / 2))
+        return;
+    activity->doing = DOING_CALL;
+    activity->group_id = 0;
+    for (uint32_t g = 0; call->group_id && g < view->group_count; g++)
+        if (view->groups[g].id == call->group_id) {
+            activity->group = g;
+            activity->group_id = call->group_id;
+        }
+    activity->seq = call->seq;
+    activity->op = call->op;
+    activity->started = false;
+    activity->age_ns = call->age_ns;
+}
+
+static int compare_activities(const void *left, const void *right)
+{
+    const struct activity *a = left, *b = right;
+
+    if (a->doing != b->doing)
+        return a->doing < b->doing ? -1 : 1;
+    if (a->life != b->life)
+        return a->life < b->life ? -1 : 1;
+    if (a->group_id != b->group_id)
+        return a->group_id < b->group_id ? -1 : 1;
+    if (a->seq != b->seq)
+        return a->seq < b->seq ? -1 : 1;
+    if (a->op != b->op)
+        return a->op < b->op ? -1 : 1;
+    if (a->started != b->started)
+        return a->started < b->started ? -1 : 1;
+    if (a->p2p != b->p2p)
+        return a->p2p < b->p2p ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+static bool is_alike(const struct activity *a, const struct activity *b)
+{
+    return a->doing == b->doing && a->life == b->life && a->group_id == b->group_id &&
+           a->seq == b->seq && a->op == b->op && a->started == b->started && a->p2p == b->p2p;
+}
+
+static void add_seconds(struct ng_text *text, int64_t ns)
+{
+    int64_t tenths = ns > 0 ? ns / (NG_S / 10) : 0;
+
+    ng_text_add(text, "%" PRId64 ".%" PRId64 " s", tenths / 10, tenths % 10);
+}
+
+static void add_group(struct ng_text *text, const struct ng_view_group *group)
+{
+    if (group->name[0])
+        ng_text_add(text, " of group \"%.63s\"", group->name);
+    else
+        ng_text_add(text, " of group %016" PRIx64, group->id);
+}
+
+/* "in AllReduce #20 of group "0:default_pg" on the device for up to 5.0 s" */
+static void add_activity(struct ng_text *text, const struct ng_view *view,
+                         const struct activity *activity, int64_t oldest_ns)
+{
+    static const char *const ends[] = {
+        [NG_LIFE_EXITED] = "ended", [NG_LIFE_DEAD] = "died", [NG_LIFE_LOST] = "not heard of"};
+
+    if (activity->doing == DOING_GONE) {
+        ng_text_add(text, "%s", ends[activity->life]);
+        return;
+    }
+    if (activity->doing == DOING_NOTHING) {
+        ng_text_add(text, "nothing in flight");
+        if (!activity->group_id)
+            return;
+        if (!activity->seq) {
+            ng_text_add(text, activity->p2p ? ", only sends and receives so far"
+                                            : ", no collective so far");
+        } else {
+            ng_text_add(text, ", last %s #%" PRIu64,
+                        activity->op ? ng_op_name(activity->op) : "collective", activity->seq);
+        }
+        add_group(text, &view->groups[activity->group]);
+        return;
+    }
+    ng_text_add(text, "%s %s", activity->doing == DOING_CALL ? "inside the call" : "in",
+                activity->op    ? ng_op_name(activity->op)
+                : activity->seq ? "a collective"
+                                : "sends and receives");
+    if (activity->seq)
+        ng_text_add(text, " #%" PRIu64, activity->seq);
+    if (activity->group_id)
+        add_group(text, &view->groups[activity->group]);
+    if (activity->doing == DOING_WORK)
+        ng_text_add(text, "%s", activity->started ? ", on the device" : ", queued");
+    ng_text_add(text, " for ");
+    add_seconds(text, oldest_ns);
+}
+
+static void put_row(struct ng_output *output, const char *name, const char *text)
+{
+    ng_output_format(output, "  %-12s", name);
+    ng_output_safe(output, text);
+    ng_output_bytes(output, "\n", 1);
+}
+
+/* What ranks are doing, those that do the same in one row. */
+static int put_activities(struct ng_output *output, const struct ng_view *view)
+{
+    uint32_t count = view->process_count, rows = 0;
+    struct activity *activities = calloc((size_t)count + 1, sizeof(*activities));
+    int *ranks = calloc((size_t)count + 1, sizeof(*ranks));
+
+    if (!activities || !ranks) {
+        free(activities);
+        free(ranks);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        activities[i].doing = DOING_NOTHING;
+        activities[i].rank = view->processes[i].rank;
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct activity *activity = &activities[view->members[i].process];
+        look_at_member(view, &view->members[i], activity);
+        if (activity->rank < 0)
+            activity->rank = ng_view_rank(view, &view->members[i]);
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        look_at_call(view, &view->calls[i], &activities[view->calls[i].process]);
+    for (uint32_t i = 0; i < count; i++)
+        if (is_gone(view->processes[i].life))
+            activities[i] = (struct activity){
+                .doing = DOING_GONE, .life = view->processes[i].life, .rank = activities[i].rank};
+    qsort(activities, count, sizeof(*activities), compare_activities);
+    for (uint32_t i = 0, end; i < count; i = end, rows++) {
+        char text[512] = "", names[160];
+        struct ng_text line = {text, 0, sizeof(text)};
+        int64_t oldest_ns = 0;
+        for (end = i; end < count && is_alike(&activities[i], &activities[end]); end++) {
+            ranks[end - i] = activities[end].rank;
+            if (activities[end].age_ns > oldest_ns)
+                oldest_ns = activities[end].age_ns;
+        }
+        if (rows == ROWS_MAX) {
+            ng_text_add(&line,
+                        "%" PRIu32 " more ranks in other places; --json and `ncclguard top` "
+                        "have them all",
+                        count - i);
+            put_row(output, "", text);
+            break;
+        }
+        ng_report_ranks(ranks, end - i, names, sizeof(names));
+        ng_text_add(&line, "rank%s %s", end - i == 1 ? "" : "s", names);
+        if (end - i > 1)
+            ng_text_add(&line, " (%" PRIu32 ")", end - i);
+        ng_text_add(&line, ": ");
+        add_activity(&line, view, &activities[i], oldest_ns);
+        put_row(output, rows ? "" : "doing", text);
+    }
+    free(activities);
+    free(ranks);
+    return 0;
+}
+
+static void put_mismatch(struct ng_output *output, const struct ng_view *view,
+                         const struct ng_mismatch_report *report, const char *name)
+{
+    const struct ng_view_group *group = &view->groups[report->group];
+    char text[512] = "";
+    struct ng_text line = {text, 0, sizeof(text)};
+
+    ng_text_add(&line, "mismatch in %s #%" PRIu64, ng_op_name(report->op), report->seq);
+    add_group(&line, group);
+    if (report->count > 1)
+        ng_text_add(&line, ", and in %" PRIu64 " more up to #%" PRIu64, report->count - 1,
+                    report->last_seq);
+    put_row(output, name, text);
+    for (uint32_t i = 0; i < report->culprit_count && i < CULPRITS_MAX; i++) {
+        const struct ng_mismatch_culprit *culprit = &report->culprits[i];
+        line = (struct ng_text){text, 0, sizeof(text)};
+        if (culprit->rank >= 0)
+            ng_text_add(&line, "  rank %d: %s", culprit->rank, culprit->why);
+        else
+            ng_text_add(&line, "  group rank %d: %s", culprit->group_rank, culprit->why);
+        put_row(output, "", text);
+    }
+    if (report->culprit_count > CULPRITS_MAX) {
+        line = (struct ng_text){text, 0, sizeof(text)};
+        ng_text_add(&line, "  and %" PRIu32 " ranks more", report->culprit_count - CULPRITS_MAX);
+        put_row(output, "", text);
+    }
+}
+
+static bool is_the_verdicts(const struct ng_view *view, const struct ng_verdict *verdict,
+                            const struct ng_mismatch_report *report)
+{
+    return verdict->kind == NG_KIND_MISMATCH && verdict->seq == report->seq &&
+           verdict->group_id == view->groups[report->group].id;
+}
+
+/* Mismatches other than the one that the verdict is about. */
+static void put_mismatches(struct ng_output *output, const struct ng_view *view,
+                           const struct ng_verdict *verdict, const struct ng_mismatches *mismatches)
+{
+    uint64_t told = 0, others = mismatches->left_out;
+
+    for (uint32_t i = 0; i < mismatches->count; i++) {
+        if (is_the_verdicts(view, verdict, &mismatches->reports[i]))
+            continue;
+        if (told < REPORTS_MAX)
+            put_mismatch(output, view, &mismatches->reports[i], told ? "" : "also found");
+        else
+            others++;
+        told++;
+    }
+    if (others) {
+        char text[96] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        ng_text_add(&line, "and %" PRIu64 " mismatches more; --json lists them", others);
+        put_row(output, "", text);
+    }
+}
+
+int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
+                          const struct ng_mismatches *mismatches, const char *folder, int fd)
+{
+    struct ng_output output;
+
+    int error = ng_report_write_text(verdict, folder, fd);
+    if (error)
+        return error;
+    ng_output_init(&output, fd);
+    if (verdict->kind != NG_KIND_HEALTHY)
+        error = put_activities(&output, view);
+    put_mismatches(&output, view, verdict, mismatches);
+    const char *step;
+    for (unsigned i = 0; (step = ng_advice_step(verdict->kind, i)) != NULL; i++)
+        put_row(&output, i ? "" : "look at", step);
+    int written = ng_output_flush(&output);
+    return error ? error : written;
+}
+
+static void write_finding(struct ng_json *json, const struct ng_view *view,
+                          const struct ng_mismatch_report *report)
+{
+    const struct ng_view_group *group = &view->groups[report->group];
+
+    ng_json_open_object(json, NULL, NG_JSON_LINES);
+    ng_json_string(json, "kind", ng_verdict_kind_name(NG_KIND_MISMATCH));
+    ng_json_open_object(json, "group", NG_JSON_COMPACT);
+    ng_json_hex(json, "id", group->id);
+    ng_json_string(json, "name", group->name);
+    ng_json_int(json, "nranks", group->nranks);
+    ng_json_close_object(json);
+    ng_json_uint(json, "seq", report->seq);
+    ng_json_uint(json, "last_seq", report->last_seq);
+    ng_json_uint(json, "count", report->count);
+    ng_json_string(json, "op", ng_op_name(report->op));
+    ng_json_string(json, "confidence", ng_confidence_name(report->confidence));
+    ng_json_open_array(json, "culprits", NG_JSON_LINES);
+    for (uint32_t i = 0; i < report->culprit_count; i++) {
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", report->culprits[i].rank);
+        ng_json_int(json, "group_rank", report->culprits[i].group_rank);
+        ng_json_string(json, "why", report->culprits[i].why);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_json_close_object(json);
+}
+
+int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *verdict,
+                          const struct ng_mismatches *mismatches, int fd)
+{
+    struct ng_json json;
+
+    ng_json_init(&json, fd);
+    ng_json_open_object(&json, NULL, NG_JSON_LINES);
+    ng_report_add_json(&json, verdict);
+    ng_json_open_array(&json, "findings", NG_JSON_LINES);
+    for (uint32_t i = 0; i < mismatches->count; i++)
+        write_finding(&json, view, &mismatches->reports[i]);
+    ng_json_close_array(&json);
+    ng_json_uint(&json, "findings_left_out", mismatches->left_out);
+    ng_json_close_object(&json);
+    return ng_json_finish(&json);
+}

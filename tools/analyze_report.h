@@ -1,0 +1,37 @@
+/*
+ * What `ncclguard analyze` prints: the verdict, and what else the evidence says.
+ */
+#ifndef NCCLGUARD_TOOLS_ANALYZE_REPORT_H
+#define NCCLGUARD_TOOLS_ANALYZE_REPORT_H
+
+#include "core/verdict.h"
+#include "core/view.h"
+#include "tools/mismatches.h"
+
+/*
+ * For people: the verdict as ng_report_write_text writes it (`folder` as there), then what the
+ * ranks were doing, mismatches other than the one that it is about, and what to look at next. 0,
+ * -ENOMEM, or -errno of writing to `fd`.
+ */
+int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
+                          const struct ng_mismatches *mismatches, const char *folder, int fd);
+
+/*
+ * For programs: the members of core/report.h, and
+ *
+ *   findings           array, one for each independent mismatch, that of the verdict included:
+ *     kind             "mismatch"
+ *     group            {"id", "name", "nranks"} as in the verdict
+ *     seq, last_seq    the first collective of the group that differs, and the last one known in
+ *                      which the same ranks differ
+ *     count            of such collectives
+ *     op, confidence   as in the verdict
+ *     culprits         array of {"rank", "group_rank", "why"}
+ *   findings_left_out  int: more than that
+ *
+ * 0, or -errno of writing to `fd`.
+ */
+int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *verdict,
+                          const struct ng_mismatches *mismatches, int fd);
+
+#endif

@@ -1,0 +1,285 @@
+/*
+ * Evidence on disk, of whatever kind, into one view.
+ *
+ * Used by `ncclguard analyze`. Files are read by several threads, each into a small view of its
+ * own; they are put together in the order of the files, so that the same evidence gives the same
+ * verdict however the threads ran. Must never let one bad file spoil the rest.
+ */
+#include "tools/evidence.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/box.h"
+#include "core/report.h"
+#include "tools/notes.h"
+#include "tools/read_box.h"
+#include "tools/read_dump.h"
+
+#define THREADS_MAX     16
+#define FILES_OF_THREAD 4 /* fewer files than this are not worth a thread */
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* --- one file --- */
+
+/* By its first bytes; a black box also by its name, so that a damaged one is called what it is. */
+static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why, size_t why_bytes)
+{
+    unsigned char start[8] = {0};
+    uint64_t magic;
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t bytes = fd >= 0 ? read(fd, start, sizeof(start)) : -1;
+    int error = bytes < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (error) {
+        snprintf(why, why_bytes, "%s", strerror(-error));
+        return error;
+    }
+    memcpy(&magic, start, sizeof(magic));
+    size_t blank = strspn((const char *)start, " \t\r\n");
+    *ret_kind = NG_EVIDENCE_NONE;
+    if (bytes == 0)
+        snprintf(why, why_bytes, "empty");
+    else if (magic == NG_BOX_MAGIC ||
+             strncmp(name_of(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+        *ret_kind = NG_EVIDENCE_BOX;
+    /* Protocol 2 and later; 1; 0. */
+    else if (start[0] == 0x80 || memcmp(start, "}q", 2) == 0 || memcmp(start, "(d", 2) == 0)
+        *ret_kind = NG_EVIDENCE_FLIGHT;
+    else if (blank < sizeof(start) && start[blank] == '{')
+        *ret_kind = NG_EVIDENCE_DUMP;
+    else
+        snprintf(why, why_bytes,
+                 "neither a black box nor a dump of ncclguard or of PyTorch's flight recorder");
+    return *ret_kind == NG_EVIDENCE_NONE ? -EBADMSG : 0;
+}
+
+int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
+                     struct ng_evidence_file *ret_file, char *why, size_t why_bytes)
+{
+    struct ng_evidence_file file = {0};
+    struct ng_box_header header;
+
+    int error = kind_of(path, &file.kind, why, why_bytes);
+    if (error)
+        return error;
+    switch (file.kind) {
+    case NG_EVIDENCE_BOX:
+        error = ng_read_box(view, path, name_of(path), &header, why, why_bytes);
+        if (!error) {
+            file.suspect_ns = header.suspect_ns;
+            file.timeout_ns = header.timeout_ns;
+        }
+        break;
+    case NG_EVIDENCE_DUMP:
+        error = ng_read_dump(view, path, name_of(path), why, why_bytes);
+        file.incident = true;
+        break;
+    case NG_EVIDENCE_FLIGHT:
+        error = ng_read_flight(reader, view, path, name_of(path), &file.incident, why, why_bytes);
+        break;
+    case NG_EVIDENCE_NONE:
+        error = -EBADMSG;
+        break;
+    }
+    if (!error)
+        *ret_file = file;
+    return error;
+}
+
+/* --- all files --- */
+
+struct gathering {
+    const struct ng_evidence_paths *paths;
+    struct ng_digest *digest;
+    ng_evidence_refuse_fn *refuse;
+    void *context;
+
+    /* Protects all below, and the digest. Nests inside nothing. Never held while a file is read. */
+    pthread_mutex_t lock;
+    pthread_cond_t turned;
+    size_t next; /* file that nobody has taken yet */
+    size_t turn; /* file that is put into the digest next */
+    struct ng_evidence found;
+    int error; /* -ENOMEM */
+    uint64_t *named;
+    size_t named_words;
+};
+
+static void take_threshold(struct ng_evidence *found, int64_t ns)
+{
+    if (ns > 0 && (!found->stalled_ns || ns < found->stalled_ns))
+        found->stalled_ns = ns;
+}
+
+static void refuse(struct gathering *gathering, const char *path, const char *why)
+{
+    gathering->refuse(gathering->context, path, why);
+    ng_view_note(gathering->digest->view, "%s: %s", name_of(path), why);
+    gathering->found.unusable++;
+}
+
+/* What was read of one file, in its turn. With the lock held. */
+static void put_together(struct gathering *gathering, const char *path, const struct ng_view *view,
+                         const struct ng_evidence_file *file, int error, char *why,
+                         size_t why_bytes)
+{
+    struct ng_evidence *found = &gathering->found;
+
+    if (!error)
+        error = ng_digest_add(gathering->digest, view, why, why_bytes);
+    if (error == -EALREADY)
+        return;
+    if (error == -ENOMEM) {
+        gathering->error = error;
+    } else if (error) {
+        refuse(gathering, path, why);
+    } else {
+        found->usable++;
+        found->incident |= file->incident;
+        take_threshold(found, file->suspect_ns);
+        take_threshold(found, file->timeout_ns);
+    }
+}
+
+/* Which ranks the files of this thread named. With the lock held. */
+static void put_named(struct gathering *gathering, const struct ng_flight_reader *reader)
+{
+    if (reader->named_words > gathering->named_words) {
+        uint64_t *bigger =
+            reallocarray(gathering->named, reader->named_words, sizeof(*gathering->named));
+        if (!bigger) {
+            gathering->error = -ENOMEM;
+            return;
+        }
+        memset(bigger + gathering->named_words, 0,
+               (reader->named_words - gathering->named_words) * sizeof(*bigger));
+        gathering->named = bigger;
+        gathering->named_words = reader->named_words;
+    }
+    for (size_t i = 0; i < reader->named_words; i++)
+        gathering->named[i] |= reader->named[i];
+}
+
+static void *read_files(void *argument)
+{
+    struct gathering *gathering = argument;
+    struct ng_flight_reader reader;
+    struct ng_arena arena = {0}; /* of the views, one after the other */
+
+    ng_flight_reader_init(&reader);
+    pthread_mutex_lock(&gathering->lock);
+    while (gathering->next < gathering->paths->count && !gathering->error) {
+        size_t index = gathering->next++;
+        const char *path = gathering->paths->paths[index];
+        struct ng_evidence_file file = {0};
+        struct ng_view view;
+        char why[256] = "";
+
+        pthread_mutex_unlock(&gathering->lock);
+        ng_view_init(&view);
+        view.arena = arena;
+        int error = ng_evidence_read(&reader, &view, path, &file, why, sizeof(why));
+        pthread_mutex_lock(&gathering->lock);
+        while (gathering->turn != index)
+            pthread_cond_wait(&gathering->turned, &gathering->lock);
+        put_together(gathering, path, &view, &file, error, why, sizeof(why));
+        gathering->turn++;
+        pthread_cond_broadcast(&gathering->turned);
+        pthread_mutex_unlock(&gathering->lock);
+        arena = view.arena;
+        ng_arena_recycle(&arena);
+        pthread_mutex_lock(&gathering->lock);
+    }
+    put_named(gathering, &reader);
+    pthread_mutex_unlock(&gathering->lock);
+    ng_flight_reader_fini(&reader);
+    ng_arena_reset(&arena);
+    return NULL;
+}
+
+static size_t threads_for(size_t files)
+{
+    cpu_set_t processors;
+    size_t count = 1;
+
+    if (sched_getaffinity(0, sizeof(processors), &processors) == 0)
+        count = (size_t)CPU_COUNT(&processors);
+    if (count > files / FILES_OF_THREAD)
+        count = files / FILES_OF_THREAD;
+    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : count;
+}
+
+/* Ranks that process groups name and that no file is of: nothing is known of them. */
+static int note_missing(struct gathering *gathering)
+{
+    struct ng_view *view = gathering->digest->view;
+    char text[160];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        int rank = view->processes[i].rank;
+        if (rank >= 0 && (size_t)rank / 64 < gathering->named_words)
+            gathering->named[rank / 64] &= ~(UINT64_C(1) << rank % 64);
+    }
+    for (size_t i = 0; i < gathering->named_words; i++)
+        count += (uint32_t)__builtin_popcountll(gathering->named[i]);
+    if (!count)
+        return 0;
+    int *ranks = malloc(count * sizeof(*ranks));
+    if (!ranks)
+        return -ENOMEM;
+    uint32_t used = 0;
+    for (size_t i = 0; i < gathering->named_words * 64; i++)
+        if (gathering->named[i / 64] & UINT64_C(1) << i % 64)
+            ranks[used++] = (int)i;
+    ng_report_ranks(ranks, used, text, sizeof(text));
+    ng_view_note(view, "no file of rank%s %s, which process groups have", used == 1 ? "" : "s",
+                 text);
+    free(ranks);
+    return 0;
+}
+
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
+                       ng_evidence_refuse_fn *refuse, void *context,
+                       struct ng_evidence *ret_evidence)
+{
+    struct gathering gathering = {
+        .paths = paths,
+        .digest = digest,
+        .refuse = refuse,
+        .context = context,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .turned = PTHREAD_COND_INITIALIZER,
+    };
+    pthread_t threads[THREADS_MAX];
+    size_t wanted = threads_for(paths->count), started = 0;
+
+    /* This thread is one of them; where no other can be had it does all. */
+    while (started + 1 < wanted &&
+           pthread_create(&threads[started], NULL, read_files, &gathering) == 0)
+        started++;
+    read_files(&gathering);
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    if (!gathering.error)
+        gathering.error = note_missing(&gathering);
+    if (!gathering.error)
+        gathering.error = ng_notes_fold(digest->view);
+    free(gathering.named);
+    *ret_evidence = gathering.found;
+    return gathering.error;
+}

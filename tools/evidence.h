@@ -1,0 +1,66 @@
+/*
+ * Evidence on disk, of whatever kind, into one view: black boxes, dumps, PyTorch's flight recorder.
+ */
+#ifndef NCCLGUARD_TOOLS_EVIDENCE_H
+#define NCCLGUARD_TOOLS_EVIDENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/view.h"
+#include "tools/digest.h"
+#include "tools/read_flight.h"
+
+enum ng_evidence_kind { NG_EVIDENCE_NONE, NG_EVIDENCE_BOX, NG_EVIDENCE_DUMP, NG_EVIDENCE_FLIGHT };
+
+/* What a file says beside its part of the view. */
+struct ng_evidence_file {
+    enum ng_evidence_kind kind;
+    int64_t suspect_ns, timeout_ns; /* a black box's; 0 not told */
+    bool incident;                  /* it is written only where there was one, or cannot tell */
+};
+
+/*
+ * Put what the file at `path` tells of into `view`, which is empty. 0; or -errno, with the reason
+ * in `why` but for -ENOMEM, and the view is of no use.
+ */
+int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
+                     struct ng_evidence_file *ret_file, char *why, size_t why_bytes);
+
+/* Files to read, in the order in which they are read. */
+struct ng_evidence_paths {
+    char **paths;
+    size_t count, room;
+};
+
+/* What was found of all of them. */
+struct ng_evidence {
+    int64_t stalled_ns; /* the shortest time after which a job calls work stuck; 0 none told */
+    size_t usable, unusable;
+    bool incident; /* some of it is written only where there was one, or cannot tell */
+};
+
+/* Called for each input that cannot be used, with the reason; never by two threads at a time. */
+typedef void ng_evidence_refuse_fn(void *context, const char *path, const char *why);
+
+/*
+ * Add a file, or those files of a folder that are evidence by their names. What cannot be used is
+ * refused. 0 or -ENOMEM.
+ */
+int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
+                         ng_evidence_refuse_fn *refuse, void *context);
+/* The files of PyTorch's recorder last: of a rank that other evidence tells more of, they are left
+ * out. 0 or -ENOMEM. */
+int ng_evidence_order(struct ng_evidence_paths *paths);
+void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
+
+/*
+ * Read all files, by as many threads as there are processors, into the view of the digest, in their
+ * order. 0 or -ENOMEM.
+ */
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
+                       ng_evidence_refuse_fn *refuse, void *context,
+                       struct ng_evidence *ret_evidence);
+
+#endif
