@@ -27,10 +27,10 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
-#include "core/dump.h"
+#include "core/evidence.h"
+#include "core/grown.h"
 #include "core/guard.h"
 #include "core/log.h"
-#include "core/paths.h"
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/verdict.h"
@@ -38,6 +38,7 @@
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
 #define BUSY_ROUND_MS       50   /* while an incident is under way */
+#define GROUP_ROUND_MS      200  /* while an id is to be learned */
 #define DEATH_CHECK_NS      (100 * NG_MS)
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
 #define DEATH_CHECKS        20            /* at this pace after a death, then once a second */
@@ -71,6 +72,7 @@ static struct {
     int64_t next_death_check_ns;
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
+    bool group_unknown;              /* the right id of a group that this process joined */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
@@ -174,46 +176,6 @@ static int judge(const struct ng_view *view, int64_t stalled_ns, const char *act
     return 0;
 }
 
-/* The folder for evidence, made when first needed. False: there is none, which was logged. */
-static bool have_dump_dir(void)
-{
-    static bool complained;
-    int error = ng_paths_make(ng_guard.dump_dir);
-
-    if (error && !complained) {
-        complained = true;
-        ng_log(NG_LOG_ERROR,
-               "cannot write evidence to %s: %s; set NCCLGUARD_DUMP_DIR to a folder of your own",
-               ng_guard.dump_dir,
-               error == -EPERM ? "it belongs to somebody else or others may write to it"
-                               : strerror(-error));
-    }
-    return error == 0;
-}
-
-static void save_verdict(const struct ng_verdict *verdict)
-{
-    if (!have_dump_dir())
-        return;
-    int error = ng_report_save(verdict, ng_guard.dump_dir);
-    if (error)
-        ng_log(NG_LOG_ERROR, "cannot write the verdict to %s: %s", ng_guard.dump_dir,
-               strerror(-error));
-}
-
-static void save_dump(const struct ng_view *view, uint32_t process)
-{
-    if (!have_dump_dir())
-        return;
-    int error = ng_dump_save_process(view, process, ng_guard.dump_dir);
-    if (error)
-        ng_log(NG_LOG_ERROR, "cannot write the dump of pid %d to %s: %s",
-               view->processes[process].pid, ng_guard.dump_dir, strerror(-error));
-}
-
-/* Those of this host who cannot write for themselves: their black boxes are here. */
-static void dump_neighbours(const struct ng_view *view);
-
 /* Our own evidence; and where the verdict is reached on another host, the first of those who live
  * here writes that of its dead, too. */
 static void dump_here(const struct ng_incident *incident, bool claimant)
@@ -227,64 +189,21 @@ static void dump_here(const struct ng_incident *incident, bool claimant)
             const struct ng_view_process *process = &view.processes[i];
             if (process->self) {
                 self = process->pid;
-                save_dump(&view, i);
+                ng_evidence_dump_self(&view, i, ng_guard.dump_dir);
             }
             if (process->life == NG_LIFE_RUNNING && (!first || process->pid < first))
                 first = process->pid;
         }
-        if (claimant || (incident->source == NG_SOURCE_JOB && self && self == first))
-            dump_neighbours(&view);
+        bool first_here = incident->source == NG_SOURCE_JOB && self && self == first;
+        if (claimant || first_here)
+            ng_evidence_dump_neighbours(&view, ng_guard.dump_dir);
+        /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
+        if (!claimant && first_here)
+            ng_evidence_save_trace(&view, NULL, ng_guard.dump_dir);
     }
     ng_view_fini(&view);
     if (board)
         board->ops->dumped(board, incident);
-}
-
-/* Does somebody who lives write a dump of this name: the same rank, after an exec or a restart? */
-static bool has_successor(const struct ng_view *view, uint32_t process)
-{
-    char name[64], other[64];
-
-    ng_dump_name(view, process, name, sizeof(name));
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        enum ng_life life = view->processes[i].life;
-        ng_dump_name(view, i, other, sizeof(other));
-        if (i != process && (life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED) &&
-            strcmp(name, other) == 0)
-            return true;
-    }
-    return false;
-}
-
-static void dump_neighbours(const struct ng_view *view)
-{
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].life != NG_LIFE_RUNNING && !has_successor(view, i))
-            save_dump(view, i);
-}
-
-/* Is somebody else left on its host, who has its black box and writes its dump from that? */
-static bool has_neighbour(const struct ng_view *view, const struct ng_view_process *process)
-{
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *other = &view->processes[i];
-        if (other != process && !other->self && other->life == NG_LIFE_RUNNING &&
-            strcmp(other->host, process->host) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Of those on other hosts whom nobody there can speak for: what the board still has. */
-static void dump_lost(const struct ng_view *view)
-{
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
-        bool box = strncmp(process->source, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
-        if (!process->self && !box && process->life != NG_LIFE_RUNNING && !has_successor(view, i) &&
-            !has_neighbour(view, process))
-            save_dump(view, i);
-    }
 }
 
 static void log_verdict(const struct ng_incident *incident)
@@ -323,7 +242,7 @@ static void save_foreign_verdict(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
 
-    if (!have_dump_dir())
+    if (!ng_evidence_ready(ng_guard.dump_dir))
         return;
     int error = board->ops->save_verdict(board, incident, ng_guard.dump_dir);
     if (error && error != -ENOENT)
@@ -392,11 +311,14 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     if (incident->level == NG_INCIDENT_TIMEOUT) {
         bound_the_end();
         dump_here(incident, true);
-        dump_lost(view);
+        ng_evidence_dump_lost(view, ng_guard.dump_dir);
         if (board)
             await_dumps(incident);
     }
-    save_verdict(verdict);
+    /* Who finds the verdict shall find the timeline beside it. */
+    if (incident->level == NG_INCIDENT_TIMEOUT)
+        ng_evidence_save_trace(view, verdict, ng_guard.dump_dir);
+    ng_evidence_save_verdict(verdict, ng_guard.dump_dir);
     incident->state = NG_INCIDENT_JUDGED;
     if (board) {
         int error = board->ops->publish(board, incident, verdict);
@@ -582,8 +504,22 @@ static void retry_parked(void)
     }
 }
 
+/* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
+static void obey_dump(const struct ng_incident *incident)
+{
+    struct ng_view view;
+
+    if (look(HOST, &view) == 0)
+        for (uint32_t i = 0; i < view.process_count; i++) {
+            bool asked = !incident->seq || own_rank(&view) == (int)incident->seq - 1;
+            if (view.processes[i].self && asked)
+                ng_evidence_dump_self(&view, i, incident->line);
+        }
+    ng_view_fini(&view);
+}
+
 /* A person's order. */
-static void obey(const struct ng_incident *incident)
+static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
     int error = ng_abort_groups(incident->group_id, incident->line);
@@ -606,7 +542,10 @@ static void read_news(enum ng_incident_source source)
             join_incident(&incident);
             unpark(&incident);
         } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey(&incident);
+            obey_abort(&incident);
+            deal_done(&incident);
+        } else if (incident.level == NG_INCIDENT_DUMP) {
+            obey_dump(&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);
@@ -745,6 +684,8 @@ static int next_round_ms(void)
 
     if (ng_guard.board && own.ended_seen && ng_guard.config.suspect_ns)
         left_ms = (own.next_death_check_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.group_unknown && left_ms > GROUP_ROUND_MS)
+        left_ms = GROUP_ROUND_MS;
     if (own.parked_count && (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
         left_ms = (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1;
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
@@ -785,6 +726,7 @@ static void *attend(void *unused)
         retry_parked();
         if (board)
             check_deaths();
+        own.group_unknown = ng_grown_tend(&ng_guard.box, board);
         stand_in_for_watchdog();
         if (ng_guard_is_alone()) {
             /* The last thread of a process to end calls exit, which is what ours kept it from. */

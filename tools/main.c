@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     {"run", "run a program under guard", ng_command_run},
     {"top", "show a job live: ranks, groups, what each is in", ng_command_top},
+    {"dump", "write a job's evidence now, without its help", ng_command_dump},
     {"abort", "abort a job's communicators on every rank", ng_command_abort},
     {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
     {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},

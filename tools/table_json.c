@@ -130,6 +130,11 @@ static void put_process(struct writer *writer, uint32_t index)
         ng_json_int(json, "exit_status", process->exit_status);
     else
         ng_json_null(json, "exit_status");
+    if (process->life == NG_LIFE_DEAD && process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+        process->exit_status < NG_EXIT_STATUS_SILENT)
+        ng_json_int(json, "signal", process->exit_status - NG_EXIT_STATUS_SIGNAL);
+    else
+        ng_json_null(json, "signal");
     put_ms(json, "life_age_ms", process->life_age_ns);
     put_devices(writer, index);
     put_calls(writer, index);
@@ -168,8 +173,8 @@ static void put_p2p(struct writer *writer, const struct ng_view_member *member)
     ng_json_open_array(json, "p2p_pending", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        bool pending = record->state == NG_RECORD_ENTERED ||
-                       record->state == NG_RECORD_SCHEDULED || record->state == NG_RECORD_STARTED;
+        bool pending = record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
+                       record->state == NG_RECORD_STARTED;
         if (!pending || !ng_view_record_is_p2p(record))
             continue;
         const struct ng_view_member *peer =
@@ -315,14 +320,12 @@ static void put_value(struct ng_json *json, const char *key, const json_t *value
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         ng_json_open_object(json, key, NG_JSON_LINES);
-        json_object_foreach((json_t *)value, name, one)
-            put_value(json, name, one);
+        json_object_foreach((json_t *)value, name, one) put_value(json, name, one);
         ng_json_close_object(json);
         return;
     case JSON_ARRAY:
         ng_json_open_array(json, key, NG_JSON_COMPACT);
-        json_array_foreach(value, index, one)
-            put_value(json, NULL, one);
+        json_array_foreach(value, index, one) put_value(json, NULL, one);
         ng_json_close_array(json);
         return;
     case JSON_STRING:

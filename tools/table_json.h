@@ -16,6 +16,7 @@
  *     life           "running", "stopped" (alive, but frozen), "exited", "dead" (killed or
  *                    crashed), "ended_by_guard", "lost" (its host is not heard of), "unknown"
  *     exit_status    int where it exited and told so; else null
+ *     signal         int where it is dead and the kernel told which one ended it; else null
  *     life_age_ms    since its life ended, or it was heard of last
  *     devices        array of {"device": int, "pci_id": string or null}: those of its groups
  *     calls          array of {"tid", "op", "group": id or null, "seq", "age_ms"}: NCCL calls that

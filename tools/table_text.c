@@ -20,7 +20,7 @@
 /* At least this much is printed, however small the terminal. */
 #define LINES_MIN 12
 /* Kinds of places that are told apart among the rows that do not fit. */
-#define FOLDS_MAX 512
+#define FOLDS_MAX  512
 #define FOLDS_TOLD 16
 #define NOTES_TOLD 3
 #define WHYS_TOLD  4
@@ -47,13 +47,13 @@ static const struct {
     const char *title;
     bool right;
 } columns[COLUMN_COUNT] = {
-    [COLUMN_MARK] = {"", false},         [COLUMN_RANK] = {"RANK", true},
-    [COLUMN_HOST] = {"HOST", false},     [COLUMN_PID] = {"PID", true},
-    [COLUMN_DEVICE] = {"DEVICE", false}, [COLUMN_LIFE] = {"LIFE", false},
-    [COLUMN_GROUP] = {"GROUP", false},   [COLUMN_MEMBER] = {"MEMBER", true},
+    [COLUMN_MARK] = {"", false},          [COLUMN_RANK] = {"RANK", true},
+    [COLUMN_HOST] = {"HOST", false},      [COLUMN_PID] = {"PID", true},
+    [COLUMN_DEVICE] = {"DEVICE", false},  [COLUMN_LIFE] = {"LIFE", false},
+    [COLUMN_GROUP] = {"GROUP", false},    [COLUMN_MEMBER] = {"MEMBER", true},
     [COLUMN_ENTERED] = {"ENTERED", true}, [COLUMN_STARTED] = {"STARTED", true},
-    [COLUMN_COMPLETED] = {"DONE", true}, [COLUMN_BEHIND] = {"BEHIND", false},
-    [COLUMN_IN] = {"IN", false},         [COLUMN_P2P] = {"SEND/RECV", false},
+    [COLUMN_COMPLETED] = {"DONE", true},  [COLUMN_BEHIND] = {"BEHIND", false},
+    [COLUMN_IN] = {"IN", false},          [COLUMN_P2P] = {"SEND/RECV", false},
 };
 
 #define CELL_BYTES 160
@@ -217,7 +217,12 @@ static void put_life(const struct ng_view_process *process, char *ret_text, size
             snprintf(ret_text, bytes, "exited %d%s", process->exit_status, when);
         return;
     case NG_LIFE_DEAD:
-        snprintf(ret_text, bytes, "dead%s", when);
+        if (process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+            process->exit_status < NG_EXIT_STATUS_SILENT)
+            snprintf(ret_text, bytes, "dead (signal %d)%s",
+                     process->exit_status - NG_EXIT_STATUS_SIGNAL, when);
+        else
+            snprintf(ret_text, bytes, "dead%s", when);
         return;
     case NG_LIFE_ENDED_BY_GUARD:
         snprintf(ret_text, bytes, "ended by guard%s", when);
@@ -256,11 +261,10 @@ static void put_place(const struct ng_table *table, const struct ng_table_row *r
     bool lives = process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED ||
                  process->life == NG_LIFE_UNKNOWN;
     if (row->phase != NG_PHASE_NONE && (lives || row->age_ns)) {
-        static const char *const words[] = {
-            [NG_PHASE_GROUP] = " of a group call not ended",
-            [NG_PHASE_CALL] = "",
-            [NG_PHASE_QUEUED] = ", queued",
-            [NG_PHASE_DEVICE] = ", on device"};
+        static const char *const words[] = {[NG_PHASE_GROUP] = " of a group call not ended",
+                                            [NG_PHASE_CALL] = "",
+                                            [NG_PHASE_QUEUED] = ", queued",
+                                            [NG_PHASE_DEVICE] = ", on device"};
         snprintf(ret_text, bytes, "%s%s", operation, words[row->phase]);
         return;
     }
@@ -375,9 +379,9 @@ static void put_row(struct sheet *sheet, cells cell, const size_t *widths, const
         if (!widths[i])
             continue;
         int blank = (int)(widths[i] - width_of(cell[i]));
-        int more = snprintf(line + used, sizeof(line) - used, "%s%*s%s%*s", i ? " " : "",
-                            columns[i].right ? blank : 0, "", cell[i],
-                            columns[i].right ? 0 : blank, "");
+        int more =
+            snprintf(line + used, sizeof(line) - used, "%s%*s%s%*s", i ? " " : "",
+                     columns[i].right ? blank : 0, "", cell[i], columns[i].right ? 0 : blank, "");
         used += (size_t)more < sizeof(line) - used ? (size_t)more : sizeof(line) - used - 1;
         if (i && i + 1 < COLUMN_COUNT && used + 1 < sizeof(line)) {
             line[used++] = ' ';
@@ -390,8 +394,8 @@ static void put_row(struct sheet *sheet, cells cell, const size_t *widths, const
 /* Where the paper is too narrow, columns that tell the least of what is wrong are left out. */
 static void narrow(size_t *widths, unsigned wanted)
 {
-    static const unsigned least[] = {COLUMN_DEVICE, COLUMN_STARTED, COLUMN_PID, COLUMN_COMPLETED,
-                                     COLUMN_MEMBER, COLUMN_HOST};
+    static const unsigned least[] = {COLUMN_DEVICE,    COLUMN_STARTED, COLUMN_PID,
+                                     COLUMN_COMPLETED, COLUMN_MEMBER,  COLUMN_HOST};
     size_t whole = 0;
 
     for (unsigned i = 0; i < COLUMN_COUNT; i++)
@@ -425,8 +429,7 @@ static void put_rows(struct sheet *sheet, const struct ng_table *table, uint32_t
     narrow(widths, sheet->columns);
     put_row(sheet, rows[0], widths, "7");
     for (uint32_t i = 0; i < count; i++)
-        put_row(sheet, rows[i + 1], widths,
-                table->rows[table->order[i]].culprit ? "1;31" : NULL);
+        put_row(sheet, rows[i + 1], widths, table->rows[table->order[i]].culprit ? "1;31" : NULL);
     free(rows);
 }
 
@@ -442,10 +445,8 @@ static void put_fold_text(const struct ng_table *table, const struct ng_table_ro
 {
     char place[CELL_BYTES], group[CELL_BYTES], life[CELL_BYTES] = "";
     static const char *const lives[NG_TABLE_LIVES] = {
-        [NG_LIFE_STOPPED] = "stopped, ",
-        [NG_LIFE_EXITED] = "exited, ",
-        [NG_LIFE_DEAD] = "dead, ",
-        [NG_LIFE_ENDED_BY_GUARD] = "ended by guard, ",
+        [NG_LIFE_STOPPED] = "stopped, ", [NG_LIFE_EXITED] = "exited, ",
+        [NG_LIFE_DEAD] = "dead, ",       [NG_LIFE_ENDED_BY_GUARD] = "ended by guard, ",
         [NG_LIFE_LOST] = "lost, ",
     };
 
@@ -587,9 +588,8 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
 void ng_table_print(const struct ng_table *table, const struct ng_table_paper *paper, FILE *file)
 {
     struct sheet sheet = {.file = file,
-                          .columns = paper->columns && paper->columns < COLUMNS_MAX
-                                         ? paper->columns
-                                         : COLUMNS_MAX,
+                          .columns = paper->columns && paper->columns < COLUMNS_MAX ? paper->columns
+                                                                                    : COLUMNS_MAX,
                           .left = paper->lines ? paper->lines : LINES_MAX,
                           .colour = paper->colour};
 

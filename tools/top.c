@@ -19,6 +19,7 @@
 #include "store/observe.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
+#include "tools/present.h"
 #include "tools/screen.h"
 #include "tools/table.h"
 #include "tools/table_json.h"
@@ -27,9 +28,6 @@
 #define COMMAND "top"
 
 #define INTERVAL_NS (2 * NG_S)
-/* As the library has them: see the watchdog and the incident thread. */
-#define SUSPECT_NS     (5 * NG_S)
-#define DEATH_STALL_NS (200 * NG_MS)
 /* A store that comes back empty knows nothing until every rank has told of itself again. */
 #define EMPTY_NS (10 * NG_S)
 
@@ -79,68 +77,6 @@ struct look {
     bool made;
 };
 
-static bool is_gone(enum ng_life life)
-{
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
-}
-
-/* Age of the oldest work or call of the living that is not finished; 0 none. */
-static int64_t oldest_wait(const struct ng_view *view)
-{
-    int64_t oldest = 0;
-
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        enum ng_life life = view->processes[member->process].life;
-        if (member->pending_record && member->pending_age_ns > oldest && !is_gone(life) &&
-            life != NG_LIFE_ENDED_BY_GUARD)
-            oldest = member->pending_age_ns;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++) {
-        enum ng_life life = view->processes[view->calls[i].process].life;
-        if (view->calls[i].age_ns > oldest && !is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
-            oldest = view->calls[i].age_ns;
-    }
-    return oldest;
-}
-
-/*
- * What the guard would say now: of work that is old enough to be suspect; or of a death that holds
- * others up, without waiting so long.
- */
-static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
-                 struct ng_verdict *ret_verdict)
-{
-    int64_t oldest_ns = oldest_wait(view);
-    struct ng_verdict_query query = {.stalled_ns = suspect_ns};
-    bool death = false;
-
-    for (uint32_t i = 0; i < view->process_count; i++)
-        death |= is_gone(view->processes[i].life);
-    if (asked_ns)
-        query.stalled_ns = asked_ns;
-    else if (oldest_ns >= suspect_ns)
-        query.stalled_ns = suspect_ns / 2; /* others may have waited less, and be the reason */
-    int error = ng_verdict_reach(view, &query, ret_verdict);
-    if (error || asked_ns || !death || ret_verdict->kind != NG_KIND_HEALTHY)
-        return error;
-    struct ng_verdict verdict;
-    query.stalled_ns = DEATH_STALL_NS;
-    error = ng_verdict_reach(view, &query, &verdict);
-    if (error) {
-        ng_verdict_fini(ret_verdict);
-        return error;
-    }
-    /* Who leaves while others still tidy up has done its part. */
-    bool tells =
-        (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY) &&
-        (verdict.op >= NG_OP_LIMIT || ng_op_table[verdict.op].op_class != NG_CLASS_END);
-    ng_verdict_fini(tells ? ret_verdict : &verdict);
-    if (tells)
-        *ret_verdict = verdict;
-    return 0;
-}
-
 static void forget(struct look *look)
 {
     if (look->made) {
@@ -169,12 +105,9 @@ static int take_look(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns,
     }
     if (!look->view.job[0])
         snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
-    int error = judge(&look->view, asked_ns, suspect_ns, &look->verdict);
+    int error = ng_present_judge(&look->view, asked_ns, suspect_ns, &look->verdict);
     if (!error) {
-        look->verdict.detected_by = -1;
-        look->verdict.action = "none";
         look->verdict.time_unix_ns = look->time_unix_ns;
-        snprintf(look->verdict.job, sizeof(look->verdict.job), "%s", look->view.job);
         error = ng_table_make(&look->view, &look->verdict, &look->table);
         if (error)
             ng_verdict_fini(&look->verdict);
@@ -336,7 +269,7 @@ int ng_command_top(int argc, char **argv)
     status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], job);
     if (status == 0) {
         ng_config_parse(&config, environ, tell_nobody, NULL);
-        int64_t suspect_ns = config.suspect_ns ? config.suspect_ns : SUSPECT_NS;
+        int64_t suspect_ns = config.suspect_ns ? config.suspect_ns : NG_PRESENT_SUSPECT_NS;
         if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
             status = print_once(job, asked_ns, suspect_ns, values[OPTION_JSON]);
         else

@@ -18,74 +18,12 @@
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
+#include "tests/unit/tools/stuck_job.h"
 
 namespace
 {
 
 const char secret[] = "pa55-w0rd";
-
-/* A process that owns a black box until it is killed. */
-class BoxOwner
-{
-  public:
-    BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks,
-             const char *job = "test-job", const char *group = "world")
-    {
-        int ready[2];
-        if (pipe2(ready, O_CLOEXEC) != 0)
-            throw std::runtime_error("pipe2");
-        pid_ = fork();
-        if (pid_ == 0) {
-            int error = evidence_make_box_of(job, group, folder.c_str(), &rank, nranks);
-            if (write(ready[1], &error, sizeof(error)) < 0)
-                _exit(1);
-            for (;;)
-                pause();
-        }
-        int error = -1;
-        close(ready[1]);
-        if (read(ready[0], &error, sizeof(error)) != sizeof(error) || error != 0)
-            ADD_FAILURE() << "no black box: " << strerror(-error);
-        close(ready[0]);
-    }
-    ~BoxOwner()
-    {
-        end();
-    }
-    BoxOwner(const BoxOwner &) = delete;
-    void end()
-    {
-        if (pid_ > 0) {
-            kill(pid_, SIGKILL);
-            waitpid(pid_, nullptr, 0);
-        }
-        pid_ = -1;
-    }
-
-  private:
-    pid_t pid_;
-};
-
-/* Rank 2 of 4 finished six collectives and never came to the seventh. */
-class Stuck
-{
-  public:
-    explicit Stuck(const char *job = "test-job", const char *group = "world")
-    {
-        const evidence_rank ranks[] = {{0, EVIDENCE_RUNNING, 7, 6, 10000, 0},
-                                       {1, EVIDENCE_RUNNING, 7, 6, 10000, 0},
-                                       {2, EVIDENCE_RUNNING, 6, 6, 0, 0},
-                                       {3, EVIDENCE_RUNNING, 7, 6, 10000, 0}};
-        for (const evidence_rank &rank : ranks)
-            owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group));
-    }
-    std::map<std::string, std::string> environment() const
-    {
-        return {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
-    }
-    Folder folder;
-    std::vector<std::unique_ptr<BoxOwner>> owners;
-};
 
 bool has(const std::string &text, const std::string &wanted)
 {

@@ -1,0 +1,136 @@
+/*
+ * `ncclguard dump`: the evidence of a job from its black boxes alone.
+ */
+#include <gtest/gtest.h>
+#include <jansson.h>
+
+#include <sys/stat.h>
+
+#include "tests/unit/tools/stuck_job.h"
+
+namespace
+{
+
+std::string read_file(const std::string &path)
+{
+    std::string text;
+    FILE *file = fopen(path.c_str(), "r");
+    char bytes[4096];
+    size_t got;
+
+    while (file && (got = fread(bytes, 1, sizeof(bytes), file)) > 0)
+        text.append(bytes, got);
+    if (file)
+        fclose(file);
+    return text;
+}
+
+bool exists(const std::string &path)
+{
+    struct stat status;
+    return stat(path.c_str(), &status) == 0;
+}
+
+bool has(const std::string &text, const std::string &wanted)
+{
+    return text.find(wanted) != std::string::npos;
+}
+
+struct Dump {
+    Folder out; /* before it is used */
+    Result result;
+
+    Dump(const Stuck &job, std::vector<std::string> more = {}) : result(dump(job, more))
+    {
+    }
+
+  private:
+    Result dump(const Stuck &job, std::vector<std::string> more)
+    {
+        more.insert(more.begin(), {"dump", "--no-stacks", "--out", out.path()});
+        return run(more, job.environment());
+    }
+};
+
+TEST(Dump, WritesEveryRankTheVerdictAndTheTimeline)
+{
+    Stuck job;
+    Dump dump(job);
+    EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
+    EXPECT_TRUE(has(dump.result.out, "4 dumps in " + dump.out.path())) << dump.result.out;
+    EXPECT_TRUE(has(dump.result.out, "missing_rank: rank 2")) << dump.result.out;
+    for (int rank = 0; rank < 4; rank++) {
+        EXPECT_TRUE(exists(dump.out.path() + "/rank_" + std::to_string(rank) + ".json"));
+        EXPECT_TRUE(exists(dump.out.path() + "/fr/rank_" + std::to_string(rank)));
+    }
+    EXPECT_TRUE(has(read_file(dump.out.path() + "/verdict.json"), "\"action\": \"none\""));
+    EXPECT_TRUE(exists(dump.out.path() + "/trace.json"));
+}
+
+TEST(Dump, WhatItWritesIsWhatAnalyzeReads)
+{
+    Stuck job;
+    Dump dump(job);
+    Result result = run({"analyze", dump.out.path(), "--json"});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    json_t *verdict = json_loads(result.out.c_str(), 0, nullptr);
+    ASSERT_NE(verdict, nullptr) << result.out;
+    EXPECT_STREQ(json_string_value(json_object_get(verdict, "kind")), "missing_rank");
+    json_t *culprits = json_object_get(verdict, "culprits");
+    ASSERT_EQ(json_array_size(culprits), 1u);
+    EXPECT_EQ(json_integer_value(json_object_get(json_array_get(culprits, 0), "rank")), 2);
+    json_decref(verdict);
+}
+
+TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
+{
+    Stuck job;
+    kill(job.owners[1]->pid(), SIGSTOP);
+    job.owners[2]->end();
+    Dump dump(job);
+    EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
+    EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_1.json"), "\"life\": \"stopped\""));
+    EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_2.json"), "\"life\": \"dead\""));
+}
+
+TEST(Dump, OneRankAlone)
+{
+    Stuck job;
+    Dump dump(job, {"--rank", "3"});
+    EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
+    EXPECT_TRUE(has(dump.result.out, "1 dump in ")) << dump.result.out;
+    EXPECT_TRUE(exists(dump.out.path() + "/rank_3.json"));
+    EXPECT_FALSE(exists(dump.out.path() + "/rank_0.json"));
+    EXPECT_FALSE(exists(dump.out.path() + "/verdict.json")) << "it is of all ranks";
+}
+
+TEST(Dump, MistakesAreNamed)
+{
+    Stuck job;
+    const struct {
+        std::vector<std::string> more;
+        const char *names, *mends;
+    } rows[] = {{{"--rank", "9"}, "has no rank 9", "ncclguard top"},
+                {{"--rank", "x"}, "--rank x", "whole number"},
+                {{"--job", "other"}, "other", "test-job"},
+                {{"extra"}, "extra", "dump --job JOB"}};
+    for (const auto &row : rows) {
+        Dump dump(job, row.more);
+        EXPECT_EQ(dump.result.code(), 2) << dump.result.err;
+        EXPECT_TRUE(has(dump.result.err, row.names)) << dump.result.err;
+        EXPECT_TRUE(has(dump.result.err, row.mends)) << dump.result.err;
+    }
+}
+
+TEST(Dump, AFolderThatCannotBeMadeIsTold)
+{
+    Stuck job;
+    Folder folder;
+    std::string file = folder.path() + "/file";
+    fclose(fopen(file.c_str(), "w"));
+    Result result = run({"dump", "--no-stacks", "--out", file + "/below"}, job.environment());
+    EXPECT_EQ(result.code(), 1);
+    EXPECT_TRUE(has(result.err, "cannot use the folder")) << result.err;
+}
+
+} // namespace
