@@ -153,6 +153,7 @@ static void help(const struct options *options, unsigned takes, const char *comm
         snprintf(left, sizeof(left), "--%s %s", row->name, row->argument ? row->argument : "");
         printf("  %-24s %s\n", left, row->help);
     }
+    printf("N: a number from 1, or go: once there is a file go in the folder SPAWN_DIR\n");
     if (takes & TAKES_COMM)
         printf("communicators: %s\n", comms);
 }
@@ -204,7 +205,9 @@ static void parse_fault(struct options *options, const char *option, enum fault_
                                                 : "R:N");
     fault->rank = (int)number(options, option, parts[0], 0, 1 << 20);
     if (nparts > 1)
-        fault->nth = (unsigned long)number(options, option, parts[1], 1, 1LL << 40);
+        fault->nth = !strcmp(parts[1], "go")
+                         ? NTH_GO
+                         : (unsigned long)number(options, option, parts[1], 1, 1LL << 40);
     if (kind == FAULT_WITH) {
         char *value = parts[2];
         char *field = strsep(&value, "=");

@@ -2,6 +2,7 @@
 #ifndef TESTS_PROGRAMS_OPTIONS_H
 #define TESTS_PROGRAMS_OPTIONS_H
 
+#include <limits.h>
 #include <nccl.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,12 +46,16 @@ enum field { FIELD_OP, FIELD_DTYPE, FIELD_ROOT, FIELD_REDOP, FIELD_PEER };
 struct fault {
     enum fault_kind kind;
     int rank;
-    unsigned long nth; /* the rank's n-th call, from 1; 0 for FAULT_NO_INIT */
+    unsigned long nth; /* the rank's n-th call, from 1; 0 for FAULT_NO_INIT; or NTH_GO */
     long long argument;
     enum field field;
 };
 
 #define MAX_FAULTS 16
+
+/* The first call for which the folder SPAWN_DIR has a file "go": whoever makes it knows that all
+ * ranks have got as far as he wants. */
+#define NTH_GO ULONG_MAX
 
 /* Options that only some programs take; the others refuse them. */
 #define TAKES_OP      0x01u

@@ -282,8 +282,10 @@ const Healthy healthy_programs[] = {
     {"threads_all", {"coll_threads", "--op", "all", "--iters", "3", "--sync-every", "2"}, true},
     {"grouped", {"coll_grouped", "--op", "mix", "--iters", "5", "--batch", "2"}, false},
     {"split", {"coll_split", "--op", "mix", "--iters", "6", "--finalize"}, false},
+    {"grow", {"coll_grow", "--op", "mix", "--iters", "6", "--finalize"}, false},
     {"overlap", {"coll_overlap", "--iters", "64", "--depth", "32", "--count", "64"}, false},
     {"ring", {"p2p_ring", "--iters", "5", "--count", "50000"}, false},
+    {"composed", {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
     {"pairs", {"p2p_pairs", "--iters", "6"}, false},
     {"init", {"init_only", "--times", "3"}, false},
 };
@@ -453,6 +455,26 @@ TEST(Misbehaviour, SleepDelaysAndChangesNothing)
     EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(400));
     EXPECT_EQ(2u, job.ok_lines().size());
     EXPECT_NE(std::string::npos, job.err.find("sleep at call 3 of world"));
+}
+
+TEST(Misbehaviour, GoIsTheFirstCallThatFindsItsFileAndNoOther)
+{
+    char folder[] = "/tmp/spawn-go.XXXXXX";
+    ASSERT_TRUE(mkdtemp(folder));
+    std::string go = std::string(folder) + "/go", id = std::string(folder) + "/id.0";
+    Job job(spawn(2,
+                  {"coll_runtime", "--iters", "1000000", "--pause-ms", "1", "--sleep", "0:5:0",
+                   "--sleep", "0:go:1", "--exit", "1:go:7"},
+                  {"--node", "0/1", "--folder", folder, "--kill-others"}));
+    ASSERT_TRUE(job.saw("sleep at call 5 of world")) << job.err;
+    EXPECT_EQ(0, Job::count(job.err, "exit at call"));
+    std::ofstream(go) << "";
+    EXPECT_EQ(7, job.end()) << job.err;
+    EXPECT_EQ(1, Job::count(job.err, "exit at call")) << job.err;
+    EXPECT_GE(2, Job::count(job.err, "sleep at call")) << job.err;
+    EXPECT_EQ(0, remove(go.c_str()));
+    EXPECT_EQ(0, remove(id.c_str()));
+    EXPECT_EQ(0, rmdir(folder));
 }
 
 struct Ending {

@@ -248,6 +248,12 @@ class Server:
                         "o[#o+1]=tostring(redis.call('TTL',k)) end return o", "0").splitlines()
         return {key: int(ttl) for key, ttl in zip(said[::2], said[1::2])}
 
+    def members(self):
+        """How many processes have told of a communicator: what they told has a label (store/progress.h)."""
+        return int(self.ask("EVAL", "local n=0 for _,k in ipairs(redis.call('KEYS','*}:p/*')) do "
+                            "local v=redis.call('GET',k) local at=v:byte(6)<128 and 15 or 16 "
+                            "if v:sub(at,at+7):find('[^%z]') then n=n+1 end end return n", "0") or 0)
+
 
 class Sentinel(Server):
     """Two servers and a sentinel, which makes the second the master once the first is gone."""

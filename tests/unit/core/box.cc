@@ -141,6 +141,54 @@ TEST(Box, ReadersSeeWhatTheWriterWrites)
     ng_box_close(&box, nullptr);
 }
 
+TEST(Box, AViewHasAllThatTheRecordsOfACallTell)
+{
+    Folder folder;
+    struct ng_box box;
+    struct ng_box_identity who = identity();
+    struct ng_view view;
+
+    who.timeout_ns = 7 * NG_S;
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
+    Writer writer(&box);
+    writer.group(0, 0x77, 8, 3, "dp");
+    int64_t now = ng_clock_mono_ns();
+    writer.collective(0, NG_RECORD_COMPLETED, now - 30);
+    writer.collective(0, NG_RECORD_STARTED, now - 20);
+    box.records[1].started_mono_ns = now - 15;
+    box.records[1].completed_mono_ns = now - 5;
+    box.records[2].started_mono_ns = now - 4;
+    box.records[2].stream = 0x7f00;
+    box.records[2].work_previous = 1;
+    box.groups[0].coll_joined = 1;
+    box.groups[0].p2p_joined = 2;
+    box.groups[0].groups_closed = 3;
+    writer.inside(NG_OP_AllReduce, 0);
+    memcpy((void *)box.threads[0].name, "pt_autograd_0", 14);
+    ng_view_init(&view);
+    ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_RUNNING, now, "box"), 0);
+    ng_view_seal(&view);
+    ASSERT_EQ(view.member_count, 1u);
+    const struct ng_view_member *member = &view.members[0];
+    EXPECT_EQ(member->timeout_ns, 7 * NG_S);
+    EXPECT_EQ(member->coll_joined, 1u);
+    EXPECT_EQ(member->p2p_joined, 2u);
+    EXPECT_EQ(member->groups_closed, 3u);
+    ASSERT_EQ(member->record_count, 2u);
+    EXPECT_EQ(member->records[0].entered_age_ns, 30);
+    EXPECT_EQ(member->records[0].started_age_ns, 15);
+    EXPECT_EQ(member->records[0].completed_age_ns, 5);
+    EXPECT_EQ(member->records[1].started_age_ns, 4);
+    EXPECT_EQ(member->records[1].completed_age_ns, 0) << "not yet";
+    EXPECT_EQ(member->records[1].stream, 0x7f00u);
+    EXPECT_EQ(member->records[1].work_previous, 1u);
+    ASSERT_EQ(view.thread_count, 1u);
+    EXPECT_EQ(view.threads[0].tid, (uint32_t)getpid());
+    EXPECT_STREQ(view.threads[0].name, "pt_autograd_0");
+    ng_view_fini(&view);
+    ng_box_close(&box, nullptr);
+}
+
 TEST(Box, WithoutAFolderItLivesInPrivateMemory)
 {
     struct ng_box box;

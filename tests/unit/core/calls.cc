@@ -287,6 +287,40 @@ TEST_F(Calls, ACallThatNcclRefusesDidNotHappen)
     EXPECT_TRUE(made_await_completed(comm, 2));
 }
 
+/* So that launches can be numbered when the records are gone. */
+TEST_F(Calls, WhatAGroupJoinsIsCountedWhenItIsClosed)
+{
+    void *comm = init(0);
+    auto joined = [&] {
+        struct made_group group = group_of(comm);
+        return std::vector<uint64_t>{group.coll_joined, group.p2p_joined, group.groups_closed};
+    };
+    made_all_reduce(0, comm, stream_, OK);
+    made_send(0, comm, stream_, 1, OK);
+    made_group_start(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    EXPECT_EQ(joined(), (std::vector<uint64_t>{0, 0, 0})) << "nothing is joined to anything";
+    made_group_start(0);
+    for (int i = 0; i < 3; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(joined(), (std::vector<uint64_t>{0, 0, 0})) << "it may still fail";
+    made_group_end(0, OK);
+    EXPECT_EQ(joined(), (std::vector<uint64_t>{2, 0, 1}));
+    made_group_start(0);
+    made_send(0, comm, stream_, 1, OK);
+    made_send(0, comm, stream_, 1, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    EXPECT_EQ(joined(), (std::vector<uint64_t>{2, 1, 2}));
+    made_group_start(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, ncclRemoteError);
+    EXPECT_EQ(joined(), (std::vector<uint64_t>{2, 1, 2})) << "it did not happen";
+    EXPECT_TRUE(made_await_completed(comm, 6));
+}
+
 TEST_F(Calls, AGroupThatFailsDidNotHappen)
 {
     for (unsigned library : {0u, 1u}) {

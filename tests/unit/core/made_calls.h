@@ -22,6 +22,7 @@ struct made_group {
     uint64_t id;
     int32_t nranks, group_rank, cuda_error;
     uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
+    uint64_t coll_joined, p2p_joined, groups_closed;
     char name[64], pci_id[16];
 };
 bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */

@@ -73,6 +73,22 @@ uint64_t hash_of(const std::vector<struct ng_signature> &calls)
 
 } // namespace
 
+TEST(Signature, WhatEvidenceDoesNotTellDiffersFromNothing)
+{
+    const struct ng_signature whole = {NG_OP_Reduce, 7, 0, 3, 1024};
+    struct ng_signature less = {NG_OP_Reduce, -1, -1, -1, 1024};
+    char text[128];
+
+    EXPECT_EQ(ng_signature_differ(&whole, &less), 0u);
+    EXPECT_EQ(ng_signature_differ(&less, &whole), 0u);
+    ng_signature_text(&less, text, sizeof(text));
+    EXPECT_EQ(std::string(text).find("root"), std::string::npos) << text;
+    less.count = 512;
+    EXPECT_EQ(ng_signature_differ(&whole, &less), NG_F_COUNT);
+    less.root = 2;
+    EXPECT_EQ(ng_signature_differ(&whole, &less), NG_F_COUNT | NG_F_ROOT);
+}
+
 TEST(RollingHash, DiffersAsSoonAndAsLongAsHistoriesDiffer)
 {
     std::mt19937_64 random(11);

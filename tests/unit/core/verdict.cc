@@ -142,6 +142,49 @@ TEST(Verdict, ARankThatDidNotAnswerIsNeverSurelyMissing)
         << judgement.whys[0];
 }
 
+/* What a host said last before it was gone: it was still making the communicator. */
+TEST(Verdict, ARankThatDidNotAnswerIsNotInAnInitThatOthersHaveBehindThem)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1})
+        job.at(WORLD, rank).did(6).waits();
+    for (int rank : {2, 3}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRank, WORLD, 0, LONG_AGO + 300 * NG_MS);
+        job.process(rank).quiet_ns = LONG_AGO + 200 * NG_MS;
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+    EXPECT_EQ(judgement.seq, 7u);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+
+    /* Where it was stuck already when it was heard of last, it is still. */
+    for (int rank : {2, 3})
+        job.process(rank).quiet_ns = LONG_AGO - STALLED;
+    EXPECT_EQ(judge(job).op, NG_OP_CommInitRank);
+}
+
+TEST(Verdict, ARankThatDidNotAnswerIsNotInACollectiveThatOthersHaveBehindThem)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).did(6).waits();
+    job.at(WORLD, 2).did(2).waits();
+    job.process(2).quiet_ns = LONG_AGO;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.seq, 7u);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+
+    job.process(2).quiet_ns = LONG_AGO - STALLED;
+    EXPECT_EQ(judge(job).seq, 3u);
+}
+
 TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
 {
     Job job(4);
@@ -265,8 +308,10 @@ TEST(Verdict, ADeathIsToldAsFarAsItIsKnown)
         int exit_status;
         const char *why;
     } rows[] = {{0, "ended without a word (killed, crashed or _exit) before AllReduce #7"},
-                {128 + 9, "was killed (signal 9) before AllReduce #7"},
-                {128 + 11, "crashed (signal 11) before AllReduce #7"}};
+                {NG_EXIT_STATUS_SIGNAL + 9, "was killed (signal 9) before AllReduce #7"},
+                {NG_EXIT_STATUS_SILENT + 0,
+                 "ended without a word (_exit with status 0) before AllReduce #7"},
+                {NG_EXIT_STATUS_SIGNAL + 11, "crashed (signal 11) before AllReduce #7"}};
     for (const auto &row : rows) {
         Job job = waiting_for(4, {2});
         job.process(2).life = NG_LIFE_DEAD;
