@@ -745,15 +745,20 @@ static int judge_wait(struct judge *judge, uint32_t *best, enum cause cause,
     return 0;
 }
 
-/* Has this rank been named? `processes` says it for all but those that drive several devices. */
+/*
+ * Has this rank been named: its process, in `processes`, but where that drives several devices; or
+ * the rank itself, though it has told nothing of the group that it is missed in?
+ */
 static bool is_named(const struct judge *judge, const bool *processes,
                      const struct ng_view_member *member)
 {
-    if (!process_of(judge, member)->drives_several)
-        return processes[member->process];
     int rank = judge->processes.ranks[member - judge->view->members];
+    bool several = process_of(judge, member)->drives_several;
+
+    if (!several && processes[member->process])
+        return true;
     for (uint32_t i = 0; i < judge->verdict->culprit_count; i++)
-        if (judge->verdict->culprits[i].rank == rank)
+        if (judge->verdict->culprits[i].rank == rank && (rank >= 0 || several))
             return true;
     return false;
 }
