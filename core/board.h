@@ -22,7 +22,7 @@ enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
-    NG_INCIDENT_DUMP = 4,    /* another: write what you know into folder `line` of this host; `seq`
+    NG_INCIDENT_DUMP = 4,    /* another: write what you know, of this host's board into folder `line`; `seq`
                                 0: everybody, else rank seq - 1 */
 };
 

@@ -380,8 +380,7 @@ int ng_box_mark_execed(const char *path)
     return error;
 }
 
-bool ng_box_shows_stopped(const struct ng_box_header *header, char state)
+bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns)
 {
-    return state == 'T' ||
-           (state == 't' && ng_clock_mono_ns() > NG_LOAD(header->held_until_mono_ns));
+    return state == 'T' || (state == 't' && before_mono_ns > NG_LOAD(header->held_until_mono_ns));
 }

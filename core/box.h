@@ -226,8 +226,9 @@ _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout versio
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
 
-/* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat)? Any thread. */
-bool ng_box_shows_stopped(const struct ng_box_header *header, char state);
+/* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat), which was asked for
+ * at `before_mono_ns` or later? Any thread. */
+bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns);
 
 /* A mapped black box: of this process (writable), or of another (read-only, possibly damaged). */
 struct ng_box {

@@ -178,13 +178,15 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         comm = create_one(call, thread, parent, id, grows ? creation->nranks : 0,
                           grows ? NG_LOAD(parent->group->group_rank) : -1, creation->new_comm);
         if (comm) {
-            NG_STORE(comm->group->parent_id, parent_id);
             NG_STORE(comm->group->ordinal, ordinal);
             NG_STORE(comm->group->excluded, excluded);
             if (call->op == NG_OP_CommSplit)
                 NG_STORE(comm->group->color, creation->color);
+            /* From then on core/grown.c may derive the id anew, and then tell it. */
+            atomic_store_explicit(&comm->group->parent_id, parent_id, memory_order_release);
             if (call->op == NG_OP_CommGrow)
-                NG_STORE(comm->group->joined_id, invited_id(parent, creation));
+                atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),
+                                      memory_order_release);
         }
         break;
     }

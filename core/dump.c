@@ -58,12 +58,16 @@ const char *ng_dump_record_state_name(enum ng_record_state state)
 
 int ng_dump_rank(const struct ng_view *view, uint32_t process)
 {
+    const struct ng_view_process *told = &view->processes[process];
+    uint32_t count = view->by_process ? told->member_count : view->member_count;
     int lowest = -1;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        if (view->members[i].process != process)
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member =
+            &view->members[view->by_process ? view->by_process[told->first_member + i] : i];
+        if (member->process != process)
             continue;
-        int rank = ng_view_rank(view, &view->members[i]);
+        int rank = ng_view_rank(view, member);
         if (rank >= 0 && (lowest < 0 || rank < lowest))
             lowest = rank;
     }
@@ -308,6 +312,7 @@ int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
     ng_json_string(&json, "guard_version", NG_VERSION);
     ng_json_string(&json, "job", view->job);
     ng_json_int(&json, "written_unix_ns", ng_clock_unix_ns());
+    ng_json_bool(&json, "on_request", view->on_request);
     ng_json_int(&json, "rank", ng_dump_rank(view, process));
     put_process(&json, &view->processes[process]);
     put_calls(&json, view, process);

@@ -9,6 +9,8 @@
  *   guard_version    version of the writer
  *   job              job name, "" not known
  *   written_unix_ns  when the file was written; ages below are as of the view, moments before
+ *   on_request       true: somebody asked for it, and nothing need be wrong; false: there was an
+ *                    incident
  *   rank             the process's lowest global rank, as the file is named; -1 not known
  *   process          one object: struct ng_view_process
  *     rank, world_size, local_rank    from the launcher; -1 not known

@@ -7,6 +7,7 @@
 #include "core/evidence.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,11 +22,11 @@
 
 bool ng_evidence_ready(const char *folder)
 {
-    static bool complained;
+    static char complained[PATH_MAX]; /* of which folder, last */
     int error = ng_paths_make(folder);
 
-    if (error && !complained) {
-        complained = true;
+    if (error && strcmp(folder, complained) != 0) {
+        snprintf(complained, sizeof(complained), "%s", folder);
         ng_log(NG_LOG_ERROR,
                "cannot write evidence to %s: %s; set NCCLGUARD_DUMP_DIR to a folder of your own",
                folder,
@@ -87,15 +88,16 @@ void ng_evidence_dump_self(struct ng_view *view, uint32_t process, const char *f
 {
     struct ng_stacks stacks;
 
+    /* What is at hand first: stacks take their time, and may not come. */
+    save_dump(view, process, folder);
     save_flight(view, process, folder);
-    if (!ng_guard.config.stacks || !ng_evidence_ready(folder)) {
-        save_dump(view, process, folder);
+    ng_guard_beat();
+    if (!ng_guard.config.stacks || !ng_evidence_ready(folder))
         return;
-    }
     int error = ng_stacks_take(ng_guard.read_python, &stacks);
+    ng_guard_beat();
     if (error) {
         ng_log(NG_LOG_WARN, "cannot take the host stacks: %s", strerror(-error));
-        save_dump(view, process, folder);
         return;
     }
     view->stacks = &stacks;
@@ -118,9 +120,10 @@ static bool has_successor(const struct ng_view *view, uint32_t process)
     ng_dump_name(view, process, name, sizeof(name));
     for (uint32_t i = 0; i < view->process_count; i++) {
         enum ng_life life = view->processes[i].life;
+        if (i == process || (life != NG_LIFE_RUNNING && life != NG_LIFE_STOPPED))
+            continue;
         ng_dump_name(view, i, other, sizeof(other));
-        if (i != process && (life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED) &&
-            strcmp(name, other) == 0)
+        if (strcmp(name, other) == 0)
             return true;
     }
     return false;
@@ -152,8 +155,8 @@ void ng_evidence_dump_lost(const struct ng_view *view, const char *folder)
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
         bool box = strncmp(process->source, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
-        if (!process->self && !box && process->life != NG_LIFE_RUNNING && !has_successor(view, i) &&
-            !has_neighbour(view, process)) {
+        if (!process->self && !box && process->life != NG_LIFE_RUNNING &&
+            !has_neighbour(view, process) && !has_successor(view, i)) {
             save_dump(view, i, folder);
             save_flight(view, i, folder);
         }

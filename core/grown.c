@@ -33,7 +33,7 @@ bool ng_grown_waits(const struct ng_box_group *group)
 static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t used,
                                             const struct ng_box_group *child)
 {
-    uint64_t parent_id = NG_LOAD(child->parent_id);
+    uint64_t parent_id = atomic_load_explicit(&child->parent_id, memory_order_acquire);
 
     for (uint32_t i = 0; parent_id && i < used; i++)
         if (in_use(&box->groups[i]) && (NG_LOAD(box->groups[i].id) == parent_id ||
@@ -64,9 +64,8 @@ uint64_t ng_grown_told(const struct ng_box *box, uint64_t joined_id)
         const struct ng_box_group *group = &box->groups[i];
         if (!in_use(group) || NG_LOAD(group->joined_id) != joined_id)
             continue;
-        uint64_t id = NG_LOAD(group->id);
         if (is_settled(box, used, group))
-            return id;
+            return NG_LOAD(group->id);
     }
     return 0;
 }
@@ -105,17 +104,27 @@ static void correct_children(struct ng_box *box)
             uint64_t former = in_use(parent) ? NG_LOAD(parent->former_id) : 0;
             for (uint32_t j = 0; former && j < used; j++) {
                 struct ng_box_group *child = &box->groups[j];
-                if (!in_use(child) || NG_LOAD(child->parent_id) != former)
+                if (!in_use(child) ||
+                    atomic_load_explicit(&child->parent_id, memory_order_acquire) != former)
                     continue;
                 uint64_t parent_id = NG_LOAD(parent->id);
-                NG_STORE(child->parent_id, parent_id);
                 rename_group(child, derived_id(parent_id, NG_LOAD(child->created_by),
                                                NG_LOAD(child->ordinal), NG_LOAD(child->color),
                                                NG_LOAD(child->excluded)));
+                /* Whoever finds the parent's new id finds ours. */
+                atomic_store_explicit(&child->parent_id, parent_id, memory_order_release);
                 changed = true;
             }
         }
     }
+}
+
+/* Nobody makes anything of it any more: what it is called matters little. */
+static bool is_over(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
 }
 
 bool ng_grown_tend(struct ng_box *box, struct ng_board *board)
@@ -128,13 +137,16 @@ bool ng_grown_tend(struct ng_box *box, struct ng_board *board)
         if (!in_use(group))
             continue;
         renamed |= NG_LOAD(group->former_id) != 0;
-        if (!ng_grown_waits(group))
+        if (!ng_grown_waits(group) || is_over(group))
             continue;
         uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grown_told(box, joined_id);
         if (!id && (!board || board->ops->grown(board, joined_id, &id) != 0)) {
             waits = true;
             continue;
         }
+        /* The slot may have been given to another communicator meanwhile. */
+        if (id == joined_id || !in_use(group) || NG_LOAD(group->joined_id) != joined_id)
+            continue;
         ng_log(NG_LOG_DEBUG, "group %016llx is %016llx of those who invited this rank",
                (unsigned long long)joined_id, (unsigned long long)id);
         rename_group(group, id);

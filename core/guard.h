@@ -45,6 +45,12 @@ struct ng_guard {
 
 extern struct ng_guard ng_guard __attribute__((visibility("hidden")));
 
+/* A guard thread: this process is not frozen. At least once a second, whatever it is at. */
+static inline void ng_guard_beat(void)
+{
+    NG_STORE(ng_guard.box.header->heartbeat_mono_ns, ng_clock_mono_ns());
+}
+
 /*
  * Make box, board and threads, once per process; called with the first communicator. True when the
  * guard runs. Cheap when it does. Any program thread.

@@ -27,6 +27,7 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/dump.h"
 #include "core/evidence.h"
 #include "core/grown.h"
 #include "core/guard.h"
@@ -114,12 +115,6 @@ static bool take_alarm(struct ng_alarm *ret_alarm)
     }
     pthread_mutex_unlock(&alarm_lock);
     return any;
-}
-
-static void beat(void)
-{
-    atomic_store_explicit(&ng_guard.box.header->heartbeat_mono_ns, ng_clock_mono_ns(),
-                          memory_order_relaxed);
 }
 
 enum range { HOST, JOB };
@@ -257,12 +252,14 @@ static void save_foreign_verdict(const struct ng_incident *incident)
 static bool follow(struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
-    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
     int64_t gone_ns = 0;
 
     bound_the_end();
-    if (incident->state != NG_INCIDENT_JUDGED)
+    if (incident->state != NG_INCIDENT_JUDGED) {
         dump_here(incident, false);
+        board->ops->get(board, incident); /* it may have been judged meanwhile */
+    }
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
     while (incident->state != NG_INCIDENT_JUDGED) {
         int64_t now = ng_clock_mono_ns();
         if (board->ops->claimant_alive(board, incident))
@@ -274,7 +271,7 @@ static bool follow(struct ng_incident *incident)
             return false;
         }
         board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        beat();
+        ng_guard_beat();
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
@@ -285,10 +282,10 @@ static bool follow(struct ng_incident *incident)
 }
 
 /* Bounded wait for the dumps of the living. */
-static void await_dumps(const struct ng_incident *incident)
+static void await_dumps(const struct ng_incident *incident, int64_t since_mono_ns)
 {
     struct ng_board *board = ng_guard.board;
-    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns;
+    int64_t until = since_mono_ns + ng_guard.config.dump_wait_ns;
     uint32_t missing;
 
     while ((missing = board->ops->dumps_missing(board, incident)) > 0) {
@@ -298,7 +295,7 @@ static void await_dumps(const struct ng_incident *incident)
             return;
         }
         board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        beat();
+        ng_guard_beat();
     }
 }
 
@@ -309,16 +306,19 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
+        int64_t now = ng_clock_mono_ns();
         bound_the_end();
         dump_here(incident, true);
         ng_evidence_dump_lost(view, ng_guard.dump_dir);
+        /* Those who follow us count from about the same moment. */
         if (board)
-            await_dumps(incident);
+            await_dumps(incident, now);
     }
-    /* Who finds the verdict shall find the timeline beside it. */
+    /* The verdict first: the timeline is large, and there may be no room for both. Once it is
+     * published, everybody ends. */
+    ng_evidence_save_verdict(verdict, ng_guard.dump_dir);
     if (incident->level == NG_INCIDENT_TIMEOUT)
         ng_evidence_save_trace(view, verdict, ng_guard.dump_dir);
-    ng_evidence_save_verdict(verdict, ng_guard.dump_dir);
     incident->state = NG_INCIDENT_JUDGED;
     if (board) {
         int error = board->ops->publish(board, incident, verdict);
@@ -511,9 +511,13 @@ static void obey_dump(const struct ng_incident *incident)
 
     if (look(HOST, &view) == 0)
         for (uint32_t i = 0; i < view.process_count; i++) {
-            bool asked = !incident->seq || own_rank(&view) == (int)incident->seq - 1;
+            view.on_request = true;
+            bool asked = !incident->seq || ng_dump_rank(&view, i) == (int)incident->seq - 1;
+            /* A folder's name counts on the host where it was given. */
+            const char *folder =
+                incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir;
             if (view.processes[i].self && asked)
-                ng_evidence_dump_self(&view, i, incident->line);
+                ng_evidence_dump_self(&view, i, folder);
         }
     ng_view_fini(&view);
 }
@@ -716,7 +720,7 @@ static void *attend(void *unused)
             board->ops->wait(board, &kick_event, next_round_ms());
         else
             wait_alone(&kick_event, ROUND_MS);
-        beat();
+        ng_guard_beat();
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)

@@ -87,6 +87,8 @@ int ng_paths_make(const char *path)
     size_t above = (size_t)(find_per_user(path) - path);
     int error;
 
+    if (!*path)
+        return -EINVAL;
     if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
         return -ENAMETOOLONG;
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

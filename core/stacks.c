@@ -262,8 +262,11 @@ static void share_python(struct ng_stacks *stacks, const struct ng_traced *trace
         if (parse_header(line, &handle)) {
             thread = thread_of(stacks, traced, handle);
             strangers |= !thread;
-            if (thread)
+            /* Of two interpreters' states on one thread, the last. */
+            if (thread) {
                 thread->python = lines;
+                thread->python_count = 0;
+            }
         } else if (line[0] == ' ' && thread) {
             *lines++ = line + strspn(line, " ");
             thread->python_count++;
@@ -379,6 +382,15 @@ static void tell_held(int64_t for_ns)
         NG_STORE(ng_guard.box.header->held_until_mono_ns, ng_clock_mono_ns() + for_ns);
 }
 
+/* A thread in a deep sleep counts: it cannot run. */
+static bool all_still(const struct ng_stacks *stacks, const struct ng_traced *traced)
+{
+    for (uint32_t i = 0; i < stacks->thread_count; i++)
+        if (traced[i].state == NG_TRACED_NOT_ASKED || traced[i].state == NG_TRACED_REFUSED)
+            return false;
+    return !stacks->threads_left_out;
+}
+
 static int look(struct ng_stacks *stacks, int (*read_python)(char *ret_text, size_t bytes))
 {
     uint32_t count = stacks->thread_count;
@@ -396,8 +408,11 @@ static int look(struct ng_stacks *stacks, int (*read_python)(char *ret_text, siz
         for (uint32_t i = 0; i < count; i++)
             traced[i].state = NG_TRACED_NOT_ASKED;
     }
-    /* First: the interpreter walks its own stacks, and must not see them change. */
-    take_python(stacks, traced, read_python);
+    /* First: the interpreter walks its own stacks, and crashes where they change meanwhile. */
+    if (all_still(stacks, traced))
+        take_python(stacks, traced, read_python);
+    else if (read_python)
+        note(stacks, "no Python stacks: they can be read only while all threads stand still");
     walk_all(stacks, traced);
     if (!ng_tracer_release(tracer))
         /* A helper that does not even end when killed may still write there: nobody else does. */

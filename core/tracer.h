@@ -3,8 +3,8 @@
  *
  * By a helper process that shares our memory and traces our threads, as a debugger would: the
  * program has no signal delivered, no handler installed, none of its threads' stacks used, and its
- * system calls are restarted by the kernel. Whatever happens to the helper, the kernel lets the
- * threads go when it ends.
+ * system calls are restarted by the kernel, but for those that never are (signal(7)). Whatever
+ * happens to the helper, the kernel lets the threads go when it ends.
  */
 #ifndef NCCLGUARD_CORE_TRACER_H
 #define NCCLGUARD_CORE_TRACER_H

@@ -106,13 +106,9 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
     return view->group_count - 1;
 }
 
-uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told)
+/* What one tells of a group that the other does not know. */
+static void merge_group(struct ng_view_group *group, const struct ng_view_group *told)
 {
-    uint32_t index = ng_view_intern_group(view, told->id);
-
-    if (index == UINT32_MAX)
-        return UINT32_MAX;
-    struct ng_view_group *group = &view->groups[index];
     if (told->nranks > group->nranks)
         group->nranks = told->nranks;
     if (told->parent_id)
@@ -121,6 +117,15 @@ uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *to
         group->nccl_version = told->nccl_version;
     if (told->name[0])
         memcpy(group->name, told->name, sizeof(group->name));
+}
+
+uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told)
+{
+    uint32_t index = ng_view_intern_group(view, told->id);
+
+    if (index == UINT32_MAX)
+        return UINT32_MAX;
+    merge_group(&view->groups[index], told);
     return index;
 }
 
@@ -139,16 +144,15 @@ static void move_members(struct ng_view *view, uint32_t from, uint32_t to)
 void ng_view_rename_group(struct ng_view *view, uint32_t from, uint64_t id)
 {
     uint64_t former = view->groups[from].id;
-    bool known = ng_view_find_group(view, id) != UINT32_MAX;
+    uint32_t known = ng_view_find_group(view, id);
 
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].group_id == former)
             view->calls[i].group_id = id;
     view->groups[from].id = id;
-    if (known) {
-        struct ng_view_group told = view->groups[from];
-        view->groups[from].id = former; /* so that the other one is found */
-        move_members(view, from, ng_view_tell_group(view, &told));
+    if (known != UINT32_MAX) {
+        merge_group(&view->groups[known], &view->groups[from]);
+        move_members(view, from, known);
         view->groups[from] = view->groups[--view->group_count];
         move_members(view, view->group_count, from);
     }

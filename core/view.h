@@ -171,6 +171,7 @@ struct ng_view {
     uint32_t *group_places; /* group index + 1 by hash of the id; a power of two of them */
     uint32_t group_place_count;
     char job[128];
+    bool on_request; /* taken because somebody asked for it: nothing need be wrong */
     /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */
     char **notes;
     uint32_t note_count, note_room;

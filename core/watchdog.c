@@ -360,8 +360,10 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
 
     for (uint32_t i = 0; i < comms; i++) {
         struct ng_box_group *group = ng_comm_at(i)->group;
-        if (NG_LOAD(group->id) == alarm->group_id && NG_LOAD(group->pending_record) &&
-            NG_LOAD(group->pending_seq) == alarm->seq &&
+        /* A group that others joined may have been renamed since: core/grown.h. */
+        bool same = NG_LOAD(group->id) == alarm->group_id ||
+                    (alarm->group_id && NG_LOAD(group->former_id) == alarm->group_id);
+        if (same && NG_LOAD(group->pending_record) && NG_LOAD(group->pending_seq) == alarm->seq &&
             NG_LOAD(group->pending_age_ns) >= alarm->age_ns)
             return true;
     }
@@ -405,8 +407,9 @@ static void *watch(void *unused)
         before = now;
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
-        /* Not before there is anything to watch: looking takes the locks of the dynamic linker and of
-         * malloc, and a child made without fork handlers in that moment would find them taken. */
+        /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
+         * of malloc, and a child made without fork handlers in that moment would find them taken.
+         */
         if (ng_comm_count() > 0)
             ng_guard_find_cuda();
         if (!relaxed) {

@@ -221,8 +221,9 @@ static enum ng_life life_of(struct peer *peer)
     refresh_peer(peer);
     if (peer->gone)
         return peer->execed ? NG_LIFE_EXITED : NG_LIFE_DEAD; /* unless the box says how it left */
+    int64_t before = ng_clock_mono_ns();
     if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 &&
-        ticks == peer->start_ticks && ng_box_shows_stopped(peer->box.header, state))
+        ticks == peer->start_ticks && ng_box_shows_stopped(peer->box.header, state, before))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
     return silent > FROZEN_NS ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;

@@ -714,9 +714,8 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
         record.tid = get_uint32(reader);
     record.rolling_hash = bits & RECORD_HASH ? get_fixed(reader) : 0;
     record.started_age_ns =
-        bits & RECORD_STARTED
-            ? (int64_t)((uint64_t)record.entered_age_ns - get_difference(reader))
-            : 0;
+        bits & RECORD_STARTED ? (int64_t)((uint64_t)record.entered_age_ns - get_difference(reader))
+                              : 0;
     record.completed_age_ns =
         bits & RECORD_COMPLETED
             ? (int64_t)((uint64_t)record.entered_age_ns - get_difference(reader))

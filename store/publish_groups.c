@@ -103,7 +103,8 @@ int ng_publisher_label_groups(struct ng_publisher *p)
                 continue; /* not for good yet */
             grown_key(key, joined_id);
             int length = snprintf(text, sizeof(text), "%016" PRIx64, id);
-            error = ng_kv_queue_set(p->kv, key, text, (size_t)length, KEEP_MS);
+            error = ng_publisher_failed(
+                p, ng_kv_set(p->kv, key, text, (size_t)length, KEEP_MS, ng_publisher_in(CALL_NS)));
         }
         if (!error)
             error = label_group(p, joined_id ? joined_id : id);
@@ -149,10 +150,13 @@ int ng_publisher_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret
         at++;
     if (at < p->grown_count) {
         id = p->grown[at].id;
-    } else if (at < GROWN) {
+    } else {
+        /* One that was answered is asked for no more; else the oldest. */
+        for (at = 0; at < p->grown_count && p->grown_count == GROWN && !p->grown[at].id;)
+            at++;
+        at = p->grown_count < GROWN ? p->grown_count++ : at % GROWN;
         p->grown[at].joined_id = joined_id;
         p->grown[at].id = 0;
-        p->grown_count++;
     }
     pthread_mutex_unlock(&p->lock);
     if (!id)

@@ -42,11 +42,11 @@ void ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, b
                             struct ng_arena *arena, const void *data, size_t bytes)
 {
     struct ng_post theirs = {.slot = slot,
-                          .ended = ended,
-                          .frozen = frozen,
-                          .arena = *arena,
-                          .data = data,
-                          .bytes = bytes};
+                             .ended = ended,
+                             .frozen = frozen,
+                             .arena = *arena,
+                             .data = data,
+                             .bytes = bytes};
 
     *arena = (struct ng_arena){0};
     post(p, &theirs);

@@ -20,7 +20,7 @@
 
 #define FETCH_NS        (3 * NG_S)    /* the whole job */
 #define REFRESH_WAIT_NS (100 * NG_MS) /* for everybody's newest progress */
-#define REFRESH_TRIES   8             /* and so often, where somebody does not answer */
+#define REFRESH_NS      (800 * NG_MS) /* so long, where somebody does not answer */
 #define LOST_TOLD_MS    60000
 #define GAP_NS          (30 * NG_S) /* whoever took a place is in it by then, or never */
 #define WALK            16u         /* places looked at in one step of the walk */
@@ -80,7 +80,9 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
     int error = ng_kv_publish(p->kv, "m", text, (size_t)length, ng_publisher_in(CALL_NS));
     if (error)
         return ng_publisher_failed(p, error);
-    for (int tries = 0, quiet = 1; tries < REFRESH_TRIES && quiet; tries++) {
+    int64_t until = ng_publisher_in(REFRESH_NS);
+    int quiet;
+    do {
         nanosleep(&pause, NULL);
         ng_arena_reset(&ask->arena);
         error = ng_blobs_fetch(p->kv, ng_publisher_in(FETCH_NS), &ask->arena, &ask->blobs,
@@ -94,7 +96,7 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
                           !tells_an_end(blob);
             quiet += blob->quiet && blob->root == p->root;
         }
-    }
+    } while (quiet && ng_clock_mono_ns() < until);
     uint64_t root;
     if (ng_label_root(p->kv, p->root, ng_publisher_in(CALL_NS), &root) == 0)
         ng_publisher_set_root(p, root);

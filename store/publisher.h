@@ -141,7 +141,8 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p);
 
 /* ---- publish_place.c: a place on the store ---- */
 
-/* Find or take a place, and tell what there is to tell; once, and again where the store was lost. */
+/* Find or take a place, and tell what there is to tell; once, and again where the store was lost.
+ */
 int ng_publisher_join(struct ng_publisher *p);
 /* After a new connection: is it still our store, with us in it? Where not, `joined` is undone. */
 int ng_publisher_verify(struct ng_publisher *p);

@@ -237,6 +237,7 @@ static int dump(struct dumping *dumping, bool with_stacks)
                                 : strerror(-error));
         return NG_EXIT_FAILED;
     }
+    dumping->view.on_request = true;
     write_dumps(dumping);
     /* A process that adds its stacks writes its dump anew. */
     if (with_stacks)

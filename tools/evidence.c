@@ -36,7 +36,7 @@ static const char *name_of(const char *path)
 /* By its first bytes; a black box also by its name, so that a damaged one is called what it is. */
 static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why, size_t why_bytes)
 {
-    unsigned char start[8] = {0};
+    unsigned char start[9] = {0};
     uint64_t magic;
 
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -86,7 +86,7 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
         break;
     case NG_EVIDENCE_DUMP:
         error = ng_read_dump(view, path, name_of(path), why, why_bytes);
-        file.incident = true;
+        file.incident = !view->on_request;
         break;
     case NG_EVIDENCE_FLIGHT:
         error = ng_read_flight(reader, view, path, name_of(path), &file.incident, why, why_bytes);

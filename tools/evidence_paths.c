@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/board.h"
 #include "core/box.h"
 #include "tools/evidence.h"
 
@@ -29,7 +30,8 @@ static bool ends_with(const char *text, const char *end)
 /* A common prefix and the rank: the files of PyTorch's flight recorder have any name in front. */
 static bool is_flight_name(const char *name)
 {
-    return name[0] != '.' && !starts_with(name, NG_BOX_PREFIX) && ng_flight_rank(name) >= 0;
+    return name[0] != '.' && !starts_with(name, NG_BOX_PREFIX) &&
+           !starts_with(name, NG_INCIDENT_PREFIX) && ng_flight_rank(name) >= 0;
 }
 
 static bool is_evidence(const char *name)

@@ -320,13 +320,14 @@ int ng_histories_tell(struct ng_histories *histories, const struct ng_view *view
         struct ng_told *told = &histories->told[index];
         if (told->cut)
             break;
-        if (record->coll_seq && record->signature.op && record->state != NG_RECORD_FAILED &&
-            !ng_view_record_is_p2p(record))
+        if (record->coll_seq && record->coll_seq < UINT64_MAX / 2 && record->signature.op &&
+            record->state != NG_RECORD_FAILED && !ng_view_record_is_p2p(record))
             error = tell_call(histories, told, group, record->coll_seq, &record->signature,
                               record->rolling_hash);
     }
     /* Without records its last call is all that is known. */
-    if (!error && !histories->told[index].to && from->entered && from->last.op)
+    if (!error && !histories->told[index].to && from->entered && from->entered < UINT64_MAX / 2 &&
+        from->last.op)
         error = tell_call(histories, &histories->told[index], group, from->entered, &from->last,
                           from->rolling_hash);
     return error;

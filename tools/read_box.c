@@ -46,6 +46,7 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
     bool same_namespace = header->pid_namespace && header->pid_namespace == ng_proc_pid_namespace();
     if (!same_namespace)
         return locked ? NG_LIFE_RUNNING : NG_LIFE_DEAD;
+    int64_t before = ng_clock_mono_ns();
     if (ng_proc_stat(header->pid, &state, &start_ticks) != 0 ||
         start_ticks != header->start_ticks || state == 'Z' || state == 'X')
         return NG_LIFE_DEAD;
@@ -53,7 +54,8 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
         return NG_LIFE_UNKNOWN; /* a copy: the process lives on, but the file tells of an earlier
                                    moment */
     bool frozen = ng_clock_mono_ns() - atomic_load(&header->heartbeat_mono_ns) > FROZEN_NS;
-    return ng_box_shows_stopped(header, state) || frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+    return ng_box_shows_stopped(header, state, before) || frozen ? NG_LIFE_STOPPED
+                                                                 : NG_LIFE_RUNNING;
 }
 
 static const char *reason(int error)

@@ -335,6 +335,7 @@ int ng_read_dump(struct ng_view *view, const char *path, const char *source, cha
         snprintf(why, why_bytes, "%s tells of the same process", view->processes[same].source);
         error = -EEXIST;
     } else {
+        view->on_request = json_is_true(json_object_get(root, "on_request"));
         error = read_parts(view, root, source);
         if (error == -ENOMEM)
             snprintf(why, why_bytes, "out of memory");

@@ -582,11 +582,16 @@ static void find_pending(struct ng_view_member *member)
 static void look_at_times(struct reading *reading, const struct stat *status)
 {
     int64_t newest_ns = 0, longest_ns = 0, smallest_id = INT64_MAX;
+    bool any = false;
     int64_t written_ns = (int64_t)status->st_mtim.tv_sec * NG_S + status->st_mtim.tv_nsec;
 
     for (size_t i = 0; i < reading->flight->entry_count; i++) {
         const struct ng_flight_entry *entry = &reading->flight->entries[i];
         int64_t times[] = {entry->created_ns, entry->started_ns, entry->completed_ns};
+        /* Something else that has a state, such as a communicator's. */
+        if (entry->record_id < 0 && !entry->profiling_name.text)
+            continue;
+        any = true;
         for (size_t k = 0; k < 3; k++)
             newest_ns = times[k] > newest_ns ? times[k] : newest_ns;
         if (entry->timeout_ms < 1000000000 && entry->timeout_ms * NG_MS > longest_ns)
@@ -597,7 +602,7 @@ static void look_at_times(struct reading *reading, const struct stat *status)
     reading->copied =
         written_ns < newest_ns || written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS;
     reading->as_of_ns = reading->copied ? newest_ns : written_ns;
-    reading->whole = smallest_id == 0 || reading->flight->entry_count == 0;
+    reading->whole = smallest_id == 0 || !any;
 }
 
 static int add_groups(struct reading *reading, struct ng_flight_reader *reader)

@@ -418,7 +418,8 @@ static int put(struct machine *machine, uint64_t index)
 
     if (machine->used <= machine->floor)
         return out_of_order(machine);
-    if (index >= MEMO_MAX)
+    /* Each number costs a byte at least. */
+    if (index >= MEMO_MAX || index >= (uint64_t)(machine->end - machine->begin))
         return fail(machine, -E2BIG, "it refers to more values than any flight recorder writes");
     if (index >= pickle->memo_room && !grow(&pickle->memo, &pickle->memo_room, (size_t)index + 1))
         return fail(machine, -ENOMEM, "out of memory");

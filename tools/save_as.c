@@ -15,11 +15,11 @@
 
 #include "core/json.h"
 
-/* A device or a pipe: nothing is renamed over it. */
+/* A device, a pipe, or a link to whatever it may be: nothing is renamed over it. */
 static int write_into(const char *path, int (*write_content)(const void *context, int fd),
                       const void *context)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
 
     if (fd < 0)
         return -errno;
@@ -36,7 +36,7 @@ int ng_save_as(const char *path, int (*write_content)(const void *context, int f
     char folder[PATH_MAX] = ".";
     struct stat status;
 
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+    if (lstat(path, &status) == 0 && !S_ISREG(status.st_mode))
         return S_ISDIR(status.st_mode) ? -EISDIR : write_into(path, write_content, context);
     if (!*name)
         return *path ? -EISDIR : -ENOENT;

@@ -481,14 +481,14 @@ TEST(StacksDenied, MemoryIsReadThroughItsFile)
 TEST(Stacks, OneWhoseThreadsAreHeldIsNotTakenForStopped)
 {
     struct ng_box_header header = {};
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T'));
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 't'));
-    EXPECT_FALSE(ng_box_shows_stopped(&header, 'S'));
+    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T', ng_clock_mono_ns()));
+    EXPECT_TRUE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
+    EXPECT_FALSE(ng_box_shows_stopped(&header, 'S', ng_clock_mono_ns()));
     header.held_until_mono_ns = ng_clock_mono_ns() + 600 * NG_S;
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T'));
-    EXPECT_FALSE(ng_box_shows_stopped(&header, 't'));
+    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T', ng_clock_mono_ns()));
+    EXPECT_FALSE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
     header.held_until_mono_ns = 1;
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 't'));
+    EXPECT_TRUE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
 }
 
 /* ---- Mounts ---- */

@@ -72,12 +72,13 @@ class BoxOwner
 class Stuck
 {
   public:
-    explicit Stuck(const char *job = "test-job", const char *group = "world")
+    explicit Stuck(const char *job = "test-job", const char *group = "world",
+                   int64_t for_ms = 10000)
     {
-        const evidence_rank ranks[] = {{0, EVIDENCE_RUNNING, 7, 6, 10000, 0},
-                                       {1, EVIDENCE_RUNNING, 7, 6, 10000, 0},
+        const evidence_rank ranks[] = {{0, EVIDENCE_RUNNING, 7, 6, for_ms, 0},
+                                       {1, EVIDENCE_RUNNING, 7, 6, for_ms, 0},
                                        {2, EVIDENCE_RUNNING, 6, 6, 0, 0},
-                                       {3, EVIDENCE_RUNNING, 7, 6, 10000, 0}};
+                                       {3, EVIDENCE_RUNNING, 7, 6, for_ms, 0}};
         for (const evidence_rank &rank : ranks)
             owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group));
     }

@@ -82,6 +82,16 @@ TEST(Dump, WhatItWritesIsWhatAnalyzeReads)
     json_decref(verdict);
 }
 
+/* A dump at an incident says that something is stuck, however young; one that was asked for does not. */
+TEST(Dump, OfAHealthyJobIsHealthyToAnalyzeToo)
+{
+    Stuck job("test-job", "world", 300);
+    Dump dump(job);
+    EXPECT_TRUE(has(dump.result.out, "healthy")) << dump.result.out;
+    Result result = run({"analyze", dump.out.path()});
+    EXPECT_EQ(result.code(), 0) << result.out;
+}
+
 TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
 {
     Stuck job;
