@@ -66,7 +66,8 @@ def check_fields(what, value, fields):
 SIGNATURE = {"op": (TEXT, None), "op_number": COUNT, "dtype": (TEXT, None), "dtype_number": INT,
              "redop": (TEXT, None), "redop_number": INT, "root": INT, "count": COUNT}
 FILE = {"schema": TEXT, "guard_version": TEXT, "job": TEXT, "written_unix_ns": COUNT,
-        "on_request": BOOL, "rank": Number(-1), "process": dict, "calls": list, "calling_threads": list, "members": list, "notes": list}
+        "on_request": BOOL, "rank": Number(-1), "process": dict,
+        "calls": list, "calling_threads": list, "members": list, "notes": list}
 PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1), "pid": COUNT, "uid": ID,
            "host": TEXT, "program": TEXT, "source": TEXT, "life": TEXT, "life_number": COUNT, "exit_status": INT,
            "quiet_ns": COUNT, "life_age_ns": COUNT, "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
