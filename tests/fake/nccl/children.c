@@ -136,7 +136,7 @@ static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fak
     if (result == ncclSuccess && !newcomm)
         result = fake_null_argument(func, "newcomm");
     if (result == ncclSuccess) {
-        *newcomm = NULL;
+        __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
         job = fake_job_new(run, NULL, parent);
         result = job ? fake_config_read(config, &parent->config, &job->config) : ncclSystemError;
     }
@@ -314,7 +314,7 @@ FAKE_API(ncclResult_t, ncclCommGrow,
         fake_warn("CommGrow : total ranks must be positive, got %d", nranks);
         return ncclInvalidArgument;
     }
-    *newcomm = NULL;
+    __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
     fake_group_start();
     if (handle)
         result = fake_comm_enter(handle, "CommGrow", true, &parent);
