@@ -9,6 +9,7 @@
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
+#include "tests/unit/tools/stuck_job.h"
 
 namespace
 {
@@ -57,57 +58,12 @@ const evidence_rank all_well[] = {
     {1, EVIDENCE_RUNNING, 7, 7, 0, 0},
 };
 
-/* A process that owns a black box until it is told to end, or killed. */
-class BoxOwner
-{
-  public:
-    BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks)
-    {
-        int ready[2];
-        if (pipe(ready) != 0)
-            throw std::runtime_error("pipe");
-        pid_ = fork();
-        if (pid_ == 0) {
-            int error = evidence_make_box(folder.c_str(), &rank, nranks);
-            if (write(ready[1], &error, sizeof(error)) < 0)
-                _exit(1);
-            for (;;)
-                pause();
-        }
-        int error = -1;
-        close(ready[1]);
-        if (read(ready[0], &error, sizeof(error)) != sizeof(error) || error != 0)
-            ADD_FAILURE() << "no black box: " << strerror(-error);
-        close(ready[0]);
-    }
-    ~BoxOwner()
-    {
-        end();
-    }
-    BoxOwner(const BoxOwner &) = delete;
-    void end()
-    {
-        if (pid_ > 0) {
-            kill(pid_, SIGKILL);
-            waitpid(pid_, nullptr, 0);
-        }
-        pid_ = -1;
-    }
-    pid_t pid() const
-    {
-        return pid_;
-    }
-
-  private:
-    pid_t pid_;
-};
-
 std::vector<std::unique_ptr<BoxOwner>> own_boxes(const Folder &folder, const evidence_rank *ranks,
                                                  int count, int nranks)
 {
     std::vector<std::unique_ptr<BoxOwner>> owners;
     for (int i = 0; i < count; i++)
-        owners.push_back(std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks));
+        owners.push_back(std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", ""));
     return owners;
 }
 
