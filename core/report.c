@@ -313,6 +313,22 @@ static void write_cycle(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_close_array(json);
 }
 
+void ng_report_add_culprits(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_open_array(json, "culprits", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        const struct ng_culprit *culprit = &verdict->culprits[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", culprit->rank);
+        ng_json_int(json, "group_rank", culprit->group_rank);
+        ng_json_string(json, "host", culprit->host);
+        ng_json_int(json, "pid", culprit->pid);
+        ng_json_string(json, "why", culprit->why);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_string(json, "schema", NG_REPORT_SCHEMA);
@@ -330,18 +346,7 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     }
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
-    ng_json_open_array(json, "culprits", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &verdict->culprits[i];
-        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_int(json, "rank", culprit->rank);
-        ng_json_int(json, "group_rank", culprit->group_rank);
-        ng_json_string(json, "host", culprit->host);
-        ng_json_int(json, "pid", culprit->pid);
-        ng_json_string(json, "why", culprit->why);
-        ng_json_close_object(json);
-    }
-    ng_json_close_array(json);
+    ng_report_add_culprits(json, verdict);
     ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < verdict->waiting_count; i++)
         ng_json_int(json, NULL, verdict->waiting[i]);

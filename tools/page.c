@@ -89,25 +89,6 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
 
 /* ---- Verdict ---- */
 
-static void put_culprits(struct writer *writer)
-{
-    const struct ng_verdict *verdict = writer->timeline.verdict;
-    struct ng_json *json = &writer->json;
-
-    ng_json_open_array(json, "culprits", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &verdict->culprits[i];
-        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_int(json, "rank", culprit->rank);
-        ng_json_int(json, "group_rank", culprit->group_rank);
-        ng_json_string(json, "host", culprit->host);
-        ng_json_int(json, "pid", culprit->pid);
-        ng_json_string(json, "why", culprit->why);
-        ng_json_close_object(json);
-    }
-    ng_json_close_array(json);
-}
-
 static void put_cycle(struct writer *writer)
 {
     const struct ng_verdict *verdict = writer->timeline.verdict;
@@ -161,7 +142,7 @@ static void put_verdict(struct writer *writer)
     put_duration(writer, "stalled", verdict->stalled_ns);
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_string(json, "action", verdict->action);
-    put_culprits(writer);
+    ng_report_add_culprits(&writer->json, writer->timeline.verdict);
     ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < verdict->waiting_count; i++)
         ng_json_int(json, NULL, verdict->waiting[i]);
