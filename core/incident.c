@@ -99,12 +99,18 @@ void ng_incident_raise(const struct ng_alarm *alarm)
     ng_incident_wake();
 }
 
+/* One that still counts: none from before an abort. */
 static bool take_alarm(struct ng_alarm *ret_alarm)
 {
-    bool any;
+    uint32_t restarts = ng_watchdog_restarts();
+    unsigned kept = 0;
 
     pthread_mutex_lock(&alarm_lock);
-    any = alarm_count > 0;
+    for (unsigned i = 0; i < alarm_count; i++)
+        if (alarms[i].restarts == restarts)
+            alarms[kept++] = alarms[i];
+    alarm_count = kept;
+    bool any = alarm_count > 0;
     if (any) {
         unsigned best = 0;
         for (unsigned i = 1; i < alarm_count; i++)
@@ -207,13 +213,25 @@ static void log_verdict(const struct ng_incident *incident)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
         ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
-               ng_guard.dump_dir, ng_policy_name());
+               ng_guard.dump_dir, ng_policy_name(incident->group_id));
 }
 
-/* Whatever hangs from here on, the process ends where its policy says so. */
-static void bound_the_end(void)
+/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
+ * consequence: the watchdog raises it anew if it was not. */
+static void act(const struct ng_incident *incident)
 {
-    ng_policy_bound(2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    uint32_t before = ng_watchdog_restarts();
+
+    ng_policy_act(incident->group_id, &incident->scope, incident->line);
+    if (ng_watchdog_restarts() != before)
+        own.parked_count = 0;
+}
+
+/* Whatever hangs from here on, the policy is carried out. */
+static void bound_the_end(const struct ng_incident *incident)
+{
+    ng_policy_bound(incident->group_id,
+                    2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -245,6 +263,14 @@ static void save_foreign_verdict(const struct ng_incident *incident)
                strerror(-error));
 }
 
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_guard.board->ops->wait(ng_guard.board, &kick_event, BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
 /*
  * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
  * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
@@ -254,7 +280,7 @@ static bool follow(struct ng_incident *incident)
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
 
-    bound_the_end();
+    bound_the_end(incident);
     if (incident->state != NG_INCIDENT_JUDGED) {
         dump_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
@@ -270,14 +296,13 @@ static bool follow(struct ng_incident *incident)
             deal_done(incident);
             return false;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
     log_verdict(incident);
     deal_done(incident);
-    ng_policy_act();
+    act(incident);
     return true;
 }
 
@@ -294,8 +319,7 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
                    missing);
             return;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
     }
 }
 
@@ -307,7 +331,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
         int64_t now = ng_clock_mono_ns();
-        bound_the_end();
+        bound_the_end(incident);
         dump_here(incident, true);
         ng_evidence_dump_lost(view, ng_guard.dump_dir);
         /* Those who follow us count from about the same moment. */
@@ -330,7 +354,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     if (incident->source == NG_SOURCE_JOB)
         own.deaths_dealt = own.ended_seen;
     if (incident->level == NG_INCIDENT_TIMEOUT)
-        ng_policy_act();
+        act(incident);
 }
 
 /* What nobody can explain, but has not moved either: the deadline holds all the same. */
@@ -363,6 +387,7 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
+    ng_scope_find(view, verdict, &incident.scope);
     incident.claimant_rank = own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
@@ -380,6 +405,20 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+static void act_unjudged(const struct ng_incident *wanted)
+{
+    struct ng_incident incident = *wanted;
+
+    incident.scope = incident.group_id
+                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
+                         : NG_SCOPE_ALL;
+    if (!incident.line[0])
+        snprintf(incident.line, sizeof(incident.line), "unknown: a deadline has passed, and no "
+                                                       "verdict could be reached");
+    act(&incident);
+}
+
 /* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
 static void examine(const struct ng_incident *wanted, bool sure)
 {
@@ -388,15 +427,17 @@ static void examine(const struct ng_incident *wanted, bool sure)
     struct ng_view view;
 
     if (look(JOB, &view) != 0 ||
-        judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
+        judge(&view, wanted->stalled_ns, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
-            ng_policy_act();
+            act_unjudged(wanted);
         return;
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
+    if (deadline)
+        verdict.action = ng_policy_name(verdict.group_id);
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
@@ -417,7 +458,7 @@ static void join_incident(struct ng_incident *incident)
             "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
             incident->claimant_pid);
         log_verdict(incident);
-        ng_policy_act();
+        act_unjudged(incident);
         return;
     }
     own.took_over = true;
@@ -526,7 +567,9 @@ static void obey_dump(const struct ng_incident *incident)
 static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
-    int error = ng_abort_groups(incident->group_id, incident->line);
+    struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
+    scope.groups[0] = incident->group_id;
+    int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
@@ -676,7 +719,8 @@ static void stand_in_for_watchdog(void)
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
-                                 .age_ns = age};
+                                 .age_ns = age,
+                                 .restarts = ng_watchdog_restarts()};
         handle_alarm(&alarm);
     }
     own.silence_told = true;
@@ -721,6 +765,7 @@ static void *attend(void *unused)
         else
             wait_alone(&kick_event, ROUND_MS);
         ng_guard_beat();
+        ng_policy_tend();
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)

@@ -47,6 +47,8 @@ static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
 static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t restarts;
+static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
@@ -68,6 +70,17 @@ void ng_watchdog_hurry(void)
 {
     atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
     syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_watchdog_restart(void)
+{
+    atomic_fetch_add(&restarts, 1);
+    ng_watchdog_hurry();
+}
+
+uint32_t ng_watchdog_restarts(void)
+{
+    return atomic_load(&restarts);
 }
 
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
@@ -212,6 +225,7 @@ static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, 
     struct ng_alarm alarm = *what;
 
     alarm.age_ns = age_ns;
+    alarm.restarts = restarts_seen;
     if (timeout_ns > 0 && age_ns >= timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT) {
         alarm.level = NG_INCIDENT_TIMEOUT;
     } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns &&
@@ -317,9 +331,11 @@ static uint64_t group_id_of_slot(uint32_t slot)
     return slot < ng_comm_count() ? NG_LOAD(ng_comm_at(slot)->group->id) : 0;
 }
 
-static bool is_condemned_slot(uint32_t slot)
+static bool is_being_aborted(uint32_t slot)
 {
-    return slot < ng_comm_count() && ng_comm_is_condemned(ng_comm_at(slot));
+    uint32_t fate = slot < ng_comm_count() ? atomic_load(&ng_comm_at(slot)->fate) : NG_FATE_LIVES;
+
+    return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
 }
 
 /* Threads inside a NCCL call. */
@@ -334,7 +350,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
         /* Who is inside a communicator that the guard aborts has the bound of that. */
-        if (!op || !NG_LOAD(thread->tid) || is_condemned_slot(NG_LOAD(thread->group_slot))) {
+        if (!op || !NG_LOAD(thread->tid) || is_being_aborted(NG_LOAD(thread->group_slot))) {
             watched->since_mono_ns = 0;
             continue;
         }
@@ -377,6 +393,20 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
+/* Every clock begins anew. */
+static void restart_clocks(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+    }
+    for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
+        watched_calls[i].age_ns = 0;
+        watched_calls[i].alarmed = 0;
+    }
+}
+
 /* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
 static void look(int64_t step_ns, bool relaxed)
 {
@@ -384,6 +414,10 @@ static void look(int64_t step_ns, bool relaxed)
     uint32_t count = ng_comm_count();
 
     retired_in_round = 0;
+    uint32_t asked = atomic_load(&restarts);
+    if (asked != restarts_seen)
+        restart_clocks();
+    restarts_seen = asked;
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
@@ -471,5 +505,6 @@ void ng_watchdog_after_fork(void)
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
+    restarts_seen = atomic_load(&restarts);
     memset(watched_calls, 0, sizeof(watched_calls));
 }
