@@ -92,6 +92,10 @@ struct ng_box_header {
     /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
      * calls them stopped, but it is not. 0 never */
     _Atomic int64_t held_until_mono_ns;
+    /* What NCCL said of the first asynchronous error of a communicator (its group's `async_error`):
+     * complete once the size of it is there; 0 none */
+    _Atomic uint32_t error_text_bytes;
+    char error_text[196];
 };
 #define NG_BOX_HEADER_BYTES 4096
 

@@ -35,7 +35,8 @@ static const struct {
     [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
-    [NG_KIND_ASYNC_ERROR] = {"brought an error to", "got an asynchronous error", true},
+    [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in",
+                             "got an asynchronous error", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };

@@ -30,6 +30,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/async.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/gpu.h"
@@ -400,6 +401,7 @@ static void restart_clocks(void)
         struct ng_comm *comm = ng_comm_at(i);
         comm->age_ns = 0;
         comm->alarmed = 0;
+        comm->error_raised = false;
     }
     for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
         watched_calls[i].age_ns = 0;
@@ -454,6 +456,8 @@ static void *watch(void *unused)
         bool stop = finished || atomic_load(&quitting);
         if (!stop)
             look(step, relaxed);
+        if (!stop)
+            ng_async_look(now, restarts_seen);
         uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
@@ -502,6 +506,7 @@ void ng_watchdog_quit(void)
 
 void ng_watchdog_after_fork(void)
 {
+    ng_async_after_fork();
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;

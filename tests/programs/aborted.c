@@ -39,7 +39,21 @@
 
 #define COUNT 1024
 
-enum where { WARM, COLD, GROUP, P2P, SPLIT, FINALIZE, DESTROY, INIT, GRAPH, DEAD, IDLE, RACE, PLACES };
+enum where {
+    WARM,
+    COLD,
+    GROUP,
+    P2P,
+    SPLIT,
+    FINALIZE,
+    DESTROY,
+    INIT,
+    GRAPH,
+    DEAD,
+    IDLE,
+    RACE,
+    PLACES
+};
 static const char *const names[PLACES] = {"warm",    "cold", "group", "p2p",  "split", "finalize",
                                           "destroy", "init", "graph", "dead", "idle",  "race"};
 
