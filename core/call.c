@@ -163,7 +163,7 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
     ng_thread_leave(thread);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
         fail_work(call, passage, result);
-        ng_failure_tell(call, comm, passage->seq, result);
+        ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
         return;
     }
     uint64_t seq = p2p ? 0 : passage->seq;
