@@ -161,7 +161,11 @@ struct ng_box_group {
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
-    uint8_t reserved[32];
+    /* core/deadline.h: deadline of the oldest work, extensions included, else that of collectives;
+     * -1 none; 0 not known: the header has that of all groups. */
+    _Atomic int64_t timeout_ns;
+    _Atomic uint32_t rests; /* 1: its clock rests */
+    uint8_t reserved[20];
 };
 #define NG_BOX_GROUP_BYTES 384
 

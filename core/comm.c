@@ -219,6 +219,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
+    ng_deadline_begin(comm);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "core/box.h"
+#include "core/deadline.h"
 #include "core/nccl.h"
 
 struct ng_call;
@@ -72,6 +73,8 @@ struct ng_comm {
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
+
+    struct ng_deadline deadline;
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */

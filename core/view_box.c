@@ -119,7 +119,10 @@ static int read_groups(struct reading *reading)
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
         uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
         copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
-        member->timeout_ns = reading->box->header->timeout_ns;
+        int64_t timeout_ns = NG_LOAD(group->timeout_ns);
+        member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
+                                        : reading->box->header->timeout_ns;
+        member->rests = NG_LOAD(group->rests) != 0;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
         member->groups_closed = NG_LOAD(group->groups_closed);
