@@ -256,7 +256,8 @@ struct ng_box_sample {
     _Atomic uint64_t seq; /* its last collective */
     _Atomic int64_t duration_ns;
     _Atomic uint32_t calls; /* in the work: those of an NCCL group are one */
-    uint8_t reserved[12];
+    _Atomic uint32_t group_slot;
+    uint8_t reserved[8];
 };
 #define NG_BOX_SAMPLE_BYTES 48
 

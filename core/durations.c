@@ -111,6 +111,7 @@ void ng_duration_sample_add(struct ng_box *box, const struct ng_duration_sample 
     NG_STORE(slot->group_id, sample->group_id);
     NG_STORE(slot->seq, sample->seq);
     NG_STORE(slot->calls, sample->calls);
+    NG_STORE(slot->group_slot, sample->group_slot);
     NG_STORE(slot->duration_ns, sample->duration_ns);
     atomic_store_explicit(&slot->number, number, memory_order_release);
     atomic_store_explicit(&box->header->sample_next, number + 1, memory_order_release);
@@ -139,6 +140,7 @@ bool ng_duration_sample_read(const struct ng_box *box, uint64_t number,
     struct ng_duration_sample sample = {.group_id = NG_LOAD(slot->group_id),
                                         .seq = NG_LOAD(slot->seq),
                                         .calls = NG_LOAD(slot->calls),
+                                        .group_slot = NG_LOAD(slot->group_slot),
                                         .duration_ns = NG_LOAD(slot->duration_ns)};
     atomic_thread_fence(memory_order_acquire);
     if (NG_LOAD(slot->number) != number || !sample.seq || sample.duration_ns <= 0 ||

@@ -27,6 +27,7 @@ struct ng_duration {
 /* One measured collective, or several of one NCCL group. */
 struct ng_duration_sample {
     uint64_t group_id;
+    uint32_t group_slot; /* of the communicator in the box */
     uint64_t seq;   /* of its last collective, from 1 */
     uint32_t calls; /* in the work */
     int64_t duration_ns;

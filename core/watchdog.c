@@ -149,6 +149,7 @@ static void keep_duration(const struct ng_comm *comm, const struct ng_work *work
         ng_duration_sample_add(box, &(struct ng_duration_sample){.group_id = group_id,
                                                                  .seq = work->last_seq,
                                                                  .calls = work->calls,
+                                                                 .group_slot = comm->slot,
                                                                  .duration_ns = duration_ns});
 }
 
