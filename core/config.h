@@ -62,6 +62,7 @@ extern const size_t ng_reserved_option_count;
 
 /* Values of CHOICE options that code asks for. */
 enum { NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_KILL };
+enum { NG_TIMING_OFF, NG_TIMING_SAMPLED, NG_TIMING_ALL };
 
 /* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or
  * unserved name). */

@@ -34,6 +34,7 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/deadline.h"
+#include "core/durations.h"
 #include "core/gpu.h"
 #include "core/guard.h"
 #include "core/incident.h"
@@ -97,19 +98,24 @@ static void take_incoming(struct ng_comm *comm)
     comm->last = oldest;
 }
 
+/* A record that may still be written to: not one that is near being overwritten; else NULL. */
+static struct ng_box_record *far_from_overwritten(uint64_t id)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint64_t next = NG_LOAD(box->header->record_next);
+
+    return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
+}
+
 /* The records of a work change state together; each is left alone once it is near being
  * overwritten. */
 static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
                          enum ng_record_state state, int64_t now_mono_ns)
 {
-    struct ng_box *box = &ng_guard.box;
     uint64_t id = work->last_record;
 
     while (id) {
-        uint64_t next = NG_LOAD(box->header->record_next);
-        if (next - id + box->record_capacity / 8 >= box->record_capacity)
-            return;
-        struct ng_box_record *record = ng_ring_find(id);
+        struct ng_box_record *record = far_from_overwritten(id);
         if (!record)
             return;
         uint64_t previous = NG_LOAD(record->work_previous);
@@ -126,6 +132,28 @@ static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
         ng_ring_set_state(id, state);
         id = previous;
     }
+}
+
+/* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
+ * the tables of the box. */
+static void keep_duration(const struct ng_comm *comm, const struct ng_work *work)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t duration_ns = ng_gpu_duration_ns(work);
+    uint64_t group_id = NG_LOAD(comm->group->id);
+
+    if (!duration_ns)
+        return;
+    struct ng_box_record *record = far_from_overwritten(work->last_record);
+    if (record)
+        NG_STORE(record->duration_ns, duration_ns);
+    ng_durations_add(box, group_id, work->op, work->bytes, duration_ns);
+    if (work->symmetric && work->last_seq)
+        ng_duration_sample_add(box, &(struct ng_duration_sample){.group_id = group_id,
+                                                                 .seq = work->last_seq,
+                                                                 .calls = work->calls,
+                                                                 .group_slot = comm->slot,
+                                                                 .duration_ns = duration_ns});
 }
 
 static void add_history(struct ng_comm *comm, int64_t age_ns)
@@ -166,6 +194,9 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
         comm->first = work->next;
         if (!comm->first)
             comm->last = NULL;
+        /* Before the records say that it is done. */
+        if (work->timed && finished_work)
+            keep_duration(comm, work);
         mark_records(comm, work, state, now_mono_ns);
         if (work->last_seq && finished_work) {
             NG_STORE(group->started, work->last_seq);
