@@ -211,6 +211,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
     strncpy(group->name, name, sizeof(group->name) - 1);

@@ -68,6 +68,7 @@ struct ng_comm {
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
+    _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
