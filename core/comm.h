@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "core/box.h"
+#include "core/deadline.h"
 #include "core/nccl.h"
 
 struct ng_call;
@@ -73,6 +74,8 @@ struct ng_comm {
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
+
+    struct ng_deadline deadline;
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
@@ -153,6 +156,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
+
+/* The program calls the group by another name: so do all communicators of it in this process. */
+void ng_comm_rename(struct ng_comm *comm, const char *name);
 
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);

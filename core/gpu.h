@@ -29,7 +29,7 @@ struct ng_work {
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
     int64_t entered_mono_ns;
-    int64_t timeout_ns;
+    int64_t mark; /* of its deadline's extensions; the watchdog's own */
 };
 
 /*

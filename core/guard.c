@@ -17,6 +17,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -282,6 +283,7 @@ void ng_guard_after_fork(void)
         ng_guard.board->ops->abandon(ng_guard.board);
     ng_guard.board = NULL;
     ng_call_after_fork();
+    ng_deadline_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();

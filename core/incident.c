@@ -687,11 +687,12 @@ static void stand_in_for_watchdog(void)
             continue;
         /* The watchdog writes this, but it does not run; the first time makes up for the whole
          * silence. */
-        int64_t before = NG_LOAD(group->pending_age_ns);
+        int64_t before = NG_LOAD(group->pending_age_ns), timeout = NG_LOAD(group->timeout_ns);
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
+        if (NG_LOAD(group->rests))
+            continue;
         NG_STORE(group->pending_age_ns, age);
-        if (ng_guard.config.timeout_ns <= 0 || before >= ng_guard.config.timeout_ns ||
-            age < ng_guard.config.timeout_ns)
+        if (timeout <= 0 || before >= timeout || age < timeout)
             continue;
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),

@@ -81,7 +81,9 @@ static int read_groups(struct reading *reading)
                                      .parent_id = NG_LOAD(group->parent_id),
                                      .nranks = nranks,
                                      .nccl_version = NG_LOAD(group->nccl_version)};
-        copy_text(told.name, sizeof(told.name), group->name, sizeof(group->name));
+        char name[NG_BOX_NAME_BYTES];
+        ng_box_read_name(group, name);
+        copy_text(told.name, sizeof(told.name), name, sizeof(name));
         uint32_t index = ng_view_tell_group(view, &told);
         if (index == UINT32_MAX)
             return -ENOMEM;
@@ -119,7 +121,10 @@ static int read_groups(struct reading *reading)
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
         uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
         copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
-        member->timeout_ns = reading->box->header->timeout_ns;
+        int64_t timeout_ns = NG_LOAD(group->timeout_ns);
+        member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
+                                        : reading->box->header->timeout_ns;
+        member->rests = NG_LOAD(group->rests) != 0;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
         member->groups_closed = NG_LOAD(group->groups_closed);

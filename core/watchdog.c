@@ -11,7 +11,8 @@
  *
  * All these clocks are credited: they advance by the time between two rounds of this thread, but
  * never by more than the planned pause and a second. When the process was stopped, sat in a
- * debugger or its machine slept, no round took place, and that time counts for nothing.
+ * debugger or its machine slept, no round took place, and that time counts for nothing. While the
+ * program is in a phase, or a person has suspended the job, they stand still (core/deadline.h).
  *
  * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
  * of a communicator is asked at its newest end first: if that has finished, everything has. Else
@@ -32,6 +33,7 @@
 
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/gpu.h"
 #include "core/guard.h"
 #include "core/incident.h"
@@ -51,7 +53,7 @@ static _Atomic uint32_t hurry; /* futex word: grows with each request for an ear
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
     int64_t since_mono_ns; /* which call: a thread never enters two at one time */
-    int64_t age_ns;
+    int64_t age_ns, mark;
     unsigned alarmed;
 };
 #define WATCHED_CALLS 256
@@ -78,6 +80,7 @@ static void take_incoming(struct ng_comm *comm)
 
     while (work) {
         struct ng_work *next = work->next;
+        work->mark = ng_deadline_mark(comm, work->entered_mono_ns);
         work->next = oldest;
         oldest = work;
         work = next;
@@ -206,20 +209,35 @@ static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
     return low;
 }
 
-static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, int64_t timeout_ns,
+/* How long something may last; 0 for ever. */
+struct bounds {
+    int64_t timeout_ns, suspect_ns;
+};
+
+static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, int64_t mark)
+{
+    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op)};
+    int64_t more_ns = ng_deadline_extension(comm, mark);
+
+    if (bounds.timeout_ns)
+        bounds.timeout_ns += more_ns;
+    if (bounds.suspect_ns)
+        bounds.suspect_ns += more_ns;
+    return bounds;
+}
+
+static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
                          const struct ng_alarm *what)
 {
     struct ng_alarm alarm = *what;
 
-    alarm.age_ns = age_ns;
-    if (timeout_ns > 0 && age_ns >= timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT) {
+    if (bounds->timeout_ns && alarm.age_ns >= bounds->timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT)
         alarm.level = NG_INCIDENT_TIMEOUT;
-    } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns &&
-               *alarmed < NG_INCIDENT_SUSPECT) {
+    else if (bounds->suspect_ns && alarm.age_ns >= bounds->suspect_ns &&
+             *alarmed < NG_INCIDENT_SUSPECT)
         alarm.level = NG_INCIDENT_SUSPECT;
-    } else {
+    else
         return;
-    }
     *alarmed = alarm.level;
     ng_incident_raise(&alarm);
 }
@@ -238,6 +256,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
 
     if (!work) {
         NG_STORE(group->pending_record, 0);
+        NG_STORE(group->timeout_ns, ng_deadline_shown(comm));
         comm->watched = 0;
         return;
     }
@@ -260,19 +279,26 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     NG_STORE(group->pending_age_ns, comm->age_ns);
     atomic_store_explicit(&group->pending_record,
                           work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
-    int64_t suspect_ns = 10 * usual_ns(comm);
-    if (suspect_ns < ng_guard.config.suspect_ns)
-        suspect_ns = ng_guard.config.suspect_ns;
     struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
                              .seq = work->first_seq,
-                             .op = op_of_record(work->last_record)};
-    raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
+                             .op = op_of_record(work->last_record),
+                             .age_ns = comm->age_ns};
+    struct bounds bounds = bounds_of(comm, alarm.op, work->mark);
+    if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
+        bounds.suspect_ns = 10 * usual_ns(comm);
+    NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
+    if (NG_LOAD(group->rests))
+        comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
+    else
+        raise_if_due(&comm->alarmed, &bounds, &alarm);
 }
 
 static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
     bool lost;
 
+    if (NG_LOAD(comm->group->rests))
+        step_ns = 0;
     if (comm->watched_generation != NG_LOAD(comm->group->generation)) {
         /* A new communicator in an old record. */
         comm->watched_generation = NG_LOAD(comm->group->generation);
@@ -300,26 +326,16 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
-/* A call that makes or ends communicators, alone or as the closing of a NCCL group, has the
- * deadline of init. */
-static int64_t timeout_of_call(uint32_t op, uint32_t group_slot)
+static const struct ng_comm *comm_of_slot(uint32_t slot)
 {
-    enum ng_op_class op_class = op < NG_OP_LIMIT ? ng_op_table[op].op_class : NG_CLASS_NONE;
-    bool creates = op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
-
-    if (op_class == NG_CLASS_GROUP && group_slot < ng_comm_count())
-        creates = NG_LOAD(ng_comm_at(group_slot)->group->state) == NG_GROUP_CREATING;
-    return creates ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns;
+    return slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
 
 static uint64_t group_id_of_slot(uint32_t slot)
 {
-    return slot < ng_comm_count() ? NG_LOAD(ng_comm_at(slot)->group->id) : 0;
-}
+    const struct ng_comm *comm = comm_of_slot(slot);
 
-static bool is_condemned_slot(uint32_t slot)
-{
-    return slot < ng_comm_count() && ng_comm_is_condemned(ng_comm_at(slot));
+    return comm ? NG_LOAD(comm->group->id) : 0;
 }
 
 /* Threads inside a NCCL call. */
@@ -333,23 +349,31 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct watched_call *watched = &watched_calls[i];
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
+        const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* Who is inside a communicator that the guard aborts has the bound of that. */
-        if (!op || !NG_LOAD(thread->tid) || is_condemned_slot(NG_LOAD(thread->group_slot))) {
+        if (!op || !NG_LOAD(thread->tid) || (comm && ng_comm_is_condemned(comm))) {
             watched->since_mono_ns = 0;
             continue;
         }
+        bool rests = ng_deadline_rests(comm);
+        int64_t step = rests ? 0 : step_ns;
         if (watched->since_mono_ns != since) {
             int64_t waited = now_mono_ns - since;
             *watched = (struct watched_call){.since_mono_ns = since,
-                                             .age_ns = waited < step_ns ? waited : step_ns};
+                                             .age_ns = waited < step ? waited : step,
+                                             .mark = ng_deadline_mark(comm, since)};
         } else {
-            watched->age_ns += step_ns;
+            watched->age_ns += step;
         }
         struct ng_alarm alarm = {.group_id = group_id_of_slot(NG_LOAD(thread->group_slot)),
                                  .seq = NG_LOAD(thread->seq),
-                                 .op = (enum ng_op)op};
-        raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
-                     timeout_of_call(op, NG_LOAD(thread->group_slot)), &alarm);
+                                 .op = (enum ng_op)op,
+                                 .age_ns = watched->age_ns};
+        struct bounds bounds = bounds_of(comm, alarm.op, watched->mark);
+        if (rests)
+            watched->alarmed = 0;
+        else
+            raise_if_due(&watched->alarmed, &bounds, &alarm);
     }
 }
 
@@ -384,6 +408,7 @@ static void look(int64_t step_ns, bool relaxed)
     uint32_t count = ng_comm_count();
 
     retired_in_round = 0;
+    ng_deadline_tend(now);
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||

@@ -37,7 +37,9 @@ enum {
     NCCLGUARD_EXISTS = -17,     /* another rank has put something under this key */
     NCCLGUARD_TOO_LONG = -90,   /* a key or value beyond its bound, or a buffer that is too small */
     NCCLGUARD_BUSY = -16, /* too many threads wait for the guard, or it has a callback already */
-    NCCLGUARD_NO_MEMORY = -12, /* no room, for memory or on disk */
+    NCCLGUARD_NO_ROOM = -28,   /* no memory, no room on the board, or too many keys */
+    NCCLGUARD_NO_ACCESS = -13, /* the folder cannot be written to; the guard's log says why */
+    NCCLGUARD_NO_PHASE = -1,   /* none was begun */
     NCCLGUARD_GOING = -108     /* the process is ending */
 };
 
@@ -154,6 +156,26 @@ NCCLGUARD_FUNCTION_(ncclguard_group_name, (void *comm, const char *name), (comm,
 NCCLGUARD_FUNCTION_(ncclguard_group_get_status, (void *comm, ncclguard_group_status *status),
                     (comm, status))
 
+/* ---- Deadlines; comm NULL: of all groups of this process, also those that are made later ---- */
+
+/* Deadline of the group's operations from now on, those that are pending included; 0: none. It
+ * counts before rules (NCCLGUARD_RULES) and NCCLGUARD_TIMEOUT. Say it on every rank that waits. */
+NCCLGUARD_FUNCTION_(ncclguard_timeout_set, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
+
+/* Once, for what is pending now: so much more time, until it is suspect and until its deadline. */
+NCCLGUARD_FUNCTION_(ncclguard_timeout_extend, (void *comm, int64_t more_ms), (comm, more_ms))
+
+/*
+ * A phase in which deadlines rest: a checkpoint, an evaluation, a long compilation. What is pending
+ * does not age between begin and end. Every rank that may have to wait for it says so, and ends it
+ * once the work that it put on its streams meanwhile is done. Phases nest; each begin needs its
+ * end. `what` is for the log; may be NULL.
+ */
+NCCLGUARD_FUNCTION_(ncclguard_phase_begin, (void *comm, const char *what), (comm, what))
+NCCLGUARD_FUNCTION_(ncclguard_phase_end, (void *comm), (comm))
+
+/* ---- Meeting ---- */
+
 /*
  * Wait until all ranks of the group have called this as often as this rank has; NCCL and the
  * devices have no part in it. NCCLGUARD_TIMED_OUT: not all came within `timeout_ms`; then
@@ -182,7 +204,7 @@ NCCLGUARD_FUNCTION_(ncclguard_dump, (const char *folder, int64_t timeout_ms), (f
  * of the job. A key is put once: NCCLGUARD_EXISTS where a rank that lives has put something else
  * there. It stays as long as this process lives, and a few seconds beyond (NCCLGUARD_STORE_TTL); so
  * nobody takes what an earlier run has left for new, unless that ended within this time: then
- * number the keys. At most 64 keys a process (NCCLGUARD_NO_MEMORY).
+ * number the keys. At most 64 keys a process (NCCLGUARD_NO_ROOM).
  */
 NCCLGUARD_FUNCTION_(ncclguard_put,
                     (const char *key, const void *data, size_t bytes, int64_t timeout_ms),

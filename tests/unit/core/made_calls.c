@@ -628,3 +628,21 @@ bool made_await_cuda_error(const void *comm, int error)
 {
     return await(comm, has_failed, (uint64_t)error);
 }
+
+struct ng_comm *made_comm(const void *comm)
+{
+    return ng_comm_find(comm);
+}
+
+bool made_rests(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
+}
+
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns)
+{
+    ng_guard.config.timeout_ns = timeout_ns;
+    ng_guard.config.init_timeout_ns = init_timeout_ns;
+    ng_guard.config.suspect_ns = suspect_ns;
+    ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
+}
