@@ -139,7 +139,9 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    char name[64]; /* ncclConfig_t.commName, "" none; written before `state` */
+    /* ncclConfig_t.commName, or what the program calls it; "" none. Text in the bytes of the words,
+     * ended: ng_box_write_name. */
+    _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
@@ -343,6 +345,15 @@ uint64_t ng_box_uid(const struct ng_box_header *header);
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+#define NG_BOX_NAME_BYTES 64
+
+/* A name may be changed while somebody reads it: he may then see parts of both. `name` is cut to
+ * NG_BOX_NAME_BYTES - 1. */
+void ng_box_write_name(struct ng_box_group *group, const char *name);
+
+/* Always ended. */
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES]);
 
 static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
 {

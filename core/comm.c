@@ -161,7 +161,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    memset(group->name, 0, sizeof(group->name));
+    ng_box_write_name(group, "");
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -224,9 +224,10 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    strncpy(group->name, name, sizeof(group->name) - 1);
+    ng_box_write_name(group, name);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
@@ -422,6 +423,17 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
     if (comm)
         ng_comm_bind(comm, handle, true);
     return comm;
+}
+
+void ng_comm_rename(struct ng_comm *comm, const char *name)
+{
+    uint64_t id = atomic_load(&comm->group->id);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count; i++)
+        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
+            ng_box_write_name(comms[i].group, name);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)

@@ -34,6 +34,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/request.h"
 #include "core/verdict.h"
 #include "core/watchdog.h"
 
@@ -74,6 +75,7 @@ static struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
     bool group_unknown;              /* the right id of a group that this process joined */
+    int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
 } own;
@@ -522,6 +524,24 @@ static void obey_dump(const struct ng_incident *incident)
     ng_view_fini(&view);
 }
 
+int ng_incident_dump(const char *folder)
+{
+    struct ng_view view;
+
+    if (!*folder)
+        folder = ng_guard.dump_dir;
+    int error = look(HOST, &view);
+    if (!error && !ng_evidence_ready(folder))
+        error = -EACCES;
+    for (uint32_t i = 0; i < view.process_count && !error; i++)
+        if (view.processes[i].self) {
+            view.on_request = true;
+            ng_evidence_dump_self(&view, i, folder);
+        }
+    ng_view_fini(&view);
+    return error;
+}
+
 /* A person's order. */
 static void obey_abort(const struct ng_incident *incident)
 {
@@ -693,6 +713,8 @@ static int next_round_ms(void)
         left_ms = GROUP_ROUND_MS;
     if (own.parked_count && (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
         left_ms = (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.request_ms >= 0 && own.request_ms < left_ms)
+        left_ms = own.request_ms;
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
@@ -716,11 +738,13 @@ static void *attend(void *unused)
 
     ng_guard.adopt_thread();
     own.stood_in_ns = ng_clock_mono_ns();
+    own.request_ms = -1;
     while (!atomic_load(&stopping)) {
+        unsigned happened = 0;
         if (board)
-            board->ops->wait(board, &kick_event, next_round_ms());
+            happened = board->ops->wait(board, &kick_event, next_round_ms());
         else
-            wait_alone(&kick_event, ROUND_MS);
+            wait_alone(&kick_event, next_round_ms());
         ng_guard_beat();
         if (atomic_load(&stopping))
             break;
@@ -729,6 +753,7 @@ static void *attend(void *unused)
         while (take_alarm(&alarm))
             handle_alarm(&alarm);
         retry_parked();
+        own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
         if (board)
             check_deaths();
         own.group_unknown = ng_grown_tend(&ng_guard.box, board);
@@ -741,6 +766,7 @@ static void *attend(void *unused)
             break;
         }
     }
+    ng_request_close();
     if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
     atomic_store(&stopped, true);
@@ -775,6 +801,7 @@ void ng_incident_after_fork(void)
     alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     alarm_count = 0;
     ng_descriptor_close(&kick_event);
+    ng_request_after_fork();
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
     atomic_store(&left_alone, false);

@@ -30,6 +30,10 @@ void ng_incident_raise(const struct ng_alarm *alarm);
 /* Wake the thread: the board has news. Any guard thread; async-signal-safe. */
 void ng_incident_wake(void);
 
+/* Write this process's evidence into `folder` ("" the configured one), because somebody asked for
+ * it. 0; -EACCES: it cannot be written there, which was logged; or -errno. Incident thread. */
+int ng_incident_dump(const char *folder);
+
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
  * in time. */
 bool ng_incident_finish(int bound_ms);

@@ -81,7 +81,9 @@ static int read_groups(struct reading *reading)
                                      .parent_id = NG_LOAD(group->parent_id),
                                      .nranks = nranks,
                                      .nccl_version = NG_LOAD(group->nccl_version)};
-        copy_text(told.name, sizeof(told.name), group->name, sizeof(group->name));
+        char name[NG_BOX_NAME_BYTES];
+        ng_box_read_name(group, name);
+        copy_text(told.name, sizeof(told.name), name, sizeof(name));
         uint32_t index = ng_view_tell_group(view, &told);
         if (index == UINT32_MAX)
             return -ENOMEM;
