@@ -25,6 +25,7 @@
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/tasks.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -172,6 +173,8 @@ static bool start(void)
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_policy_start();
     if (!error)
+        error = ng_tasks_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
@@ -289,4 +292,5 @@ void ng_guard_after_fork(void)
     ng_watchdog_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
+    ng_tasks_after_fork();
 }

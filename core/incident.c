@@ -10,7 +10,9 @@
  * waits for the others' dumps, but not for long and never for the dead, writes verdict and the
  * dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict
  * is on disk, as the launcher may kill the rest once the first is gone; and nobody waits for a
- * claimant that hangs: after the bound each acts alone.
+ * claimant that hangs: after the bound each acts alone. Evidence is written by other threads, as
+ * the folder, or memory that is looked at, may be of a file server that is dead; then it is gone on
+ * without.
  *
  * The death of a neighbour is news of its own: if work is pending that needs it, there is no reason
  * to wait for the suspect time.
@@ -50,6 +52,9 @@
 #define LAST_WORD_NS        NG_S          /* a claimant that is gone may have judged just before */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
+#define EVIDENCE_NS (5 * NG_S) /* for our own evidence at least, if the wait for dumps is shorter  \
+                                */
+#define WRITE_NS (2 * NG_S)    /* for a verdict to be on disk */
 
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -173,34 +178,74 @@ static int judge(const struct ng_view *view, int64_t stalled_ns, const char *act
     return 0;
 }
 
-/* Our own evidence; and where the verdict is reached on another host, the first of those who live
- * here writes that of its dead, too. */
-static void dump_here(const struct ng_incident *incident, bool claimant)
+/* How long our own evidence is waited for: others wait for it no longer, either. */
+static int64_t evidence_ns(void)
 {
-    struct ng_board *board = ng_guard.board;
-    struct ng_view view;
-    int first = 0, self = 0;
+    return ng_guard.config.dump_wait_ns > EVIDENCE_NS ? ng_guard.config.dump_wait_ns : EVIDENCE_NS;
+}
 
-    if (look(HOST, &view) == 0) {
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            const struct ng_view_process *process = &view.processes[i];
-            if (process->self) {
-                self = process->pid;
-                ng_evidence_dump_self(&view, i, ng_guard.dump_dir);
-            }
-            if (process->life == NG_LIFE_RUNNING && (!first || process->pid < first))
-                first = process->pid;
+static bool find_self(const struct ng_view *view, uint32_t *ret_process)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].self) {
+            *ret_process = i;
+            return true;
         }
-        bool first_here = incident->source == NG_SOURCE_JOB && self && self == first;
-        if (claimant || first_here)
-            ng_evidence_dump_neighbours(&view, ng_guard.dump_dir);
-        /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
-        if (!claimant && first_here)
-            ng_evidence_save_trace(&view, NULL, ng_guard.dump_dir);
+    return false;
+}
+
+/* Of those who live on this host, are we the one who writes what one has to? */
+static bool is_first_here(const struct ng_view *view, uint32_t self)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life == NG_LIFE_RUNNING &&
+            view->processes[i].pid < view->processes[self].pid)
+            return false;
+    return view->processes[self].life == NG_LIFE_RUNNING;
+}
+
+/* What is known of this host, to be written; NULL nothing is. */
+static struct ng_evidence *gather_here(void)
+{
+    struct ng_evidence *evidence = NULL;
+    struct ng_view view;
+    uint32_t self;
+
+    if (look(HOST, &view) == 0 && find_self(&view, &self)) {
+        evidence = ng_evidence_create(&view, NULL, ng_guard.dump_dir);
+        if (evidence)
+            evidence->self = self;
     }
     ng_view_fini(&view);
-    if (board)
+    return evidence;
+}
+
+/*
+ * Our own evidence; and where the verdict is reached on another host, the first of those who live
+ * here writes that of its dead, too. False: the folder hangs, and no other file will come there.
+ */
+static bool dump_here(const struct ng_incident *incident, bool claimant)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + evidence_ns();
+    struct ng_evidence *evidence = gather_here();
+    bool first_here = evidence && incident->source == NG_SOURCE_JOB &&
+                      is_first_here(&evidence->view, evidence->self);
+
+    ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+    ng_evidence_await(evidence, until);
+    bool done = ng_evidence_is_done(evidence, NG_EVIDENCE_SELF);
+    if (done && board)
         board->ops->dumped(board, incident);
+    if (claimant || first_here)
+        ng_evidence_begin(evidence, NG_EVIDENCE_NEIGHBOURS);
+    /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
+    if (!claimant && first_here)
+        ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    if (done && (claimant || first_here))
+        ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_release(evidence);
+    return done;
 }
 
 static void log_verdict(const struct ng_incident *incident)
@@ -215,7 +260,7 @@ static void log_verdict(const struct ng_incident *incident)
 /* Whatever hangs from here on, the process ends where its policy says so. */
 static void bound_the_end(void)
 {
-    ng_policy_bound(2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    ng_policy_bound(2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -238,13 +283,25 @@ static void deal_done(const struct ng_incident *incident)
 static void save_foreign_verdict(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
+    struct ng_documents documents;
+    struct ng_view none;
 
-    if (!ng_evidence_ready(ng_guard.dump_dir))
+    int error = board->ops->read_verdict(board, incident, &documents);
+    if (error) {
+        if (error != -ENOENT)
+            ng_log(NG_LOG_WARN, "cannot read the verdict of another host: %s", strerror(-error));
         return;
-    int error = board->ops->save_verdict(board, incident, ng_guard.dump_dir);
-    if (error && error != -ENOENT)
-        ng_log(NG_LOG_WARN, "cannot write the verdict of another host to %s: %s", ng_guard.dump_dir,
-               strerror(-error));
+    }
+    ng_view_init(&none);
+    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard.dump_dir);
+    if (!evidence) {
+        ng_arena_reset(&documents.arena);
+        return;
+    }
+    evidence->documents = documents;
+    ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
+    ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_release(evidence);
 }
 
 /*
@@ -261,7 +318,7 @@ static bool follow(struct ng_incident *incident)
         dump_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
     }
-    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
+    int64_t until = ng_clock_mono_ns() + evidence_ns() + CLAIMANT_MARGIN_NS;
     while (incident->state != NG_INCIDENT_JUDGED) {
         int64_t now = ng_clock_mono_ns();
         if (board->ops->claimant_alive(board, incident))
@@ -301,32 +358,52 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
     }
 }
 
+/*
+ * Dumps of all ranks where it is a deadline, verdict and timeline; each in its time. The verdict
+ * goes before the timeline: that is large, and there may be no room for both.
+ */
+static void write_evidence(const struct ng_incident *incident, struct ng_evidence *evidence)
+{
+    bool deadline = incident->level == NG_INCIDENT_TIMEOUT, comes = true;
+    int64_t begun = ng_clock_mono_ns();
+
+    if (deadline) {
+        comes = dump_here(incident, true);
+        ng_evidence_begin(evidence, NG_EVIDENCE_LOST);
+        /* Those who follow us count from about the same moment. */
+        if (ng_guard.board)
+            await_dumps(incident, begun);
+    }
+    ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
+    int64_t now = ng_clock_mono_ns();
+    if (comes)
+        comes = ng_evidence_await(evidence, now + WRITE_NS);
+    if (!deadline)
+        return;
+    ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    int64_t until = begun + evidence_ns();
+    if (comes)
+        ng_evidence_await(evidence, until > now + WRITE_NS ? until : now + WRITE_NS);
+}
+
 /* The incident is ours: make it whole, then act on it. */
 static void conduct(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
 {
     struct ng_board *board = ng_guard.board;
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
-    if (incident->level == NG_INCIDENT_TIMEOUT) {
-        int64_t now = ng_clock_mono_ns();
-        bound_the_end();
-        dump_here(incident, true);
-        ng_evidence_dump_lost(view, ng_guard.dump_dir);
-        /* Those who follow us count from about the same moment. */
-        if (board)
-            await_dumps(incident, now);
-    }
-    /* The verdict first: the timeline is large, and there may be no room for both. Once it is
-     * published, everybody ends. */
-    ng_evidence_save_verdict(verdict, ng_guard.dump_dir);
     if (incident->level == NG_INCIDENT_TIMEOUT)
-        ng_evidence_save_trace(view, verdict, ng_guard.dump_dir);
+        bound_the_end();
+    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
+    write_evidence(incident, evidence);
+    /* Once it is published, everybody ends. */
     incident->state = NG_INCIDENT_JUDGED;
     if (board) {
-        int error = board->ops->publish(board, incident, verdict);
+        int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
         if (error)
             ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
     }
+    ng_evidence_release(evidence);
     log_verdict(incident);
     /* It is passed over among the news, not jumped to: an order may stand before it. */
     if (incident->source == NG_SOURCE_JOB)
@@ -506,22 +583,30 @@ static void retry_parked(void)
     }
 }
 
+/* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. */
+static void dump_on_request(const char *folder, int rank)
+{
+    struct ng_view view;
+    uint32_t self;
+
+    bool asked = look(HOST, &view) == 0 && find_self(&view, &self) &&
+                 (rank < 0 || ng_dump_rank(&view, self) == rank);
+    view.on_request = true;
+    struct ng_evidence *evidence = asked ? ng_evidence_create(&view, NULL, folder) : NULL;
+    if (evidence) {
+        evidence->self = self;
+        ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+        ng_evidence_release(evidence);
+    }
+    ng_view_fini(&view);
+}
+
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
 static void obey_dump(const struct ng_incident *incident)
 {
-    struct ng_view view;
-
-    if (look(HOST, &view) == 0)
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            view.on_request = true;
-            bool asked = !incident->seq || ng_dump_rank(&view, i) == (int)incident->seq - 1;
-            /* A folder's name counts on the host where it was given. */
-            const char *folder =
-                incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir;
-            if (view.processes[i].self && asked)
-                ng_evidence_dump_self(&view, i, folder);
-        }
-    ng_view_fini(&view);
+    /* A folder's name counts on the host where it was given. */
+    dump_on_request(incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir,
+                    (int)incident->seq - 1);
 }
 
 int ng_incident_dump(const char *folder)
@@ -763,6 +848,7 @@ static void *attend(void *unused)
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
             ng_policy_finish();
+            ng_tasks_finish();
             break;
         }
     }
