@@ -14,6 +14,7 @@
 
 #include "core/descriptor.h"
 #include "core/op.h"
+#include "core/scope.h"
 #include "core/view.h"
 
 /* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
@@ -69,6 +70,7 @@ struct ng_incident {
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
+    struct ng_scope scope; /* what the policies that abort are to abort; of level TIMEOUT */
 };
 
 /*

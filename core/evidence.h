@@ -71,6 +71,12 @@ bool ng_evidence_await(struct ng_evidence *evidence, int64_t until_mono_ns);
 /* Is it written, as far as it could be? Also where there is nothing to write it from: NULL. */
 bool ng_evidence_is_done(const struct ng_evidence *evidence, enum ng_evidence_part part);
 
+/*
+ * Write a verdict that this process reached about itself alone; taken over, and left empty where there was memory for
+ * that. Waits as ng_evidence_await does.
+ */
+void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns);
+
 /* The caller's is given up; NULL is fine. */
 void ng_evidence_release(struct ng_evidence *evidence);
 

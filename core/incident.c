@@ -106,12 +106,18 @@ void ng_incident_raise(const struct ng_alarm *alarm)
     ng_incident_wake();
 }
 
+/* One that still counts: none from before an abort. */
 static bool take_alarm(struct ng_alarm *ret_alarm)
 {
-    bool any;
+    uint32_t restarts = ng_watchdog_restarts();
+    unsigned kept = 0;
 
     pthread_mutex_lock(&alarm_lock);
-    any = alarm_count > 0;
+    for (unsigned i = 0; i < alarm_count; i++)
+        if (alarms[i].restarts == restarts)
+            alarms[kept++] = alarms[i];
+    alarm_count = kept;
+    bool any = alarm_count > 0;
     if (any) {
         unsigned best = 0;
         for (unsigned i = 1; i < alarm_count; i++)
@@ -254,13 +260,24 @@ static void log_verdict(const struct ng_incident *incident)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
         ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
-               ng_guard.dump_dir, ng_policy_name());
+               ng_guard.dump_dir, ng_policy_name(incident->group_id));
 }
 
-/* Whatever hangs from here on, the process ends where its policy says so. */
-static void bound_the_end(void)
+/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
+ * consequence: the watchdog raises it anew if it was not. */
+static void act(const struct ng_incident *incident)
 {
-    ng_policy_bound(2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    uint32_t before = ng_watchdog_restarts();
+
+    ng_policy_act(incident->group_id, &incident->scope, incident->line);
+    if (ng_watchdog_restarts() != before)
+        own.parked_count = 0;
+}
+
+/* Whatever hangs from here on, the policy is carried out. */
+static void bound_the_end(const struct ng_incident *incident)
+{
+    ng_policy_bound(incident->group_id, 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -304,6 +321,14 @@ static void save_foreign_verdict(const struct ng_incident *incident)
     ng_evidence_release(evidence);
 }
 
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_guard.board->ops->wait(ng_guard.board, &kick_event, BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
 /*
  * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
  * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
@@ -313,7 +338,7 @@ static bool follow(struct ng_incident *incident)
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
 
-    bound_the_end();
+    bound_the_end(incident);
     if (incident->state != NG_INCIDENT_JUDGED) {
         dump_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
@@ -329,14 +354,13 @@ static bool follow(struct ng_incident *incident)
             deal_done(incident);
             return false;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
     log_verdict(incident);
     deal_done(incident);
-    ng_policy_act();
+    act(incident);
     return true;
 }
 
@@ -353,8 +377,7 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
                    missing);
             return;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
     }
 }
 
@@ -393,7 +416,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT)
-        bound_the_end();
+        bound_the_end(incident);
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
@@ -409,7 +432,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     if (incident->source == NG_SOURCE_JOB)
         own.deaths_dealt = own.ended_seen;
     if (incident->level == NG_INCIDENT_TIMEOUT)
-        ng_policy_act();
+        act(incident);
 }
 
 /* What nobody can explain, but has not moved either: the deadline holds all the same. */
@@ -442,6 +465,7 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
+    ng_scope_find(view, verdict, &incident.scope);
     incident.claimant_rank = own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
@@ -459,6 +483,20 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+static void act_unjudged(const struct ng_incident *wanted)
+{
+    struct ng_incident incident = *wanted;
+
+    incident.scope = incident.group_id
+                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
+                         : NG_SCOPE_ALL;
+    if (!incident.line[0])
+        snprintf(incident.line, sizeof(incident.line), "unknown: a deadline has passed, and no "
+                                                       "verdict could be reached");
+    act(&incident);
+}
+
 /* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
 static void examine(const struct ng_incident *wanted, bool sure)
 {
@@ -467,15 +505,17 @@ static void examine(const struct ng_incident *wanted, bool sure)
     struct ng_view view;
 
     if (look(JOB, &view) != 0 ||
-        judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
+        judge(&view, wanted->stalled_ns, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
-            ng_policy_act();
+            act_unjudged(wanted);
         return;
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
+    if (deadline)
+        verdict.action = ng_policy_name(verdict.group_id);
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
@@ -496,7 +536,7 @@ static void join_incident(struct ng_incident *incident)
             "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
             incident->claimant_pid);
         log_verdict(incident);
-        ng_policy_act();
+        act_unjudged(incident);
         return;
     }
     own.took_over = true;
@@ -631,7 +671,9 @@ int ng_incident_dump(const char *folder)
 static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
-    int error = ng_abort_groups(incident->group_id, incident->line);
+    struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
+    scope.groups[0] = incident->group_id;
+    int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
@@ -782,7 +824,8 @@ static void stand_in_for_watchdog(void)
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
-                                 .age_ns = age};
+                                 .age_ns = age,
+                                 .restarts = ng_watchdog_restarts()};
         handle_alarm(&alarm);
     }
     own.silence_told = true;
@@ -831,6 +874,7 @@ static void *attend(void *unused)
         else
             wait_alone(&kick_event, next_round_ms());
         ng_guard_beat();
+        ng_policy_tend();
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)

@@ -36,6 +36,8 @@ static const struct {
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
     [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
+    [NG_KIND_ASYNC_ERROR] = {"brought an error to", "got an asynchronous error", true},
+    [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 

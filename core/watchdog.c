@@ -50,6 +50,8 @@ static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
 static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t restarts;
+static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
@@ -71,6 +73,17 @@ void ng_watchdog_hurry(void)
 {
     atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
     syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_watchdog_restart(void)
+{
+    atomic_fetch_add(&restarts, 1);
+    ng_watchdog_hurry();
+}
+
+uint32_t ng_watchdog_restarts(void)
+{
+    return atomic_load(&restarts);
 }
 
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
@@ -262,6 +275,7 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
 {
     struct ng_alarm alarm = *what;
 
+    alarm.restarts = restarts_seen;
     if (bounds->timeout_ns && alarm.age_ns >= bounds->timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT)
         alarm.level = NG_INCIDENT_TIMEOUT;
     else if (bounds->suspect_ns && alarm.age_ns >= bounds->suspect_ns &&
@@ -369,6 +383,13 @@ static uint64_t group_id_of_slot(uint32_t slot)
     return comm ? NG_LOAD(comm->group->id) : 0;
 }
 
+static bool is_being_aborted(const struct ng_comm *comm)
+{
+    uint32_t fate = comm ? atomic_load(&comm->fate) : NG_FATE_LIVES;
+
+    return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
+}
+
 /* Threads inside a NCCL call. */
 static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
@@ -382,7 +403,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         int64_t since = NG_LOAD(thread->since_mono_ns);
         const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* Who is inside a communicator that the guard aborts has the bound of that. */
-        if (!op || !NG_LOAD(thread->tid) || (comm && ng_comm_is_condemned(comm))) {
+        if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
             continue;
         }
@@ -432,6 +453,20 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
+/* Every clock begins anew. */
+static void restart_clocks(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+    }
+    for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
+        watched_calls[i].age_ns = 0;
+        watched_calls[i].alarmed = 0;
+    }
+}
+
 /* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
 static void look(int64_t step_ns, bool relaxed)
 {
@@ -440,6 +475,10 @@ static void look(int64_t step_ns, bool relaxed)
 
     retired_in_round = 0;
     ng_deadline_tend(now);
+    uint32_t asked = atomic_load(&restarts);
+    if (asked != restarts_seen)
+        restart_clocks();
+    restarts_seen = asked;
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
@@ -527,5 +566,6 @@ void ng_watchdog_after_fork(void)
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
+    restarts_seen = atomic_load(&restarts);
     memset(watched_calls, 0, sizeof(watched_calls));
 }
