@@ -52,6 +52,8 @@ enum ng_box_life {
 #define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
 
+#define NG_BOX_PLACE_BYTES 128
+
 struct ng_box_header {
     uint64_t magic;
     uint32_t version;
@@ -92,6 +94,10 @@ struct ng_box_header {
     /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
      * calls them stopped, but it is not. 0 never */
     _Atomic int64_t held_until_mono_ns;
+    /* core/monitor.h: the watchdog has made no round since then, in its process's own time; and what
+     * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    _Atomic int64_t watchdog_stuck_mono_ns;
+    _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
 };
 #define NG_BOX_HEADER_BYTES 4096
 
