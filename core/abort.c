@@ -671,7 +671,7 @@ static void describe(const struct order *order, const struct ng_comm *comm, enum
                                          .group_rank = atomic_load(&group->group_rank),
                                          .since_ns = ng_clock_mono_ns() - order->begun_mono_ns,
                                          .op = NG_OP_CommAbort};
-    snprintf(ret_stuck->group_name, sizeof(ret_stuck->group_name), "%.63s", group->name);
+    ng_box_read_name(group, ret_stuck->group_name);
     snprintf(ret_stuck->reason, sizeof(ret_stuck->reason), "%s", order->reason);
     switch (obstacle) {
     case PROGRAM_ENDS:
