@@ -61,7 +61,7 @@ TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {
         "healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
-        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "unknown"};
+        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "straggler", "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
