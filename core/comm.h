@@ -73,6 +73,12 @@ struct ng_comm {
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
 
+    /* core/wait.h. What was entered until then, and has not finished, is past its deadline; 0 none. */
+    _Atomic int64_t overdue_mono_ns;
+    /* Written by the calling thread: a communicator is called from one at a time. */
+    atomic_bool wait_failed;
+    char wait_reason[NG_COMM_REASON_BYTES];
+
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
     struct ng_work *first, *last; /* in flight, oldest first */

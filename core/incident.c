@@ -36,6 +36,7 @@
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
@@ -274,6 +275,7 @@ static bool follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
+    ng_wait_tell(incident->line);
     log_verdict(incident);
     deal_done(incident);
     ng_policy_act();
@@ -306,6 +308,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
         int64_t now = ng_clock_mono_ns();
+        ng_wait_tell(incident->line);
         bound_the_end();
         dump_here(incident, true);
         ng_evidence_dump_lost(view, ng_guard.dump_dir);
@@ -680,6 +683,7 @@ static void stand_in_for_watchdog(void)
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age};
+        ng_wait_expire(i, now - age);
         handle_alarm(&alarm);
     }
     own.silence_told = true;

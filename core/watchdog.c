@@ -37,6 +37,7 @@
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/ring.h"
+#include "core/wait.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
@@ -275,6 +276,8 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                              .seq = work->first_seq,
                              .op = op_of_record(work->last_record)};
     raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
+    if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
+        ng_wait_expire(comm->slot, work->entered_mono_ns);
 }
 
 static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
