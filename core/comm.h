@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "core/box.h"
+#include "core/deadline.h"
 #include "core/nccl.h"
 
 struct ng_call;
@@ -68,6 +69,11 @@ struct ng_comm {
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
+    /* Which work of each kind is measured next, by core/timing.h: collectives by their sequence, NCCL
+     * groups with collectives and works of sends and receives alone by how many there were. */
+    _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
+    _Atomic uint64_t joined_works, p2p_works;
+    _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
@@ -78,6 +84,7 @@ struct ng_comm {
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
     char wait_reason[NG_COMM_REASON_BYTES];
+    struct ng_deadline deadline;
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
@@ -158,6 +165,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
+
+/* The program calls the group by another name: so do all communicators of it in this process. */
+void ng_comm_rename(struct ng_comm *comm, const char *name);
 
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);

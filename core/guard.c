@@ -17,6 +17,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -25,6 +26,7 @@
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/tasks.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
 
@@ -174,6 +176,8 @@ static bool start(void)
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_policy_start();
     if (!error)
+        error = ng_tasks_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
@@ -287,11 +291,13 @@ void ng_guard_after_fork(void)
         ng_guard.board->ops->abandon(ng_guard.board);
     ng_guard.board = NULL;
     ng_call_after_fork();
+    ng_deadline_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
+    ng_tasks_after_fork();
     ng_monitor_after_fork();
     ng_wait_after_fork();
 }

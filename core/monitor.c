@@ -77,7 +77,10 @@ static void publish(int64_t silent_ns, const char *text)
 /* True: it is stuck, and the incident thread has been told. */
 static bool raise_stuck(int64_t silent_ns)
 {
-    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT, .watchdog = true, .age_ns = silent_ns};
+    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                             .watchdog = true,
+                             .age_ns = silent_ns,
+                             .restarts = ng_watchdog_restarts()};
     struct ng_watchdog_place place;
     struct ng_inside inside;
     char text[NG_BOX_PLACE_BYTES];
@@ -107,8 +110,8 @@ static void end_without_verdict(void)
 {
     static const char words[] = "neither the watchdog nor the incident thread comes round";
 
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name());
-    ng_policy_bound(0);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(0));
+    ng_policy_bound(0, 0);
 }
 
 static bool is_wanted(uint32_t generation)

@@ -16,6 +16,7 @@
 #include "core/abort.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/guard.h"
 
 #define QUICK_LOOKS     16 /* before the first sleep: small collectives take some microseconds */
@@ -108,8 +109,9 @@ static bool is_overdue(const struct wait *wait)
 {
     if (wait->entered_mono_ns <= atomic_load(&wait->comm->overdue_mono_ns))
         return true;
-    return NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns) && ng_guard.config.timeout_ns > 0 &&
-           wait->waited_ns >= ng_guard.config.timeout_ns;
+    int64_t timeout_ns = NG_LOAD(wait->comm->group->timeout_ns);
+    return NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns) && timeout_ns > 0 &&
+           wait->waited_ns >= timeout_ns;
 }
 
 static void keep_time(struct wait *wait)
@@ -127,7 +129,8 @@ static void keep_time(struct wait *wait)
 /* The deadline has passed, and nothing but this call's result shall come of it. */
 static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
 {
-    if (!wait->overdue_ns || ng_guard.config.on_timeout != NG_ON_TIMEOUT_LOG)
+    if (!wait->overdue_ns ||
+        ng_deadline_policy(NG_LOAD(wait->comm->group->id)) != NG_ON_TIMEOUT_LOG)
         return false;
     if (hear(wait->told_before, ret_reason))
         return true;

@@ -7,6 +7,7 @@
 #define NCCLGUARD_CORE_WATCHDOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ng_alarm;
 
@@ -15,6 +16,13 @@ int ng_watchdog_start(void);
 
 /* Program threads: works are getting short, look soon. At most one system call. */
 void ng_watchdog_hurry(void);
+
+/*
+ * What is stuck gets its whole deadline once more, and alarms that were raised before count no
+ * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
+ */
+void ng_watchdog_restart(void);
+uint32_t ng_watchdog_restarts(void); /* how often that was */
 
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);

@@ -485,12 +485,13 @@ const char *made_last_error(const void *comm)
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
 {
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
-    return ng_abort_groups(group_id, reason);
+    struct ng_scope scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
+    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
 }
 
 int made_abort_state(void)
 {
-    return (int)ng_abort_state();
+    return (int)ng_abort_state(NG_ABORT_PERSON);
 }
 
 uint64_t made_pending_record(const void *comm)
@@ -645,4 +646,22 @@ bool made_await_completed(const void *comm, uint64_t seq)
 bool made_await_cuda_error(const void *comm, int error)
 {
     return await(comm, has_failed, (uint64_t)error);
+}
+
+struct ng_comm *made_comm(const void *comm)
+{
+    return ng_comm_find(comm);
+}
+
+bool made_rests(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
+}
+
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns)
+{
+    ng_guard.config.timeout_ns = timeout_ns;
+    ng_guard.config.init_timeout_ns = init_timeout_ns;
+    ng_guard.config.suspect_ns = suspect_ns;
+    ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
 }

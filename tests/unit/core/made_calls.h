@@ -34,6 +34,11 @@ bool made_group_of(const void *comm, struct made_group *ret_group); /* false: no
 void made_group_at(uint32_t slot, struct made_group *ret_group);
 bool made_group_in_making(struct made_group *ret_group); /* one that is; false: none */
 
+/* Its record, and whether the black box says that its clock rests. */
+struct ng_comm *made_comm(const void *comm);
+bool made_rests(const void *comm);
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns);
+
 /* The newest record. */
 struct made_record {
     uint32_t state, flags, tid;
