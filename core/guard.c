@@ -27,6 +27,7 @@
 #include "core/policy.h"
 #include "core/proc.h"
 #include "core/tasks.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -171,6 +172,7 @@ static bool start(void)
         ng_guard.board = NULL;
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
+    ng_guard.tends_works = ng_guard.config.blocking_wait;
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_policy_start();
     if (!error)
@@ -297,4 +299,5 @@ void ng_guard_after_fork(void)
     ng_policy_after_fork();
     ng_tasks_after_fork();
     ng_monitor_after_fork();
+    ng_wait_after_fork();
 }

@@ -39,6 +39,7 @@
 #include "core/report.h"
 #include "core/request.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
@@ -357,6 +358,7 @@ static bool follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
+    ng_wait_tell(incident->line);
     log_verdict(incident);
     deal_done(incident);
     act(incident);
@@ -414,8 +416,10 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     struct ng_board *board = ng_guard.board;
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
-    if (incident->level == NG_INCIDENT_TIMEOUT)
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_wait_tell(incident->line);
         bound_the_end(incident);
+    }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
@@ -835,6 +839,7 @@ static void stand_in_for_watchdog(void)
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age,
                                  .restarts = ng_watchdog_restarts()};
+        ng_wait_expire(i, now - age);
         handle_alarm(&alarm);
     }
     own.silence_told = true;
