@@ -17,6 +17,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/dump_pipe.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -174,6 +175,8 @@ static bool start(void)
     if (!error)
         error = ng_tasks_start();
     if (!error)
+        ng_dump_pipe_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
@@ -291,4 +294,5 @@ void ng_guard_after_fork(void)
     ng_incident_after_fork();
     ng_policy_after_fork();
     ng_tasks_after_fork();
+    ng_dump_pipe_after_fork();
 }
