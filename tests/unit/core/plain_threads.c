@@ -20,6 +20,7 @@ void start_tasks(void)
     static bool started;
 
     ng_guard.adopt_thread = adopt_nothing;
+    ng_guard.box = NG_BOX_NONE; /* another test may have left one that is gone */
     if (!started && ng_tasks_start() != 0)
         abort();
     started = true;
