@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/deadline.h"
+#include "core/dump_pipe.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -178,6 +179,8 @@ static bool start(void)
     if (!error)
         error = ng_tasks_start();
     if (!error)
+        ng_dump_pipe_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
@@ -300,4 +303,5 @@ void ng_guard_after_fork(void)
     ng_tasks_after_fork();
     ng_monitor_after_fork();
     ng_wait_after_fork();
+    ng_dump_pipe_after_fork();
 }
