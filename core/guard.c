@@ -17,6 +17,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/deadline.h"
 #include "core/folder.h"
 #include "core/gpu.h"
@@ -182,7 +183,8 @@ static bool start(void)
         unlink_box();
         return false;
     }
-    atomic_store_explicit(&ng_guard.running, true, memory_order_release);
+    atomic_store(&ng_guard.running, true);
+    ng_completion_start();
     if (ng_guard.tell_start)
         ng_guard.tell_start(&ng_guard);
     return true;
@@ -249,6 +251,8 @@ void ng_guard_exit(int status)
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
+    /* What the program's callback needs may be on its way out already. */
+    ng_completion_quit();
     ng_watchdog_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
@@ -287,6 +291,7 @@ void ng_guard_after_fork(void)
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();
+    ng_completion_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
 }

@@ -27,6 +27,7 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/completion.h"
 #include "core/dump.h"
 #include "core/evidence.h"
 #include "core/grown.h"
@@ -762,6 +763,7 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
             ng_policy_finish();
             break;
         }

@@ -7,14 +7,22 @@
 #define NCCLGUARD_CORE_WATCHDOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ng_alarm;
+struct ng_stall_count;
 
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
 /* Program threads: works are getting short, look soon. At most one system call. */
 void ng_watchdog_hurry(void);
+
+/* How many rounds there were: grows with the end of each. Any thread. */
+uint32_t ng_watchdog_rounds(void);
+
+/* Alarms about calls that belong to no communicator. */
+struct ng_stall_count *ng_watchdog_stalls_elsewhere(void);
 
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);
