@@ -14,6 +14,7 @@
 
 #include "core/descriptor.h"
 #include "core/op.h"
+#include "core/scope.h"
 #include "core/view.h"
 
 /* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
@@ -69,6 +70,7 @@ struct ng_incident {
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
+    struct ng_scope scope; /* what the policies that abort are to abort; of level TIMEOUT */
 };
 
 /*
@@ -101,6 +103,13 @@ struct ng_board_entry {
     /* It goes this long after it was put; 0: it stays as long as its process, and the board's time
      * to live beyond. */
     int64_t keep_ns;
+};
+
+/* A verdict as another host published it: verdict.json and verdict.txt. */
+struct ng_documents {
+    struct ng_arena arena; /* owns both */
+    const char *json, *text;
+    size_t json_bytes, text_bytes;
 };
 
 struct ng_board;
@@ -165,10 +174,10 @@ struct ng_board_ops {
     /* Living processes, this one excluded, whose dump for it is not written yet. */
     uint32_t (*dumps_missing)(struct ng_board *board, const struct ng_incident *incident);
 
-    /* Save the documents of a verdict that was reached on another host. 0; -ENOENT: it was reached
-     * here, or there are none; or -errno. */
-    int (*save_verdict)(struct ng_board *board, const struct ng_incident *incident,
-                        const char *folder);
+    /* The documents of a verdict that was reached on another host; the caller gives back their
+     * arena. 0; -ENOENT: it was reached here, or there are none; or -errno. */
+    int (*read_verdict)(struct ng_board *board, const struct ng_incident *incident,
+                        struct ng_documents *ret_documents);
 
     /* The id of the group that others of the job joined under `joined_id`: core/grown.h. 0;
      * -ENOENT: nobody has told it yet. Never waits. */

@@ -10,11 +10,13 @@
  *   groups   group_capacity slots: one per communicator handle
  *   threads  thread_capacity slots: the NCCL call that a thread is inside
  *   records  record_capacity slots: the newest calls, slot = id % capacity
+ *   durations  duration_capacity slots: measured times of each group, operation and size
+ *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`). Every shared field is atomic and
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared field is atomic and
  * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
- * group.state, thread.tid), which is written last with release. Readers copy a slot and check the
+ * group.state, thread.tid, duration.group_id, sample.number), which is written last with release. Readers copy a slot and check the
  * guard word before and after. A field may be added in reserved bytes, where zero means "not
  * known", within a version; any other change is a new version.
  */
@@ -92,6 +94,13 @@ struct ng_box_header {
     /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
      * calls them stopped, but it is not. 0 never */
     _Atomic int64_t held_until_mono_ns;
+
+    /* Measured durations: core/durations.h. 0 the writer has none. */
+    uint64_t durations_offset, samples_offset;
+    uint32_t duration_bytes, duration_capacity;
+    uint32_t sample_bytes, sample_capacity;
+    _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
+    _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -223,14 +232,47 @@ struct ng_box_record {
     _Atomic uint32_t flags;         /* NG_RECORD_* bits */
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
     _Atomic uint64_t rolling_hash;  /* of the group after this collective; 0 point-to-point */
-    uint8_t reserved[40];
+    /* How long the device took for its work, all calls of an NCCL group together: in the record
+     * that closes it. 0 not measured, or not yet */
+    _Atomic int64_t duration_ns;
+    uint8_t reserved[32];
 };
 #define NG_BOX_RECORD_BYTES 192
+
+/*
+ * Measured durations of one group, one operation and one size. Figures of a slot are written one by
+ * one: a reader may see a count that is one ahead of its sum. 176 bytes.
+ */
+#define NG_DURATION_BUCKETS 28
+struct ng_box_duration {
+    _Atomic uint64_t group_id; /* guard word, written once; 0 free */
+    _Atomic uint32_t op;         /* enum ng_op; NG_OP_GroupEnd: several calls of one NCCL group */
+    _Atomic uint32_t size_class; /* up to 2^size_class bytes, and more than half of that */
+    _Atomic uint64_t count, sum_ns, min_ns, max_ns;
+    /* Of those shorter than 2^k microseconds, and not in a bucket before; the last has the rest. */
+    _Atomic uint32_t histogram[NG_DURATION_BUCKETS];
+    uint8_t reserved[16];
+};
+#define NG_BOX_DURATION_BYTES 176
+
+/* One measured work in which every rank of the group waits for every other. 48 bytes. */
+struct ng_box_sample {
+    _Atomic uint64_t number; /* guard word; 0 free, or being written */
+    _Atomic uint64_t group_id;
+    _Atomic uint64_t seq; /* its last collective */
+    _Atomic int64_t duration_ns;
+    _Atomic uint32_t calls; /* in the work: those of an NCCL group are one */
+    _Atomic uint32_t group_slot;
+    uint8_t reserved[8];
+};
+#define NG_BOX_SAMPLE_BYTES 48
 
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
 
 /* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat), which was asked for
  * at `before_mono_ns` or later? Any thread. */
@@ -242,7 +284,10 @@ struct ng_box {
     struct ng_box_group *groups;
     struct ng_box_thread *threads;
     struct ng_box_record *records;
+    struct ng_box_duration *durations;
+    struct ng_box_sample *samples;
     uint32_t group_capacity, thread_capacity, record_capacity;
+    uint32_t duration_capacity, sample_capacity; /* 0: of a writer that measured nothing */
     uint32_t groups_reserved; /* slots whose pages exist for sure */
     size_t map_bytes;
     uint64_t inode;            /* of its file; 0 none */

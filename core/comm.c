@@ -19,6 +19,7 @@
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/timing.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
@@ -183,6 +184,17 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
+static void reset_timing(struct ng_comm *comm)
+{
+    uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
+
+    NG_STORE(comm->timed_coll, first);
+    NG_STORE(comm->timed_joined, first);
+    NG_STORE(comm->timed_p2p, first);
+    NG_STORE(comm->joined_works, 0);
+    NG_STORE(comm->p2p_works, 0);
+}
+
 static void forget_peers(struct ng_comm *comm)
 {
     struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
@@ -217,6 +229,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
+    reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
     comm->being_made = false;

@@ -81,6 +81,10 @@ struct ng_comm {
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
+    /* Which work of each kind is measured next, by core/timing.h: collectives by their sequence, NCCL
+     * groups with collectives and works of sends and receives alone by how many there were. */
+    _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
+    _Atomic uint64_t joined_works, p2p_works;
     _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */

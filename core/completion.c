@@ -78,6 +78,7 @@ void ng_completion_add(const struct ng_comm *comm, const struct ng_box_record *r
         .called_ns = NG_LOAD(record->entered_mono_ns),
         .started_ns = NG_LOAD(record->started_mono_ns),
         .completed_ns = NG_LOAD(record->completed_mono_ns),
+        .duration_ns = NG_LOAD(record->duration_ns),
         .result = state == NG_RECORD_FAILED ? NG_LOAD(record->result) : 0,
     };
     ng_box_read_name(comm->group, completion->group_name);
@@ -181,6 +182,11 @@ static void sleep_a_little(void)
     struct timespec pause = {.tv_nsec = NG_MS};
 
     nanosleep(&pause, NULL);
+}
+
+uint64_t ng_completion_dropped(void)
+{
+    return atomic_load_explicit(&dropped, memory_order_relaxed);
 }
 
 static bool is_empty(void)

@@ -78,6 +78,9 @@ static inline void ng_completion_lose(uint64_t count)
 /* Watchdog, once a round: let the thread see what was added. */
 void ng_completion_flush(void);
 
+/* Operations that were not told, since somebody is or was. Any thread. */
+uint64_t ng_completion_dropped(void);
+
 /* The process exits, or no thread but the guard's is left: nothing more is told, and the thread
  * ends. Does not wait. */
 void ng_completion_quit(void);

@@ -26,6 +26,8 @@
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/status.h"
+#include "core/tasks.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -173,6 +175,8 @@ static bool start(void)
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_policy_start();
     if (!error)
+        error = ng_tasks_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
@@ -185,6 +189,7 @@ static bool start(void)
     }
     atomic_store(&ng_guard.running, true);
     ng_completion_start();
+    ng_status_start();
     if (ng_guard.tell_start)
         ng_guard.tell_start(&ng_guard);
     return true;
@@ -260,6 +265,7 @@ void ng_guard_exit(int status)
     /* What the program still calls, from static destructors perhaps, is nobody's business any more.
      */
     atomic_store(&ng_guard.running, false);
+    ng_status_finish();
     ng_incident_finish(500);
 }
 
@@ -292,6 +298,8 @@ void ng_guard_after_fork(void)
     ng_gpu_after_fork();
     ng_watchdog_after_fork();
     ng_completion_after_fork();
+    ng_status_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
+    ng_tasks_after_fork();
 }

@@ -18,7 +18,8 @@ struct ng_alarm {
     uint64_t group_id;
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
-    int64_t age_ns; /* credited */
+    int64_t age_ns;    /* credited */
+    uint32_t restarts; /* of the watchdog's clocks, when it was raised */
 };
 
 /* Start the thread. 0 or -errno. */

@@ -35,6 +35,9 @@ static const struct {
     [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
+    [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
+    [NG_KIND_ASYNC_ERROR] = {"brought an error to", "got an asynchronous error", true},
+    [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 
@@ -479,7 +482,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
-    put_row(output, "stuck for", text);
+    /* Nothing is stuck where a rank is only late, each time by so much. */
+    put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};
     text[0] = '\0';
     if (verdict->waiting_count)

@@ -24,6 +24,13 @@ uint32_t ng_watchdog_rounds(void);
 /* Alarms about calls that belong to no communicator. */
 struct ng_stall_count *ng_watchdog_stalls_elsewhere(void);
 
+/*
+ * What is stuck gets its whole deadline once more, and alarms that were raised before count no
+ * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
+ */
+void ng_watchdog_restart(void);
+uint32_t ng_watchdog_restarts(void); /* how often that was */
+
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);
 

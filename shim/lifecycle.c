@@ -189,6 +189,8 @@ static int open_board(struct ng_guard *guard)
     else
         ng_paths_dump_dir_in(temporary_folder, guard->launch.job, guard->dump_dir,
                              sizeof(guard->dump_dir));
+    if (guard->config.metrics)
+        set_folder(guard->metrics_file, guard->config.metrics);
     if (ng_url_parse(store, &url, why, sizeof(why)) != 0) {
         ng_log(NG_LOG_ERROR, "NCCLGUARD_STORE: %s; local: is used", why);
         store = "local:";

@@ -721,12 +721,12 @@ static void local_dumped(struct ng_board *board, const struct ng_incident *incid
     atomic_store(&((struct local *)board)->own_box->header->dump_epoch, incident->epoch);
 }
 
-static int local_save_verdict(struct ng_board *board, const struct ng_incident *incident,
-                              const char *folder)
+static int local_read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                              struct ng_documents *ret_documents)
 {
     (void)board;
     (void)incident;
-    (void)folder;
+    (void)ret_documents;
     return -ENOENT;
 }
 
@@ -970,7 +970,7 @@ static const struct ng_board_ops local_ops = {
     .claimant_alive = local_claimant_alive,
     .dumped = local_dumped,
     .dumps_missing = local_dumps_missing,
-    .save_verdict = local_save_verdict,
+    .read_verdict = local_read_verdict,
     .grown = local_grown,
     .put = local_put,
     .fetch = local_fetch,

@@ -380,31 +380,8 @@ static uint32_t shared_dumps_missing(struct ng_board *board, const struct ng_inc
     return error ? 0 : question.count; /* the store is lost: nobody to wait for */
 }
 
-/* Several hosts may have one folder. */
-static int save(const struct shared *shared, const char *folder, const char *name, const char *text,
-                size_t bytes)
-{
-    char hidden[PATH_MAX], path[PATH_MAX];
-
-    if (snprintf(hidden, sizeof(hidden), "%s/.%s.%016" PRIx64 ".%d", folder, name, shared->host_id,
-                 (int)getpid()) >= (int)sizeof(hidden) ||
-        snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
-        return -ENAMETOOLONG;
-    int fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    ssize_t written = write(fd, text, bytes);
-    int error = written == (ssize_t)bytes ? 0 : written < 0 ? -errno : -ENOSPC;
-    close(fd);
-    if (!error && rename(hidden, path) != 0)
-        error = -errno;
-    if (error)
-        unlink(hidden);
-    return error;
-}
-
-static int shared_save_verdict(struct ng_board *board, const struct ng_incident *incident,
-                               const char *folder)
+static int shared_read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                               struct ng_documents *ret_documents)
 {
     struct shared *shared = (struct shared *)board;
     struct ng_ask question = {.incident = *incident};
@@ -412,11 +389,14 @@ static int shared_save_verdict(struct ng_board *board, const struct ng_incident 
     if (incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id)
         return -ENOENT;
     int error = ask(shared, NG_ASK_VERDICT, &question, ASK_NS);
-    if (!error)
-        error = save(shared, folder, "verdict.txt", question.text, question.text_bytes);
-    if (!error)
-        error = save(shared, folder, "verdict.json", question.json, question.json_bytes);
-    ng_arena_reset(&question.arena);
+    if (error)
+        ng_arena_reset(&question.arena);
+    else
+        *ret_documents = (struct ng_documents){.arena = question.arena,
+                                               .json = question.json,
+                                               .text = question.text,
+                                               .json_bytes = question.json_bytes,
+                                               .text_bytes = question.text_bytes};
     return error;
 }
 
@@ -522,7 +502,7 @@ static const struct ng_board_ops shared_ops = {
     .claimant_alive = shared_claimant_alive,
     .dumped = shared_dumped,
     .dumps_missing = shared_dumps_missing,
-    .save_verdict = shared_save_verdict,
+    .read_verdict = shared_read_verdict,
     .grown = shared_grown,
     .put = shared_put,
     .fetch = shared_fetch,

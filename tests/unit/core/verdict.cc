@@ -278,6 +278,26 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
     }
 }
 
+TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
+{
+    for (enum ng_group_state end : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
+        Job job = waiting_for(2, {1});
+        job.process(1).life = NG_LIFE_EXITED;
+        job.at(WORLD, 1).state = NG_GROUP_ABORTED;
+        expect_kind(judge(job), NG_KIND_LEFT_EARLY);
+        /* Its watchdog has not looked since: the work still seems to be in flight. */
+        job.at(WORLD, 0).state = end;
+        expect_kind(judge(job), NG_KIND_HEALTHY);
+    }
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    job.process(1).life = NG_LIFE_EXITED;
+    EXPECT_NE(judge(job).kind, NG_KIND_HEALTHY);
+    job.at(WORLD, 0).state = NG_GROUP_ABORTED;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+}
+
 TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
 {
     Job job = waiting_for(4, {2});
