@@ -54,6 +54,8 @@ enum ng_box_life {
 #define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
 
+#define NG_BOX_PLACE_BYTES 128
+
 struct ng_box_header {
     uint64_t magic;
     uint32_t version;
@@ -101,6 +103,10 @@ struct ng_box_header {
     uint32_t sample_bytes, sample_capacity;
     _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
     _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
+    /* core/monitor.h: the watchdog has made no round since then, in its process's own time; and what
+     * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    _Atomic int64_t watchdog_stuck_mono_ns;
+    _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
 };
 #define NG_BOX_HEADER_BYTES 4096
 

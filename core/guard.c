@@ -23,6 +23,7 @@
 #include "core/gpu.h"
 #include "core/incident.h"
 #include "core/log.h"
+#include "core/monitor.h"
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
@@ -180,6 +181,8 @@ static bool start(void)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
+    if (!error)
+        error = ng_monitor_start();
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
                strerror(-error));
@@ -302,4 +305,5 @@ void ng_guard_after_fork(void)
     ng_incident_after_fork();
     ng_policy_after_fork();
     ng_tasks_after_fork();
+    ng_monitor_after_fork();
 }

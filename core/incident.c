@@ -35,6 +35,7 @@
 #include "core/grown.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/monitor.h"
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/request.h"
@@ -169,12 +170,10 @@ static int own_rank(const struct ng_view *view)
     return ng_guard.launch.rank;
 }
 
-static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action,
-                 struct ng_verdict *ret_verdict)
+static int judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                 const char *action, struct ng_verdict *ret_verdict)
 {
-    struct ng_verdict_query query = {.stalled_ns = stalled_ns};
-
-    int error = ng_verdict_reach(view, &query, ret_verdict);
+    int error = ng_verdict_reach(view, query, ret_verdict);
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
@@ -499,15 +498,17 @@ static void act_unjudged(const struct ng_incident *wanted)
     act(&incident);
 }
 
-/* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
-static void examine(const struct ng_incident *wanted, bool sure)
+/* Judge what `wanted` is about: a `watchdog`, or work. `sure`: it is stuck, though the evidence may
+ * not show it. */
+static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
 {
+    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns, .watchdog = watchdog};
     bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
     struct ng_verdict verdict;
     struct ng_view view;
 
     if (look(JOB, &view) != 0 ||
-        judge(&view, wanted->stalled_ns, "none", &verdict) != 0) {
+        judge(&view, &query, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
@@ -546,7 +547,7 @@ static void join_incident(struct ng_incident *incident)
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
-    examine(&wanted, true);
+    examine(&wanted, true, false);
     own.took_over = false;
 }
 
@@ -605,7 +606,8 @@ static void handle_alarm(const struct ng_alarm *alarm)
         try_later();
         return;
     }
-    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
+    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm),
+            alarm->watchdog);
 }
 
 static void retry_parked(void)
@@ -737,6 +739,7 @@ static bool something_pending(int64_t for_ns)
 /* Has a process ended that pending work needs? */
 static void check_deaths(void)
 {
+    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
     struct ng_board *board = ng_guard.board;
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
@@ -764,7 +767,7 @@ static void check_deaths(void)
         return;
     }
     bool opened = false;
-    if (look(JOB, &view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
+    if (look(JOB, &view) == 0 && judge(&view, &query, "none", &verdict) == 0) {
         /* Who leaves while others still tidy up has done its part; who dies there too. */
         bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
         bool death =
@@ -901,6 +904,7 @@ static void *attend(void *unused)
             ng_watchdog_quit();
             ng_completion_quit();
             ng_status_quit();
+            ng_monitor_quit();
             ng_policy_finish();
             ng_tasks_finish();
             break;

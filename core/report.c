@@ -38,6 +38,8 @@ static const struct {
     [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
     [NG_KIND_ASYNC_ERROR] = {"brought an error to", "got an asynchronous error", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
+    [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",
+                                "is not watched: the watchdog of a rank is stuck", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 
@@ -268,8 +270,14 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     }
     const char *phrase = kind == NG_KIND_DEAD_RANK ? end_phrase(verdict) : phrases[kind].culprit;
     bool with_why = phrases[kind].with_why || phrase != phrases[kind].culprit;
-    ng_text_add(line, " %s ", phrase);
-    add_operation_in_group(line, verdict);
+    ng_text_add(line, " %s", phrase);
+    if (kind != NG_KIND_WATCHDOG_STUCK) {
+        ng_text_add(line, " ");
+        add_operation_in_group(line, verdict);
+    } else if (verdict->group_id) {
+        ng_text_add(line, " in ");
+        add_operation_in_group(line, verdict);
+    }
     /* The reason gets the room that is left, if that is enough to say something. */
     if (with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
         ng_text_add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),

@@ -335,6 +335,21 @@ static int read_samples(const struct reading *reading)
     return 0;
 }
 
+static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_ns,
+                          struct ng_view_process *process)
+{
+    int64_t since = atomic_load_explicit(&header->watchdog_stuck_mono_ns, memory_order_acquire);
+    uint64_t words[NG_BOX_PLACE_BYTES / 8];
+
+    if (since <= 0 || since >= now_mono_ns)
+        return;
+    process->watchdog_stuck_ns = now_mono_ns - since;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        words[i] = NG_LOAD(header->watchdog_in[i]);
+    copy_text(process->watchdog_in, sizeof(process->watchdog_in), (const char *)words,
+              sizeof(words));
+}
+
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
                     int64_t now_mono_ns, const char *source)
 {
@@ -383,6 +398,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
             reading.now_mono_ns = ended;
         }
     }
+    read_watchdog(box->header, reading.now_mono_ns, process);
     process->moment_mono_ns = reading.now_mono_ns;
     process->moment_unix_ns = unix_time_of(box->header, reading.now_mono_ns);
     reading.slots = NG_LOAD(box->header->group_used);

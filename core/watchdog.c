@@ -66,6 +66,14 @@ static uint32_t retired_in_round;
 static _Atomic uint32_t rounds;
 static struct ng_stall_count stalls_elsewhere; /* of calls that belong to no communicator yet */
 
+static _Atomic(const char *) place = "its first round"; /* what the thread is at */
+static atomic_int thread_id;
+
+static void be_at(const char *what)
+{
+    atomic_store_explicit(&place, what, memory_order_relaxed);
+}
+
 static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
 {
     struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
@@ -476,6 +484,9 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 bool ng_watchdog_still(const struct ng_alarm *alarm)
 {
     struct ng_box *box = &ng_guard.box;
+
+    if (alarm->watchdog)
+        return NG_LOAD(box->header->watchdog_stuck_mono_ns) != 0;
     uint32_t comms = ng_comm_count(), threads = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < comms; i++) {
@@ -523,12 +534,14 @@ static void look(int64_t step_ns, bool relaxed)
     if (asked != restarts_seen)
         restart_clocks();
     restarts_seen = asked;
+    be_at("cuEventQuery");
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
             comm->watched)
             watch_comm(comm, step_ns, now);
     }
+    be_at("its own tables");
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
     ng_completion_flush();
@@ -552,6 +565,7 @@ static void *watch(void *unused)
     uint32_t generation = atomic_load(&ng_guard.generation);
 
     ng_guard.adopt_thread();
+    atomic_store(&thread_id, (int)syscall(SYS_gettid));
     while (atomic_load(&ng_guard.generation) == generation) {
         uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
         int64_t now = ng_clock_mono_ns(), step = now - before;
@@ -561,12 +575,15 @@ static void *watch(void *unused)
         /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
          * of malloc, and a child made without fork handlers in that moment would find them taken.
          */
+        be_at("the dynamic linker, looking for the CUDA driver");
         if (ng_comm_count() > 0)
             ng_guard_find_cuda();
+        be_at("cuThreadExchangeStreamCaptureMode");
         if (!relaxed) {
             CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
             relaxed = ng_gpu_relax_thread(&mode);
         }
+        be_at("a lock of the guard");
         pthread_mutex_lock(&round_lock);
         bool stop = finished || atomic_load(&quitting);
         if (!stop)
@@ -581,6 +598,7 @@ static void *watch(void *unused)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+        be_at("its pause");
         pause_until_hurried(seen, pause);
     }
     return unused;
@@ -617,8 +635,15 @@ void ng_watchdog_quit(void)
     ng_watchdog_hurry();
 }
 
+void ng_watchdog_where(struct ng_watchdog_place *ret_place)
+{
+    ret_place->tid = atomic_load(&thread_id);
+    ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
+}
+
 void ng_watchdog_after_fork(void)
 {
+    atomic_store(&thread_id, 0);
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;

@@ -43,6 +43,13 @@ bool ng_watchdog_finish(void);
 /* The thread ends by itself, soon; a last look is still to be taken. */
 void ng_watchdog_quit(void);
 
+/* What the thread is at, for who wonders why it does not come round. */
+struct ng_watchdog_place {
+    int tid;          /* 0: it has not begun */
+    const char *what; /* "cuEventQuery": for ever readable */
+};
+void ng_watchdog_where(struct ng_watchdog_place *ret_place);
+
 /* In a forked child. */
 void ng_watchdog_after_fork(void);
 
