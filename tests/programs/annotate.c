@@ -12,6 +12,7 @@
  *   status    what the guard says of the group after the calls
  *   count     completions told, against calls made
  *   slow      the same with a callback that takes its time
+ *   shared-nothing  what is refused where ranks share nothing
  *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
 #include <errno.h>
@@ -131,7 +132,7 @@ static void barrier(void)
 
     run_calls();
     if (place.rank != options.root &&
-        guarded(ncclguard_barrier(world.comm, 1500, missing, 4, &count), NCCLGUARD_TIMED_OUT,
+        guarded(ncclguard_barrier(world.comm, 5000, missing, 4, &count), NCCLGUARD_TIMED_OUT,
                 "barrier")) {
         expect(count == 1 && missing[0] == options.root, "who is missing is told");
         fprintf(stderr, "rank %d: missing %d\n", place.rank, missing[0]);
@@ -195,8 +196,10 @@ static void count(void)
     if (there)
         expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "one callback at a time");
     run_calls();
-    if (!there)
+    if (!there) {
+        run_calls();
         return;
+    }
     guarded(ncclguard_completion_stop(WAIT_MS, &dropped), NCCLGUARD_OK, "completion_stop");
     fprintf(stderr, "rank %d: told %lu dropped %" PRIu64 " made %lu\n", place.rank, heard.told,
             dropped, world.made);
@@ -231,13 +234,29 @@ static void dump(void)
     guarded(ncclguard_dump(getenv("NCCLGUARD_TEST_FOLDER"), WAIT_MS), NCCLGUARD_OK, "dump");
 }
 
+/* NCCLGUARD_STORE=none: what needs others is refused, the rest is not. */
+static void shared_nothing(void)
+{
+    guarded(ncclguard_put("key", "x", 1, WAIT_MS), NCCLGUARD_NOT_SHARED, "put");
+    guarded(ncclguard_barrier(world.comm, WAIT_MS, NULL, 0, NULL), NCCLGUARD_NOT_SHARED, "barrier");
+    status();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } deeds[] = {
-    {"exchange", run_calls}, {"phase", phase}, {"timeout", timeout}, {"extend", extend},
-    {"barrier", barrier},    {"meet", meet},   {"status", status},   {"dump", dump},
-    {"count", count},        {"slow", slow},
+    {"exchange", run_calls},
+    {"phase", phase},
+    {"timeout", timeout},
+    {"extend", extend},
+    {"barrier", barrier},
+    {"meet", meet},
+    {"status", status},
+    {"dump", dump},
+    {"count", count},
+    {"slow", slow},
+    {"shared-nothing", shared_nothing},
 };
 
 int main(int argc, char **argv)
