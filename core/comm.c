@@ -203,6 +203,17 @@ static void forget_peers(struct ng_comm *comm)
         munmap(peers, comm->peers_bytes);
 }
 
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
+}
+
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
                                int nranks, int rank, const char *name)
 {
@@ -215,6 +226,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
     reset_timing(comm);

@@ -29,6 +29,7 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/completion.h"
 #include "core/dump.h"
 #include "core/dump_pipe.h"
 #include "core/evidence.h"
@@ -39,6 +40,7 @@
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/request.h"
+#include "core/status.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -940,6 +942,8 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
             ng_monitor_quit();
             ng_policy_finish();
             ng_tasks_finish();

@@ -191,6 +191,8 @@ static int open_board(struct ng_guard *guard)
                              sizeof(guard->dump_dir));
     if (guard->config.dump_pipe && guard->config.dump_pipe[0])
         set_folder(guard->dump_pipe, guard->config.dump_pipe);
+    if (guard->config.metrics)
+        set_folder(guard->metrics_file, guard->config.metrics);
     if (ng_url_parse(store, &url, why, sizeof(why)) != 0) {
         ng_log(NG_LOG_ERROR, "NCCLGUARD_STORE: %s; local: is used", why);
         store = "local:";
