@@ -90,6 +90,21 @@ static void point(struct ng_box *box, void *map)
     box->map_bytes = header->total_bytes;
 }
 
+void ng_box_put_name(struct ng_box_group *group, const char *name)
+{
+    size_t length = strnlen(name, sizeof(group->name) - 1);
+
+    for (size_t i = 0; i < sizeof(group->name); i++)
+        __atomic_store_n(&group->name[i], i < length ? name[i] : '\0', __ATOMIC_RELAXED);
+}
+
+void ng_box_get_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES])
+{
+    for (size_t i = 0; i < sizeof(group->name); i++)
+        ret_name[i] = __atomic_load_n(&group->name[i], __ATOMIC_RELAXED);
+    ret_name[NG_BOX_NAME_BYTES - 1] = '\0';
+}
+
 uint64_t ng_box_uid(const struct ng_box_header *header)
 {
     /* An exec keeps all of it but the origin; copies of one virtual machine have the same boot. */

@@ -113,6 +113,9 @@ struct ng_signature {
     uint64_t count;
 };
 
+/* A group's name with its end. */
+#define NG_BOX_NAME_BYTES 64
+
 /* One communicator handle of this process. 384 bytes. */
 struct ng_box_group {
     _Atomic uint32_t state;             /* guard word, enum ng_group_state */
@@ -130,7 +133,8 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    char name[64]; /* ncclConfig_t.commName, "" none; written before `state` */
+    /* ncclConfig_t.commName, or what a rule says (core/rules.h), which may come later; "" none */
+    char name[NG_BOX_NAME_BYTES];
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
@@ -298,6 +302,11 @@ uint64_t ng_box_uid(const struct ng_box_header *header);
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+/* A group's name, which may change while others read it: then they read a mixture, once. Any
+ * thread; the writers among themselves are kept apart by core/rules_file.h. */
+void ng_box_put_name(struct ng_box_group *group, const char *name);
+void ng_box_get_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES]);
 
 static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
 {

@@ -19,6 +19,7 @@
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/rules_file.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
@@ -160,7 +161,6 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    memset(group->name, 0, sizeof(group->name));
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -213,14 +213,13 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->invited_id, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    strncpy(group->name, name, sizeof(group->name) - 1);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
-    ng_deadline_begin(comm);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    ng_rules_file_begin(comm, name);
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
@@ -269,6 +268,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
+    ng_rules_file_apply(comm);
 }
 
 static bool has_life(const struct ng_box_group *group)

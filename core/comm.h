@@ -74,6 +74,7 @@ struct ng_comm {
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
 
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
 
     /* The watchdog's own. */

@@ -25,6 +25,7 @@
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/rules_file.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -170,6 +171,7 @@ static bool start(void)
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
     atomic_fetch_add(&ng_guard.generation, 1);
+    ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
         error = ng_incident_start();
@@ -284,6 +286,7 @@ void ng_guard_after_fork(void)
     ng_guard.board = NULL;
     ng_call_after_fork();
     ng_deadline_after_fork();
+    ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();

@@ -26,6 +26,7 @@ struct ng_guard {
     struct ng_board *board; /* NULL: this process knows only itself */
     char dir[PATH_MAX];     /* of the black boxes; "" none */
     char dump_dir[PATH_MAX];
+    char rules_path[PATH_MAX]; /* "" none */
     char run_id[64];     /* of the `ncclguard run` above the process; "" none */
     struct ng_cuda cuda; /* complete once `cuda_found` */
     atomic_bool cuda_found;

@@ -81,7 +81,7 @@ static int read_groups(struct reading *reading)
                                      .parent_id = NG_LOAD(group->parent_id),
                                      .nranks = nranks,
                                      .nccl_version = NG_LOAD(group->nccl_version)};
-        copy_text(told.name, sizeof(told.name), group->name, sizeof(group->name));
+        ng_box_get_name(group, told.name);
         uint32_t index = ng_view_tell_group(view, &told);
         if (index == UINT32_MAX)
             return -ENOMEM;
