@@ -24,6 +24,10 @@ enum ng_incident_level {
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
     NG_INCIDENT_DUMP = 4,    /* another: write what you know, of this host's board into folder `line`; `seq`
                                 0: everybody, else rank seq - 1 */
+    NG_INCIDENT_REST = 5,    /* another: the clocks of group_id (0: of all) rest for `stalled_ns`, INT64_MAX:
+                                until the next such order; 0: they run again */
+    NG_INCIDENT_RELOAD = 6,  /* another: read the rules file again */
+    NG_INCIDENT_LIMIT        /* every level lies below */
 };
 
 enum ng_incident_state {

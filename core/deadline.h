@@ -90,6 +90,10 @@ int ng_deadline_policy(uint64_t group_id);
 int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns);
 void ng_deadline_resume(uint64_t group_id);
 
+/* Other ranks of the group let its clock rest, and this one, which did not hear the order, or is
+ * not told by its program, waits for them: it rests here, too, for some seconds. As above. */
+int ng_deadline_rest_with_others(uint64_t group_id);
+
 /* ---- For the program, on any of its threads (include/ncclguard.h) ----
  * `group_id` 0 means all groups of this process, also those that are made later. 0, or -ENOENT:
  * this process has no such group; -EINVAL: a negative time. All of it is of this process alone:

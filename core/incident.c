@@ -27,6 +27,7 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/deadline.h"
 #include "core/dump.h"
 #include "core/evidence.h"
 #include "core/grown.h"
@@ -34,6 +35,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/rules_file.h"
 #include "core/verdict.h"
 #include "core/watchdog.h"
 
@@ -380,6 +382,19 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
+{
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
 /* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
 static void examine(const struct ng_incident *wanted, bool sure)
 {
@@ -387,7 +402,14 @@ static void examine(const struct ng_incident *wanted, bool sure)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(JOB, &view) != 0 ||
+    int error = look(JOB, &view);
+    if (!error && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        end_examination(wanted->level, false);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error ||
         judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
@@ -531,6 +553,35 @@ static void obey_abort(const struct ng_incident *incident)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
 
+/* Suspended, or resumed: also those that come to know it late, for what is left. */
+static void obey_rest(const struct ng_incident *incident)
+{
+    int64_t for_ns = incident->stalled_ns,
+            until = for_ns < INT64_MAX - incident->claimed_mono_ns
+                        ? incident->claimed_mono_ns + for_ns
+                        : INT64_MAX;
+
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (for_ns <= 0)
+        ng_deadline_resume(incident->group_id);
+    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+}
+
+static void obey_reload(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_rules_file_reload();
+}
+
+/* What a person orders; each is dealt with by itself. */
+static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
+    [NG_INCIDENT_ABORT] = obey_abort,
+    [NG_INCIDENT_DUMP] = obey_dump,
+    [NG_INCIDENT_REST] = obey_rest,
+    [NG_INCIDENT_RELOAD] = obey_reload,
+};
+
 /* News from the board: incidents that others claimed. */
 static void read_news(enum ng_incident_source source)
 {
@@ -545,11 +596,8 @@ static void read_news(enum ng_incident_source source)
         } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
             unpark(&incident);
-        } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey_abort(&incident);
-            deal_done(&incident);
-        } else if (incident.level == NG_INCIDENT_DUMP) {
-            obey_dump(&incident);
+        } else if (incident.level < NG_INCIDENT_LIMIT && obey[incident.level]) {
+            obey[incident.level](&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);

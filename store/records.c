@@ -76,7 +76,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.stalled_ns = (int64_t)get(&at);
     size_t length = bytes - 8 * NUMBERS;
     if (length >= sizeof(incident.line) || incident.level < NG_INCIDENT_SUSPECT ||
-        incident.level > NG_INCIDENT_DUMP || incident.state < NG_INCIDENT_CLAIMED ||
+        incident.level >= NG_INCIDENT_LIMIT || incident.state < NG_INCIDENT_CLAIMED ||
         incident.state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT)
         return -EBADMSG;
     memcpy(incident.line, at, length);
