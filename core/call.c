@@ -16,6 +16,7 @@
 #include "core/guard.h"
 #include "core/ring.h"
 #include "core/thread.h"
+#include "core/timing.h"
 #include "core/work.h"
 
 /* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
@@ -43,6 +44,36 @@ static void keep_last(struct ng_box_group *group, const struct ng_call *call)
     NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
     NG_STORE(group->last_redop, call->redop);
     NG_STORE(group->last_count, call->count);
+}
+
+/* The number of a call among the works of its kind, and where it stands which is measured next. */
+struct turn {
+    uint64_t number;
+    _Atomic uint64_t *next;
+};
+
+static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm *comm, bool p2p,
+                                                                 uint64_t coll_seq)
+{
+    return p2p ? (struct turn){count_up(&comm->p2p_works), &comm->timed_p2p}
+               : (struct turn){coll_seq, &comm->timed_coll};
+}
+
+/* The rare call that may be measured. */
+static __attribute__((noinline)) struct ng_work *
+start_measured(const struct ng_call *call, struct ng_comm *comm, struct turn turn,
+               bool *ret_capturing)
+{
+    if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
+        return ng_gpu_start(comm, call->stream, ret_capturing);
+    struct ng_work *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
+    if (!work)
+        return NULL;
+    work->op = call->op;
+    work->calls = 1;
+    work->bytes = call->count * ng_dtype_bytes(call->dtype);
+    work->symmetric = ng_op_is_symmetric(call->op);
+    return work;
 }
 
 static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
@@ -105,8 +136,12 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
     if (ng_comm_is_condemned_now(comm))
         return refuse_work(call, passage);
-    if (!group_calls)
-        passage->work = ng_gpu_start(comm, call->stream, &passage->capturing);
+    if (group_calls)
+        return NG_CALL_PROCEED;
+    struct turn turn = turn_of(comm, p2p, coll_seq);
+    passage->work = ng_timing_may(turn.next, turn.number)
+                        ? start_measured(call, comm, turn, &passage->capturing)
+                        : ng_gpu_start(comm, call->stream, &passage->capturing);
     return NG_CALL_PROCEED;
 }
 
@@ -128,6 +163,7 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
         ng_comm_uncount_peer(passage->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
+        NG_STORE(passage->comm->timed_coll, 0); /* its number comes again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_work_forget_last(group);
     }

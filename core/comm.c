@@ -20,6 +20,7 @@
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/rules_file.h"
+#include "core/timing.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
@@ -183,6 +184,17 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
+static void reset_timing(struct ng_comm *comm)
+{
+    uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
+
+    NG_STORE(comm->timed_coll, first);
+    NG_STORE(comm->timed_joined, first);
+    NG_STORE(comm->timed_p2p, first);
+    NG_STORE(comm->joined_works, 0);
+    NG_STORE(comm->p2p_works, 0);
+}
+
 static void forget_peers(struct ng_comm *comm)
 {
     struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
@@ -205,12 +217,14 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     reset_group(group);
     forget_peers(comm);
     comm->peers_lost = false;
+    reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
     atomic_store(&group->id, id);
@@ -409,6 +423,17 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
     if (comm)
         ng_comm_bind(comm, handle, true);
     return comm;
+}
+
+void ng_comm_rename(struct ng_comm *comm, const char *name)
+{
+    uint64_t id = atomic_load(&comm->group->id);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count; i++)
+        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
+            ng_rules_file_rename(&comms[i], name);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)

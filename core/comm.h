@@ -69,6 +69,11 @@ struct ng_comm {
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
+    /* Which work of each kind is measured next, by core/timing.h: collectives by their sequence, NCCL
+     * groups with collectives and works of sends and receives alone by how many there were. */
+    _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
+    _Atomic uint64_t joined_works, p2p_works;
+    _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
@@ -156,6 +161,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
+
+/* The program calls the group by another name: so do all communicators of it in this process. */
+void ng_comm_rename(struct ng_comm *comm, const char *name);
 
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);

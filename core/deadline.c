@@ -225,7 +225,7 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark)
     return NG_LOAD(deadline_of(comm)->extended_ns) - mark;
 }
 
-int ng_deadline_policy(uint64_t group_id)
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id)
 {
     uint32_t count = ng_comm_count();
 
@@ -233,9 +233,9 @@ int ng_deadline_policy(uint64_t group_id)
         const struct ng_comm *comm = ng_comm_at(i);
         int policy = NG_LOAD(comm->deadline.policy);
         if (policy && NG_LOAD(comm->group->id) == group_id)
-            return policy - 1;
+            return (enum ng_on_timeout)(policy - 1);
     }
-    return ng_guard.config.on_timeout;
+    return (enum ng_on_timeout)ng_guard.config.on_timeout;
 }
 
 /* Does `group_id` mean this communicator, and does it live? Also by the id that a group had before

@@ -22,10 +22,12 @@
 #include "core/gpu.h"
 #include "core/incident.h"
 #include "core/log.h"
+#include "core/monitor.h"
 #include "core/paths.h"
 #include "core/policy.h"
 #include "core/proc.h"
 #include "core/rules_file.h"
+#include "core/tasks.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -174,9 +176,13 @@ static bool start(void)
     ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
+        error = ng_tasks_start();
+    if (!error)
         error = ng_incident_start();
     if (!error)
         error = ng_watchdog_start();
+    if (!error)
+        error = ng_monitor_start();
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
                strerror(-error));
@@ -292,4 +298,6 @@ void ng_guard_after_fork(void)
     ng_watchdog_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
+    ng_tasks_after_fork();
+    ng_monitor_after_fork();
 }

@@ -83,7 +83,7 @@ static void name_of(uint64_t id, char ret_name[NG_RULES_NAME])
     ret_name[0] = '\0';
     for (uint32_t i = 0; id && i < count; i++)
         if (NG_LOAD(ng_comm_at(i)->group->id) == id) {
-            ng_box_get_name(ng_comm_at(i)->group, ret_name);
+            ng_box_read_name(ng_comm_at(i)->group, ret_name);
             return;
         }
 }
@@ -107,19 +107,57 @@ static void apply(struct ng_comm *comm)
     name_of(known.parent_id, parent_name);
     ng_rules_match(rules, &known, &limits, name);
     ng_deadline_limit(comm, &limits);
-    ng_box_put_name(group, name);
+    ng_box_write_name(group, name);
+}
+
+/* Under the lock. */
+static void take_name(struct ng_comm *comm, const char *name)
+{
+    memset(comm->given_name, 0, sizeof(comm->given_name));
+    strncpy(comm->given_name, name, sizeof(comm->given_name) - 1);
+    if (rules)
+        apply(comm);
+    else
+        ng_box_write_name(comm->group, comm->given_name);
 }
 
 void ng_rules_file_begin(struct ng_comm *comm, const char *name)
 {
     pthread_mutex_lock(&rules_lock);
-    memset(comm->given_name, 0, sizeof(comm->given_name));
-    strncpy(comm->given_name, name, sizeof(comm->given_name) - 1);
-    ng_box_put_name(comm->group, comm->given_name);
     ng_deadline_begin(comm);
-    if (rules)
-        apply(comm);
+    take_name(comm, name);
     pthread_mutex_unlock(&rules_lock);
+}
+
+void ng_rules_file_rename(struct ng_comm *comm, const char *name)
+{
+    pthread_mutex_lock(&rules_lock);
+    take_name(comm, name);
+    pthread_mutex_unlock(&rules_lock);
+}
+
+static bool is_ours(uint64_t group_id)
+{
+    uint32_t count = ng_comm_count();
+
+    for (uint32_t i = 0; i < count; i++)
+        if (NG_LOAD(ng_comm_at(i)->group->id) == group_id)
+            return true;
+    return false;
+}
+
+enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group)
+{
+    struct ng_deadline_limits limits = {.policy = 0};
+    char name[NG_RULES_NAME];
+
+    if (!is_ours(group->id)) {
+        pthread_mutex_lock(&rules_lock);
+        if (rules)
+            ng_rules_match(rules, group, &limits, name);
+        pthread_mutex_unlock(&rules_lock);
+    }
+    return limits.policy ? (enum ng_on_timeout)(limits.policy - 1) : ng_deadline_policy(group->id);
 }
 
 void ng_rules_file_apply(struct ng_comm *comm)

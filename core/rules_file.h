@@ -8,6 +8,8 @@
 #ifndef NCCLGUARD_CORE_RULES_FILE_H
 #define NCCLGUARD_CORE_RULES_FILE_H
 
+#include "core/rules.h"
+
 struct ng_comm;
 
 /*
@@ -26,6 +28,13 @@ void ng_rules_file_begin(struct ng_comm *comm, const char *name);
 /* More has become known of it (parent, size, device): what do the rules say now? Any thread; takes
  * a lock that is held for matching only. */
 void ng_rules_file_apply(struct ng_comm *comm);
+
+/* The program calls it by another name from now on. Under the registry's lock. */
+void ng_rules_file_rename(struct ng_comm *comm, const char *name);
+
+/* What a deadline of a group leads to. Where this process has no part in it, the rules are asked
+ * with what is known of it, `name` being what it is called by now. */
+enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group);
 
 /* In a forked child. */
 void ng_rules_file_after_fork(void);

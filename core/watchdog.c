@@ -34,6 +34,7 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/deadline.h"
+#include "core/durations.h"
 #include "core/gpu.h"
 #include "core/guard.h"
 #include "core/incident.h"
@@ -49,6 +50,8 @@ static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
 static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t restarts;
+static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
@@ -60,6 +63,14 @@ struct watched_call {
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
 
+static _Atomic(const char *) place = "its first round"; /* what the thread is at */
+static atomic_int thread_id;
+
+static void be_at(const char *what)
+{
+    atomic_store_explicit(&place, what, memory_order_relaxed);
+}
+
 static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
 {
     struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
@@ -70,6 +81,17 @@ void ng_watchdog_hurry(void)
 {
     atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
     syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_watchdog_restart(void)
+{
+    atomic_fetch_add(&restarts, 1);
+    ng_watchdog_hurry();
+}
+
+uint32_t ng_watchdog_restarts(void)
+{
+    return atomic_load(&restarts);
 }
 
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
@@ -97,19 +119,24 @@ static void take_incoming(struct ng_comm *comm)
     comm->last = oldest;
 }
 
+/* A record that may still be written to: not one that is near being overwritten; else NULL. */
+static struct ng_box_record *far_from_overwritten(uint64_t id)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint64_t next = NG_LOAD(box->header->record_next);
+
+    return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
+}
+
 /* The records of a work change state together; each is left alone once it is near being
  * overwritten. */
 static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
                          enum ng_record_state state, int64_t now_mono_ns)
 {
-    struct ng_box *box = &ng_guard.box;
     uint64_t id = work->last_record;
 
     while (id) {
-        uint64_t next = NG_LOAD(box->header->record_next);
-        if (next - id + box->record_capacity / 8 >= box->record_capacity)
-            return;
-        struct ng_box_record *record = ng_ring_find(id);
+        struct ng_box_record *record = far_from_overwritten(id);
         if (!record)
             return;
         uint64_t previous = NG_LOAD(record->work_previous);
@@ -126,6 +153,28 @@ static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
         ng_ring_set_state(id, state);
         id = previous;
     }
+}
+
+/* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
+ * the tables of the box. */
+static void keep_duration(const struct ng_comm *comm, const struct ng_work *work)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t duration_ns = ng_gpu_duration_ns(work);
+    uint64_t group_id = NG_LOAD(comm->group->id);
+
+    if (!duration_ns)
+        return;
+    struct ng_box_record *record = far_from_overwritten(work->last_record);
+    if (record)
+        NG_STORE(record->duration_ns, duration_ns);
+    ng_durations_add(box, group_id, work->op, work->bytes, duration_ns);
+    if (work->symmetric && work->last_seq)
+        ng_duration_sample_add(box, &(struct ng_duration_sample){.group_id = group_id,
+                                                                 .seq = work->last_seq,
+                                                                 .calls = work->calls,
+                                                                 .group_slot = comm->slot,
+                                                                 .duration_ns = duration_ns});
 }
 
 static void add_history(struct ng_comm *comm, int64_t age_ns)
@@ -166,6 +215,9 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
         comm->first = work->next;
         if (!comm->first)
             comm->last = NULL;
+        /* Before the records say that it is done. */
+        if (work->timed && finished_work)
+            keep_duration(comm, work);
         mark_records(comm, work, state, now_mono_ns);
         if (work->last_seq && finished_work) {
             NG_STORE(group->started, work->last_seq);
@@ -231,6 +283,7 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
 {
     struct ng_alarm alarm = *what;
 
+    alarm.restarts = restarts_seen;
     if (bounds->timeout_ns && alarm.age_ns >= bounds->timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT)
         alarm.level = NG_INCIDENT_TIMEOUT;
     else if (bounds->suspect_ns && alarm.age_ns >= bounds->suspect_ns &&
@@ -338,6 +391,13 @@ static uint64_t group_id_of_slot(uint32_t slot)
     return comm ? NG_LOAD(comm->group->id) : 0;
 }
 
+static bool is_being_aborted(const struct ng_comm *comm)
+{
+    uint32_t fate = comm ? atomic_load(&comm->fate) : NG_FATE_LIVES;
+
+    return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
+}
+
 /* Threads inside a NCCL call. */
 static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
@@ -351,7 +411,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         int64_t since = NG_LOAD(thread->since_mono_ns);
         const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* Who is inside a communicator that the guard aborts has the bound of that. */
-        if (!op || !NG_LOAD(thread->tid) || (comm && ng_comm_is_condemned(comm))) {
+        if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
             continue;
         }
@@ -380,6 +440,9 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 bool ng_watchdog_still(const struct ng_alarm *alarm)
 {
     struct ng_box *box = &ng_guard.box;
+
+    if (alarm->watchdog)
+        return NG_LOAD(box->header->watchdog_stuck_mono_ns) != 0;
     uint32_t comms = ng_comm_count(), threads = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < comms; i++) {
@@ -401,6 +464,20 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
+/* Every clock begins anew. */
+static void restart_clocks(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+    }
+    for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
+        watched_calls[i].age_ns = 0;
+        watched_calls[i].alarmed = 0;
+    }
+}
+
 /* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
 static void look(int64_t step_ns, bool relaxed)
 {
@@ -409,12 +486,18 @@ static void look(int64_t step_ns, bool relaxed)
 
     retired_in_round = 0;
     ng_deadline_tend(now);
+    uint32_t asked = atomic_load(&restarts);
+    if (asked != restarts_seen)
+        restart_clocks();
+    restarts_seen = asked;
+    be_at("cuEventQuery");
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
             comm->watched)
             watch_comm(comm, step_ns, now);
     }
+    be_at("its own tables");
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
 }
@@ -426,6 +509,7 @@ static void *watch(void *unused)
     uint32_t generation = atomic_load(&ng_guard.generation);
 
     ng_guard.adopt_thread();
+    atomic_store(&thread_id, (int)syscall(SYS_gettid));
     while (atomic_load(&ng_guard.generation) == generation) {
         uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
         int64_t now = ng_clock_mono_ns(), step = now - before;
@@ -435,12 +519,15 @@ static void *watch(void *unused)
         /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
          * of malloc, and a child made without fork handlers in that moment would find them taken.
          */
+        be_at("the dynamic linker, looking for the CUDA driver");
         if (ng_comm_count() > 0)
             ng_guard_find_cuda();
+        be_at("cuThreadExchangeStreamCaptureMode");
         if (!relaxed) {
             CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
             relaxed = ng_gpu_relax_thread(&mode);
         }
+        be_at("a lock of the guard");
         pthread_mutex_lock(&round_lock);
         bool stop = finished || atomic_load(&quitting);
         if (!stop)
@@ -455,6 +542,7 @@ static void *watch(void *unused)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+        be_at("its pause");
         pause_until_hurried(seen, pause);
     }
     return unused;
@@ -491,10 +579,18 @@ void ng_watchdog_quit(void)
     ng_watchdog_hurry();
 }
 
+void ng_watchdog_where(struct ng_watchdog_place *ret_place)
+{
+    ret_place->tid = atomic_load(&thread_id);
+    ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
+}
+
 void ng_watchdog_after_fork(void)
 {
+    atomic_store(&thread_id, 0);
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
+    restarts_seen = atomic_load(&restarts);
     memset(watched_calls, 0, sizeof(watched_calls));
 }

@@ -27,6 +27,11 @@ void ng_shim_set_active(bool active)
     atomic_store(&shim_active, active);
 }
 
+bool ng_shim_is_active(void)
+{
+    return atomic_load_explicit(&shim_active, memory_order_acquire);
+}
+
 void ng_shim_set_inert(void)
 {
     atomic_store(&shim_inert, true);

@@ -11,17 +11,6 @@
 #include "store/progress.h"
 #include "store/publisher.h"
 
-/* Rules may give it another. */
-static uint64_t digest_of_name(const struct ng_box_group *group)
-{
-    uint64_t words[NG_BOX_NAME_BYTES / sizeof(uint64_t)], sum = 0;
-
-    ng_box_get_name(group, (char *)words);
-    for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        sum = (sum ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    return sum;
-}
-
 /* Changes with everything that others want to know, and with nothing else. */
 uint64_t ng_publisher_digest(const struct ng_box *box)
 {
@@ -44,7 +33,8 @@ uint64_t ng_publisher_digest(const struct ng_box *box)
         MIX(NG_LOAD(group->pending_record));
         MIX(NG_LOAD(group->async_error));
         MIX(NG_LOAD(group->rests));
-        MIX(digest_of_name(group));
+        for (unsigned j = 0; j < sizeof(group->name) / sizeof(group->name[0]); j++)
+            MIX(NG_LOAD(group->name[j]));
     }
     for (uint32_t i = 0; i < threads && i < box->thread_capacity; i++) {
         MIX(NG_LOAD(box->threads[i].op));

@@ -467,12 +467,13 @@ const char *made_last_error(const void *comm)
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
 {
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
-    return ng_abort_groups(group_id, reason);
+    struct ng_scope scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
+    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
 }
 
 int made_abort_state(void)
 {
-    return (int)ng_abort_state();
+    return (int)ng_abort_state(NG_ABORT_PERSON);
 }
 
 uint64_t made_pending_record(const void *comm)
