@@ -232,6 +232,8 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->overdue_mono_ns, 0);
+    atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);

@@ -91,6 +91,11 @@ struct ng_comm {
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
 
+    /* core/wait.h. What was entered until then, and has not finished, is past its deadline; 0 none. */
+    _Atomic int64_t overdue_mono_ns;
+    /* Written by the calling thread: a communicator is called from one at a time. */
+    atomic_bool wait_failed;
+    char wait_reason[NG_COMM_REASON_BYTES];
     struct ng_deadline deadline;
 
     /* The watchdog's own. */

@@ -19,6 +19,7 @@
 #include "core/comm.h"
 #include "core/completion.h"
 #include "core/deadline.h"
+#include "core/dump_pipe.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -29,6 +30,7 @@
 #include "core/proc.h"
 #include "core/status.h"
 #include "core/tasks.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large
@@ -173,10 +175,13 @@ static bool start(void)
         ng_guard.board = NULL;
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
+    ng_guard.tends_works = ng_guard.config.blocking_wait;
     atomic_fetch_add(&ng_guard.generation, 1);
     error = ng_policy_start();
     if (!error)
         error = ng_tasks_start();
+    if (!error)
+        ng_dump_pipe_start();
     if (!error)
         error = ng_incident_start();
     if (!error)
@@ -306,4 +311,6 @@ void ng_guard_after_fork(void)
     ng_policy_after_fork();
     ng_tasks_after_fork();
     ng_monitor_after_fork();
+    ng_wait_after_fork();
+    ng_dump_pipe_after_fork();
 }

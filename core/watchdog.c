@@ -41,6 +41,7 @@
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/ring.h"
+#include "core/wait.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
@@ -387,6 +388,8 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
     else
         raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
+    if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
+        ng_wait_expire(comm->slot, work->entered_mono_ns);
 }
 
 static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)

@@ -465,9 +465,12 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
             (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct peer *peer = &local->peers[i];
-        if (!peer->gone && !peer->self && peer->pid_fd.fd >= 0)
+        /* Who has left is not waited for any more: its end would be there to read for ever. */
+        if (peer->gone || peer->counted || peer->self)
+            continue;
+        if (peer->pid_fd.fd >= 0)
             local->polls[used++] = (struct pollfd){.fd = peer->pid_fd.fd, .events = POLLIN};
-        blind |= !peer->gone && !peer->self && peer->pid_fd.fd < 0;
+        blind |= peer->pid_fd.fd < 0;
     }
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
