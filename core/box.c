@@ -404,3 +404,21 @@ bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_
 {
     return state == 'T' || (state == 't' && before_mono_ns > NG_LOAD(header->held_until_mono_ns));
 }
+
+void ng_box_write_name(struct ng_box_group *group, const char *name)
+{
+    uint64_t words[NG_BOX_NAME_BYTES / sizeof(uint64_t)] = {0};
+
+    memcpy(words, name, strnlen(name, NG_BOX_NAME_BYTES - 1));
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++)
+        NG_STORE(group->name[i], words[i]);
+}
+
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES])
+{
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++) {
+        uint64_t word = NG_LOAD(group->name[i]);
+        memcpy(ret_name + i * sizeof(word), &word, sizeof(word));
+    }
+    ret_name[NG_BOX_NAME_BYTES - 1] = '\0';
+}

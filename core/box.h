@@ -14,10 +14,10 @@
  *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared field is atomic and
- * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
- * group.state, thread.tid, duration.group_id, sample.number), which is written last with release. Readers copy a slot and check the
- * guard word before and after. A field may be added in reserved bytes, where zero means "not
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
+ * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
+ * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
+ * last with release. Readers copy a slot and check the guard word before and after. A field may be added in reserved bytes, where zero means "not
  * known", within a version; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
@@ -53,6 +53,8 @@ enum ng_box_life {
 /* And, as the kernel tells of those who could not tell it themselves, 0 where it does not: */
 #define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
+
+#define NG_BOX_PLACE_BYTES 128
 
 struct ng_box_header {
     uint64_t magic;
@@ -101,6 +103,10 @@ struct ng_box_header {
     uint32_t sample_bytes, sample_capacity;
     _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
     _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
+    /* core/monitor.h: the watchdog has made no round since then, in its process's own time; and what
+     * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    _Atomic int64_t watchdog_stuck_mono_ns;
+    _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -139,7 +145,9 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    char name[64]; /* ncclConfig_t.commName, "" none; written before `state` */
+    /* ncclConfig_t.commName, or what the program calls it; "" none. Text in the bytes of the words,
+     * ended: ng_box_write_name. */
+    _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
@@ -170,7 +178,11 @@ struct ng_box_group {
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
-    uint8_t reserved[32];
+    /* core/deadline.h: deadline of the oldest work, extensions included, else that of collectives;
+     * -1 none; 0 not known: the header has that of all groups. */
+    _Atomic int64_t timeout_ns;
+    _Atomic uint32_t rests; /* 1: its clock rests */
+    uint8_t reserved[20];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -339,6 +351,15 @@ uint64_t ng_box_uid(const struct ng_box_header *header);
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+#define NG_BOX_NAME_BYTES 64
+
+/* A name may be changed while somebody reads it: he may then see parts of both. `name` is cut to
+ * NG_BOX_NAME_BYTES - 1. */
+void ng_box_write_name(struct ng_box_group *group, const char *name);
+
+/* Always ended. */
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES]);
 
 static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
 {

@@ -161,7 +161,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    memset(group->name, 0, sizeof(group->name));
+    ng_box_write_name(group, "");
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -203,6 +203,17 @@ static void forget_peers(struct ng_comm *comm)
         munmap(peers, comm->peers_bytes);
 }
 
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
+}
+
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
                                int nranks, int rank, const char *name)
 {
@@ -215,23 +226,28 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
     reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->overdue_mono_ns, 0);
+    atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    strncpy(group->name, name, sizeof(group->name) - 1);
+    ng_box_write_name(group, name);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
+    ng_deadline_begin(comm);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
@@ -421,6 +437,17 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
     if (comm)
         ng_comm_bind(comm, handle, true);
     return comm;
+}
+
+void ng_comm_rename(struct ng_comm *comm, const char *name)
+{
+    uint64_t id = atomic_load(&comm->group->id);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count; i++)
+        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
+            ng_box_write_name(comms[i].group, name);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)

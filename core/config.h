@@ -61,7 +61,12 @@ extern const struct ng_reserved_option ng_reserved_options[];
 extern const size_t ng_reserved_option_count;
 
 /* Values of CHOICE options that code asks for. */
-enum { NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_KILL };
+enum ng_on_timeout {
+    NG_ON_TIMEOUT_LOG,
+    NG_ON_TIMEOUT_TEARDOWN,
+    NG_ON_TIMEOUT_ABORT,
+    NG_ON_TIMEOUT_KILL,
+};
 enum { NG_TIMING_OFF, NG_TIMING_SAMPLED, NG_TIMING_ALL };
 
 /* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or

@@ -128,6 +128,8 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_int(json, "life_number", process->life);
     ng_json_int(json, "exit_status", process->exit_status);
     ng_json_int(json, "quiet_ns", process->quiet_ns);
+    ng_json_int(json, "watchdog_stuck_ns", process->watchdog_stuck_ns);
+    ng_json_string(json, "watchdog_in", process->watchdog_in);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
     ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
     ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);

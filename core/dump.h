@@ -23,6 +23,8 @@
  *                         Life "dead": 256 and the signal that ended it, or 512 and what it ended
  *                         with without telling; 0 not known
  *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
+ *     watchdog_stuck_ns   its watchdog has made no round for so long; 0 it does, or not known
+ *     watchdog_in         and what that is in; "" not known
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside

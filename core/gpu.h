@@ -30,7 +30,7 @@ struct ng_work {
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
     int64_t entered_mono_ns;
-    int64_t timeout_ns;
+    int64_t mark; /* of its deadline's extensions; the watchdog's own */
     /* Of a timed one, for whoever counts its duration. */
     enum ng_op op; /* NG_OP_GroupEnd: several calls */
     uint32_t calls;

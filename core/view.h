@@ -38,6 +38,9 @@ struct ng_view_process {
     int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
                             or alive */
+    /* Its watchdog has made no round for so long; 0 it does, or not known. */
+    int64_t watchdog_stuck_ns;
+    char watchdog_in[128]; /* and what that is in; "" not known */
     int64_t quiet_ns;    /* RUNNING as far as is known, but it did not answer when it was asked just
                             now: heard of last so long ago; 0 it answers */
     uint64_t uid;        /* tells it from every other process of any host; 0 not known */
@@ -155,6 +158,7 @@ struct ng_view_member {
     uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */
     struct ng_signature last;     /* of collective `entered` */
     int64_t timeout_ns;           /* deadline of its collectives; 0 none, or not known */
+    bool rests;                   /* its clock rests: nothing becomes suspect, no deadline passes */
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     uint64_t coll_joined, p2p_joined, groups_closed;

@@ -293,6 +293,8 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
         (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_LOST, NG_LIFE_UNKNOWN);
     process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
     process->quiet_ns = get_age(from, "quiet_ns");
+    process->watchdog_stuck_ns = get_age(from, "watchdog_stuck_ns");
+    get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
     process->life_age_ns = get_age(from, "life_age_ns");
     process->moment_mono_ns = get_age(from, "moment_mono_ns");
     process->moment_unix_ns = get_age(from, "moment_unix_ns");

@@ -412,6 +412,11 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         case FAULT_SEGV:
             write_to_nowhere();
             break;
+        case FAULT_TERM:
+            kill(getpid(), SIGTERM);
+            block_for_ever();
+        case FAULT_ABORT:
+            abort();
         case FAULT_STOP:
             kill(getpid(), SIGSTOP);
             break;

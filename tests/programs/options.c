@@ -116,6 +116,8 @@ static const struct row {
     {"exit", "R:N[:CODE]", O_FAULT + FAULT_EXIT, 0, "calls exit() before its N-th call"},
     {"kill", "R:N", O_FAULT + FAULT_KILL, 0, "sends itself SIGKILL"},
     {"segv", "R:N", O_FAULT + FAULT_SEGV, 0, "writes to address 0"},
+    {"term", "R:N", O_FAULT + FAULT_TERM, 0, "sends itself SIGTERM"},
+    {"abort", "R:N", O_FAULT + FAULT_ABORT, 0, "calls abort()"},
     {"stop", "R:N", O_FAULT + FAULT_STOP, 0, "sends itself SIGSTOP"},
     {"stall", "R:N", O_FAULT + FAULT_STALL, 0,
      "enqueues a host function that never returns before its N-th call"},

@@ -32,6 +32,8 @@ enum fault_kind {
     FAULT_EXIT,
     FAULT_KILL,
     FAULT_SEGV,
+    FAULT_TERM,
+    FAULT_ABORT,
     FAULT_STOP,
     FAULT_STALL,
     FAULT_COUNT_DELTA,

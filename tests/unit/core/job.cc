@@ -183,6 +183,9 @@ void Job::fill(struct ng_view *view) const
         process->exit_status = processes[p].exit_status;
         process->life_age_ns = processes[p].life_age_ns;
         process->quiet_ns = processes[p].quiet_ns;
+        process->watchdog_stuck_ns = processes[p].watchdog_stuck_ns;
+        snprintf(process->watchdog_in, sizeof(process->watchdog_in), "%s",
+                 processes[p].watchdog_in.c_str());
         std::string host =
             processes[p].host.empty() ? "host-" + std::to_string(p / 8) : processes[p].host;
         snprintf(process->host, sizeof(process->host), "%s", host.c_str());
@@ -257,7 +260,7 @@ static std::string written(const std::function<void(int fd)> &write)
     return text;
 }
 
-Judgement judge(const Job &job, int64_t stalled_ns)
+Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog)
 {
     struct ng_view view;
     struct ng_verdict verdict;
@@ -266,6 +269,7 @@ Judgement judge(const Job &job, int64_t stalled_ns)
     char line[NG_REPORT_LINE_BYTES];
 
     query.stalled_ns = stalled_ns;
+    query.watchdog = watchdog;
     job.fill(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     judgement.kind = verdict.kind;

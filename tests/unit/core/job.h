@@ -78,6 +78,8 @@ struct Process {
     int exit_status = 0;
     int64_t life_age_ns = 0;
     int64_t quiet_ns = 0;
+    int64_t watchdog_stuck_ns = 0;
+    std::string watchdog_in;
     std::string host; /* empty: eight processes of the job share one */
 };
 
@@ -132,6 +134,6 @@ struct Judgement {
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
 };
-Judgement judge(const Job &job, int64_t stalled_ns = STALLED);
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false);
 
 #endif

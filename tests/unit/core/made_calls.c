@@ -374,6 +374,26 @@ void made_begin(int64_t records)
     ng_guard.adopt_thread = adopt_nothing;
 }
 
+void made_block_calls(void)
+{
+    ng_guard.config.blocking_wait = true;
+}
+
+void made_set_timeout(int64_t timeout_ms)
+{
+    ng_guard.config.timeout_ns = timeout_ms * NG_MS;
+}
+
+unsigned made_op_all_reduce(void)
+{
+    return NG_OP_AllReduce;
+}
+
+unsigned made_op_group_end(void)
+{
+    return NG_OP_GroupEnd;
+}
+
 static _Atomic unsigned reached;
 
 unsigned made_reached(void)
@@ -397,12 +417,10 @@ static int through_with(const struct ng_call *call, int result, int (*inside)(vo
     if (inside)
         result = inside(argument);
     if (op_class == NG_CLASS_COLLECTIVE)
-        ng_collective_leave(call, &passage, result);
-    else if (op_class == NG_CLASS_P2P)
-        ng_p2p_leave(call, &passage, result);
-    else
-        ng_call_leave(call, &passage, result);
-    return result;
+        return ng_collective_leave(call, &passage, result);
+    if (op_class == NG_CLASS_P2P)
+        return ng_p2p_leave(call, &passage, result);
+    return ng_call_leave(call, &passage, result);
 }
 
 static int through(const struct ng_call *call, int result)
@@ -516,12 +534,13 @@ const char *made_last_error(const void *comm)
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
 {
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
-    return ng_abort_groups(group_id, reason);
+    struct ng_scope scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
+    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
 }
 
 int made_abort_state(void)
 {
-    return (int)ng_abort_state();
+    return (int)ng_abort_state(NG_ABORT_PERSON);
 }
 
 uint64_t made_pending_record(const void *comm)
@@ -719,4 +738,22 @@ bool made_await_completed(const void *comm, uint64_t seq)
 bool made_await_cuda_error(const void *comm, int error)
 {
     return await(comm, has_failed, (uint64_t)error);
+}
+
+struct ng_comm *made_comm(const void *comm)
+{
+    return ng_comm_find(comm);
+}
+
+bool made_rests(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
+}
+
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns)
+{
+    ng_guard.config.timeout_ns = timeout_ns;
+    ng_guard.config.init_timeout_ns = init_timeout_ns;
+    ng_guard.config.suspect_ns = suspect_ns;
+    ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
 }

@@ -219,15 +219,15 @@ TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
             return theirs.state == NG_INCIDENT_JUDGED;
         }));
     EXPECT_STREQ(theirs.line, "the verdict");
-    Folder here, there;
-    EXPECT_EQ(b.board->ops->save_verdict(b.board, &theirs, here.path().c_str()), -ENOENT)
+    struct ng_documents documents = {};
+    EXPECT_EQ(b.board->ops->read_verdict(b.board, &theirs, &documents), -ENOENT)
         << "it was reached on this host";
-    EXPECT_TRUE(here.names().empty());
-    EXPECT_EQ(far.board->ops->save_verdict(far.board, &theirs, there.path().c_str()), 0);
-    EXPECT_EQ(there.names(), (std::vector<std::string>{"verdict.json", "verdict.txt"}));
-    EXPECT_NE(read_whole_file(there / "verdict.json").find("healthy"), std::string::npos);
-    EXPECT_NE(read_whole_file(there / "verdict.txt").size(), 0u);
-    EXPECT_EQ(far.board->ops->save_verdict(far.board, &theirs, "/nonexistent"), -ENOENT);
+    ASSERT_EQ(far.board->ops->read_verdict(far.board, &theirs, &documents), 0);
+    EXPECT_NE(std::string(documents.json, documents.json_bytes).find("healthy"),
+              std::string::npos);
+    EXPECT_NE(std::string(documents.text, documents.text_bytes).find("healthy"),
+              std::string::npos);
+    ng_arena_reset(&documents.arena);
 }
 
 TEST_P(Shared, DumpsOfAllHostsAreWaitedFor)
@@ -307,7 +307,6 @@ TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
     ASSERT_EQ(a.claim(wanted, &mine), 0);
     struct ng_incident foreign = mine;
     foreign.claimant_host++;
-    Folder out;
     std::vector<std::function<void()>> calls = {
         [&] { board->ops->wait(board, &a.kick, 10); },
         [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT), 0); },
@@ -326,7 +325,10 @@ TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
         [&] { EXPECT_NE(publish(a, mine), 0); },
         [&] { EXPECT_TRUE(board->ops->claimant_alive(board, &foreign)); },
         [&] { EXPECT_EQ(board->ops->dumps_missing(board, &mine), 0u); },
-        [&] { EXPECT_NE(board->ops->save_verdict(board, &foreign, out.path().c_str()), 0); },
+        [&] {
+            struct ng_documents documents;
+            EXPECT_NE(board->ops->read_verdict(board, &foreign, &documents), 0);
+        },
         [&] { board->ops->dumped(board, &mine); },
         [&] { board->ops->leave(board); },
     };
@@ -346,7 +348,6 @@ TEST_P(Shared, TheIncidentThreadAllocatesNothing)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
-    Folder out;
     struct ng_incident mine, theirs = {};
     struct ng_view view, empty;
     struct ng_verdict_query query = {};
@@ -379,7 +380,9 @@ TEST_P(Shared, TheIncidentThreadAllocatesNothing)
     EXPECT_TRUE(soon([&] { return next(far, NG_SOURCE_JOB, 0, &theirs) == 0 &&
                                   theirs.state == NG_INCIDENT_JUDGED; }));
     forbid_malloc(true);
-    results[5] = far.board->ops->save_verdict(far.board, &theirs, out.path().c_str());
+    struct ng_documents documents = {};
+    results[5] = far.board->ops->read_verdict(far.board, &theirs, &documents);
+    ng_arena_reset(&documents.arena);
     far.board->ops->leave(far.board);
     forbid_malloc(false);
     EXPECT_EQ(results[5], 0);
