@@ -23,6 +23,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define INSIDE_WAIT_NS    (50 * NG_MS) /* who stays in NCCL longer is blocked there */
@@ -111,6 +112,12 @@ static bool names_peer(const char *reason)
     return false;
 }
 
+int ng_abort_result(const struct ng_nccl *nccl, const char *reason)
+{
+    return names_peer(reason) && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
+                                                                       : NG_NCCL_SYSTEM_ERROR;
+}
+
 /* Until the guard's abort has returned, or its bound: the program is about to free what the
  * communicator's kernels use. */
 static void await_abort(struct ng_comm *comm)
@@ -172,7 +179,9 @@ const char *ng_abort_reason(const void *handle)
 {
     const struct ng_comm *comm = ng_comm_find(handle);
 
-    return comm && ng_comm_is_condemned(comm) ? comm->abort_reason : NULL;
+    if (!comm)
+        return NULL;
+    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -375,11 +384,10 @@ static void condemn(struct order *order, struct ng_comm *comm)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
-    bool peer = names_peer(order->reason) && nccl->version >= VERSION_REMOTE_ERROR &&
-                (own == NG_NCCL_SUCCESS || own == NG_NCCL_REMOTE_ERROR);
+    bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(nccl, order->reason);
 
-    if (ng_comm_condemn(comm, peer ? NG_NCCL_REMOTE_ERROR : NG_NCCL_SYSTEM_ERROR, order->reason,
-                        order->until_mono_ns))
+    if (ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         order->condemned[order->count++] = (uint16_t)comm->slot;
 }
 
@@ -674,7 +682,7 @@ static void describe(const struct order *order, const struct ng_comm *comm, enum
                                          .group_rank = atomic_load(&group->group_rank),
                                          .since_ns = ng_clock_mono_ns() - order->begun_mono_ns,
                                          .op = NG_OP_CommAbort};
-    snprintf(ret_stuck->group_name, sizeof(ret_stuck->group_name), "%.63s", group->name);
+    ng_box_read_name(group, ret_stuck->group_name);
     snprintf(ret_stuck->reason, sizeof(ret_stuck->reason), "%s", order->reason);
     switch (obstacle) {
     case PROGRAM_ENDS:

@@ -18,6 +18,9 @@
 #include "core/report.h"
 #include "core/verdict.h"
 
+/* For the disk; the process has to end. */
+#define WRITE_NS (2 * NG_S)
+
 static void fill_culprit(const struct ng_abort_stuck *stuck, struct ng_culprit *ret_culprit)
 {
     const struct ng_box_header *header = ng_guard.box.header;
@@ -35,27 +38,31 @@ static void fill_culprit(const struct ng_abort_stuck *stuck, struct ng_culprit *
 
 void ng_escalate_stuck_abort(void)
 {
-    struct ng_culprit culprit = {0};
+    struct ng_arena arena = {0};
     struct ng_abort_stuck stuck;
     char line[NG_REPORT_LINE_BYTES];
 
     if (!ng_abort_stuck(&stuck))
         return;
-    fill_culprit(&stuck, &culprit);
-    struct ng_verdict verdict = {.kind = NG_KIND_ABORT_STUCK,
+    struct ng_culprit *culprit = ng_arena_alloc(&arena, sizeof(*culprit));
+    if (culprit)
+        fill_culprit(&stuck, culprit);
+    struct ng_verdict verdict = {.arena = arena,
+                                 .kind = NG_KIND_ABORT_STUCK,
                                  .confidence = NG_CONFIDENCE_CERTAIN,
                                  .group_id = stuck.group_id,
                                  .group_nranks = stuck.nranks,
                                  .op = stuck.op,
                                  .stalled_ns = stuck.since_ns,
-                                 .culprits = &culprit,
-                                 .culprit_count = 1,
+                                 .culprits = culprit,
+                                 .culprit_count = culprit != NULL,
                                  .time_unix_ns = ng_clock_unix_ns(),
-                                 .detected_by = culprit.rank,
+                                 .detected_by = culprit ? culprit->rank : ng_guard.box.header->rank,
                                  .action = "kill"};
     snprintf(verdict.job, sizeof(verdict.job), "%s", ng_guard.launch.job);
     snprintf(verdict.group_name, sizeof(verdict.group_name), "%s", stuck.group_name);
-    ng_evidence_save_verdict(&verdict, ng_guard.dump_dir);
     ng_report_line(&verdict, line, sizeof(line));
+    ng_evidence_write_verdict(&verdict, ng_clock_mono_ns() + WRITE_NS);
+    ng_verdict_fini(&verdict);
     ng_log(NG_LOG_ERROR, "%s; evidence in %s; ending the process", line, ng_guard.dump_dir);
 }

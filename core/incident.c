@@ -10,7 +10,9 @@
  * waits for the others' dumps, but not for long and never for the dead, writes verdict and the
  * dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict
  * is on disk, as the launcher may kill the rest once the first is gone; and nobody waits for a
- * claimant that hangs: after the bound each acts alone.
+ * claimant that hangs: after the bound each acts alone. Evidence is written by other threads, as
+ * the folder, or memory that is looked at, may be of a file server that is dead; then it is gone on
+ * without.
  *
  * The death of a neighbour is news of its own: if work is pending that needs it, there is no reason
  * to wait for the suspect time.
@@ -28,14 +30,22 @@
 #include "core/abort.h"
 #include "core/async.h"
 #include "core/clock.h"
+#include "core/completion.h"
+#include "core/deadline.h"
 #include "core/dump.h"
+#include "core/dump_pipe.h"
 #include "core/evidence.h"
 #include "core/grown.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/monitor.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/request.h"
+#include "core/status.h"
+#include "core/rules_file.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
@@ -50,6 +60,11 @@
 #define LAST_WORD_NS        NG_S          /* a claimant that is gone may have judged just before */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
+#define EVIDENCE_NS                                                                                \
+    (5 * NG_S)                  /* for our own evidence at least, if the wait for dumps is shorter \
+                                 */
+#define REQUESTS_MAX 4          /* dumps that were asked for and are under way */
+#define WRITE_NS     (2 * NG_S) /* for a verdict to be on disk */
 
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,9 +90,11 @@ static struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
     bool group_unknown;              /* the right id of a group that this process joined */
+    int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
     uint64_t error_group;            /* and the last about an asynchronous error */
+    struct ng_evidence *requested[REQUESTS_MAX];
 } own;
 
 void ng_incident_wake(void)
@@ -162,12 +179,10 @@ static int own_rank(const struct ng_view *view)
     return ng_guard.launch.rank;
 }
 
-static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action,
-                 struct ng_verdict *ret_verdict)
+static int judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                 const char *action, struct ng_verdict *ret_verdict)
 {
-    struct ng_verdict_query query = {.stalled_ns = stalled_ns};
-
-    int error = ng_verdict_reach(view, &query, ret_verdict);
+    int error = ng_verdict_reach(view, query, ret_verdict);
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
@@ -179,34 +194,83 @@ static int judge(const struct ng_view *view, int64_t stalled_ns, const char *act
     return 0;
 }
 
-/* Our own evidence; and where the verdict is reached on another host, the first of those who live
- * here writes that of its dead, too. */
-static void dump_here(const struct ng_incident *incident, bool claimant)
+/* How long our own evidence is waited for: others wait for it no longer, either. */
+static int64_t evidence_ns(void)
 {
-    struct ng_board *board = ng_guard.board;
-    struct ng_view view;
-    int first = 0, self = 0;
+    return ng_guard.config.dump_wait_ns > EVIDENCE_NS ? ng_guard.config.dump_wait_ns : EVIDENCE_NS;
+}
 
-    if (look(HOST, &view) == 0) {
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            const struct ng_view_process *process = &view.processes[i];
-            if (process->self) {
-                self = process->pid;
-                ng_evidence_dump_self(&view, i, ng_guard.dump_dir);
-            }
-            if (process->life == NG_LIFE_RUNNING && (!first || process->pid < first))
-                first = process->pid;
+static bool find_self(const struct ng_view *view, uint32_t *ret_process)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].self) {
+            *ret_process = i;
+            return true;
         }
-        bool first_here = incident->source == NG_SOURCE_JOB && self && self == first;
-        if (claimant || first_here)
-            ng_evidence_dump_neighbours(&view, ng_guard.dump_dir);
-        /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
-        if (!claimant && first_here)
-            ng_evidence_save_trace(&view, NULL, ng_guard.dump_dir);
+    return false;
+}
+
+/* Of those who live on this host, are we the one who writes what one has to? */
+static bool is_first_here(const struct ng_view *view, uint32_t self)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life == NG_LIFE_RUNNING &&
+            view->processes[i].pid < view->processes[self].pid)
+            return false;
+    return view->processes[self].life == NG_LIFE_RUNNING;
+}
+
+/* What is known of this host, to be written; NULL nothing is. */
+static struct ng_evidence *gather_here(void)
+{
+    struct ng_evidence *evidence = NULL;
+    struct ng_view view;
+    uint32_t self;
+
+    if (look(HOST, &view) == 0 && find_self(&view, &self)) {
+        evidence = ng_evidence_create(&view, NULL, ng_guard.dump_dir);
+        if (evidence)
+            evidence->self = self;
     }
     ng_view_fini(&view);
-    if (board)
+    return evidence;
+}
+
+/*
+ * Our own evidence; and where the verdict is reached on another host, the first of those who live
+ * here writes that of its dead, too. False: the folder hangs, and no other file will come there.
+ */
+static bool dump_here(const struct ng_incident *incident, bool claimant)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + evidence_ns();
+    struct ng_evidence *evidence = gather_here();
+    bool first_here = evidence && incident->source == NG_SOURCE_JOB &&
+                      is_first_here(&evidence->view, evidence->self);
+
+    ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+    ng_evidence_await(evidence, until);
+    bool done = ng_evidence_is_done(evidence, NG_EVIDENCE_SELF);
+    if (done && board)
         board->ops->dumped(board, incident);
+    if (claimant || first_here)
+        ng_evidence_begin(evidence, NG_EVIDENCE_NEIGHBOURS);
+    /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
+    if (!claimant && first_here)
+        ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    if (done && (claimant || first_here))
+        ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_release(evidence);
+    return done;
+}
+
+/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
+ * no part in the group. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
+               ? (enum ng_on_timeout)(incident->policy - 1)
+               : ng_deadline_policy(incident->group_id);
 }
 
 /* No deadline need have passed. */
@@ -224,7 +288,7 @@ static void log_verdict(const struct ng_incident *incident)
     else
         ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
                is_async_error(incident) ? "NCCL failed" : "deadline passed", incident->line,
-               ng_guard.dump_dir, ng_policy_name(incident->group_id));
+               ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
 /* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
@@ -235,7 +299,7 @@ static void act(const struct ng_incident *incident)
 
     if (is_async_error(incident))
         own.error_group = incident->group_id;
-    ng_policy_act(incident->group_id, &incident->scope, incident->line);
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (ng_watchdog_restarts() != before)
         own.parked_count = 0;
 }
@@ -243,8 +307,7 @@ static void act(const struct ng_incident *incident)
 /* Whatever hangs from here on, the policy is carried out. */
 static void bound_the_end(const struct ng_incident *incident)
 {
-    ng_policy_bound(incident->group_id,
-                    2 * (ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    ng_policy_bound(policy_of(incident), 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -267,13 +330,25 @@ static void deal_done(const struct ng_incident *incident)
 static void save_foreign_verdict(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
+    struct ng_documents documents;
+    struct ng_view none;
 
-    if (!ng_evidence_ready(ng_guard.dump_dir))
+    int error = board->ops->read_verdict(board, incident, &documents);
+    if (error) {
+        if (error != -ENOENT)
+            ng_log(NG_LOG_WARN, "cannot read the verdict of another host: %s", strerror(-error));
         return;
-    int error = board->ops->save_verdict(board, incident, ng_guard.dump_dir);
-    if (error && error != -ENOENT)
-        ng_log(NG_LOG_WARN, "cannot write the verdict of another host to %s: %s", ng_guard.dump_dir,
-               strerror(-error));
+    }
+    ng_view_init(&none);
+    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard.dump_dir);
+    if (!evidence) {
+        ng_arena_reset(&documents.arena);
+        return;
+    }
+    evidence->documents = documents;
+    ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
+    ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_release(evidence);
 }
 
 /* A moment of an incident; an earlier one's abort may still be under way. */
@@ -298,7 +373,7 @@ static bool follow(struct ng_incident *incident)
         dump_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
     }
-    int64_t until = ng_clock_mono_ns() + ng_guard.config.dump_wait_ns + CLAIMANT_MARGIN_NS;
+    int64_t until = ng_clock_mono_ns() + evidence_ns() + CLAIMANT_MARGIN_NS;
     while (incident->state != NG_INCIDENT_JUDGED) {
         int64_t now = ng_clock_mono_ns();
         if (board->ops->claimant_alive(board, incident))
@@ -313,6 +388,7 @@ static bool follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
+    ng_wait_tell(incident->line);
     log_verdict(incident);
     deal_done(incident);
     act(incident);
@@ -336,6 +412,34 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
     }
 }
 
+/*
+ * Dumps of all ranks where it is a deadline, verdict and timeline; each in its time. The verdict
+ * goes before the timeline: that is large, and there may be no room for both.
+ */
+static void write_evidence(const struct ng_incident *incident, struct ng_evidence *evidence)
+{
+    bool deadline = incident->level == NG_INCIDENT_TIMEOUT, comes = true;
+    int64_t begun = ng_clock_mono_ns();
+
+    if (deadline) {
+        comes = dump_here(incident, true);
+        ng_evidence_begin(evidence, NG_EVIDENCE_LOST);
+        /* Those who follow us count from about the same moment. */
+        if (ng_guard.board)
+            await_dumps(incident, begun);
+    }
+    ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
+    int64_t now = ng_clock_mono_ns();
+    if (comes)
+        comes = ng_evidence_await(evidence, now + WRITE_NS);
+    if (!deadline)
+        return;
+    ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    int64_t until = begun + evidence_ns();
+    if (comes)
+        ng_evidence_await(evidence, until > now + WRITE_NS ? until : now + WRITE_NS);
+}
+
 /* The incident is ours: make it whole, then act on it. */
 static void conduct(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
 {
@@ -343,25 +447,19 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
-        int64_t now = ng_clock_mono_ns();
+        ng_wait_tell(incident->line);
         bound_the_end(incident);
-        dump_here(incident, true);
-        ng_evidence_dump_lost(view, ng_guard.dump_dir);
-        /* Those who follow us count from about the same moment. */
-        if (board)
-            await_dumps(incident, now);
     }
-    /* The verdict first: the timeline is large, and there may be no room for both. Once it is
-     * published, everybody ends. */
-    ng_evidence_save_verdict(verdict, ng_guard.dump_dir);
-    if (incident->level == NG_INCIDENT_TIMEOUT)
-        ng_evidence_save_trace(view, verdict, ng_guard.dump_dir);
+    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
+    write_evidence(incident, evidence);
+    /* Once it is published, everybody ends. */
     incident->state = NG_INCIDENT_JUDGED;
     if (board) {
-        int error = board->ops->publish(board, incident, verdict);
+        int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
         if (error)
             ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
     }
+    ng_evidence_release(evidence);
     log_verdict(incident);
     /* It is passed over among the news, not jumped to: an order may stand before it. */
     if (incident->source == NG_SOURCE_JOB)
@@ -418,6 +516,36 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
+{
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
+/* What a deadline of this group leads to, of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id)
+{
+    struct ng_rules_group known = {.id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].id == group_id) {
+            known.name = view->groups[i].name;
+            known.nranks = view->groups[i].nranks;
+            known.parent_id = view->groups[i].parent_id;
+        }
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (known.parent_id && view->groups[i].id == known.parent_id)
+            known.parent_name = view->groups[i].name;
+    return ng_rules_file_policy(&known);
+}
+
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
 static void act_unjudged(const struct ng_incident *wanted)
 {
@@ -432,15 +560,23 @@ static void act_unjudged(const struct ng_incident *wanted)
     act(&incident);
 }
 
-/* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
-static void examine(const struct ng_incident *wanted, bool sure)
+/* Judge what `wanted` is about: a `watchdog`, or work. `sure`: it is stuck, though the evidence may
+ * not show it. */
+static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
 {
+    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns, .watchdog = watchdog};
     bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(JOB, &view) != 0 ||
-        judge(&view, wanted->stalled_ns, "none", &verdict) != 0) {
+    int error = look(JOB, &view);
+    if (!error && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        end_examination(wanted->level, false);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error || judge(&view, &query, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
@@ -449,13 +585,17 @@ static void examine(const struct ng_incident *wanted, bool sure)
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
-    if (deadline)
-        verdict.action = ng_policy_name(verdict.group_id);
+    struct ng_incident judged = *wanted;
+    if (deadline) {
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id);
+        verdict.action = ng_policy_name(policy);
+        judged.policy = (int)policy + 1;
+    }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
     else
-        open_incident(wanted, &view, &verdict);
+        open_incident(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
 }
@@ -479,7 +619,7 @@ static void join_incident(struct ng_incident *incident)
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
-    examine(&wanted, true);
+    examine(&wanted, true, false);
     own.took_over = false;
 }
 
@@ -549,8 +689,9 @@ static void handle_alarm(const struct ng_alarm *alarm)
         try_later();
         return;
     }
-    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && !alarm->async_error &&
-                         ng_watchdog_still(alarm));
+    examine(&wanted,
+            alarm->level == NG_INCIDENT_TIMEOUT && !alarm->async_error && ng_watchdog_still(alarm),
+            alarm->watchdog);
 }
 
 static void retry_parked(void)
@@ -570,22 +711,84 @@ static void retry_parked(void)
     }
 }
 
+/* A place for one more dump that somebody asked for; NULL: too many are under way. */
+static struct ng_evidence **place_for_request(void)
+{
+    for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+        struct ng_evidence **place = &own.requested[i];
+        if (!*place)
+            return place;
+        if (!ng_tasks_await(&(*place)->pending, 0))
+            continue;
+        ng_evidence_release(*place);
+        *place = NULL;
+        return place;
+    }
+    return NULL;
+}
+
+/* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. */
+static void dump_on_request(const char *folder, int rank)
+{
+    struct ng_evidence **place = place_for_request();
+    struct ng_view view;
+    uint32_t self;
+
+    if (!place) {
+        ng_log(NG_LOG_WARN, "no dump to %s: those that were asked for before do not come back",
+               folder);
+        return;
+    }
+    bool asked = look(HOST, &view) == 0 && find_self(&view, &self) &&
+                 (rank < 0 || ng_dump_rank(&view, self) == rank);
+    view.on_request = true;
+    struct ng_evidence *evidence = asked ? ng_evidence_create(&view, NULL, folder) : NULL;
+    if (evidence) {
+        evidence->self = self;
+        ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+        *place = evidence;
+    }
+    ng_view_fini(&view);
+}
+
+static void read_dump_pipe(void)
+{
+    if (!ng_dump_pipe_asked())
+        return;
+    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard.dump_dir);
+    dump_on_request(ng_guard.dump_dir, -1);
+}
+
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
 static void obey_dump(const struct ng_incident *incident)
 {
-    struct ng_view view;
+    /* A folder's name counts on the host where it was given. */
+    dump_on_request(incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir,
+                    (int)incident->seq - 1);
+}
 
-    if (look(HOST, &view) == 0)
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            view.on_request = true;
-            bool asked = !incident->seq || ng_dump_rank(&view, i) == (int)incident->seq - 1;
-            /* A folder's name counts on the host where it was given. */
-            const char *folder =
-                incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir;
-            if (view.processes[i].self && asked)
-                ng_evidence_dump_self(&view, i, folder);
-        }
+int ng_incident_dump(const char *folder)
+{
+    struct ng_view view;
+    uint32_t self;
+    int error = look(HOST, &view);
+
+    view.on_request = true;
+    if (!error && !find_self(&view, &self))
+        error = -ENOENT;
+    struct ng_evidence *evidence =
+        error ? NULL : ng_evidence_create(&view, NULL, *folder ? folder : ng_guard.dump_dir);
+    if (!error && !evidence)
+        error = -ENOMEM;
+    if (evidence) {
+        evidence->self = self;
+        ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+        if (!ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS))
+            error = -ETIMEDOUT;
+        ng_evidence_release(evidence);
+    }
     ng_view_fini(&view);
+    return error;
 }
 
 /* A person's order. */
@@ -598,6 +801,35 @@ static void obey_abort(const struct ng_incident *incident)
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
+
+/* Suspended, or resumed: also those that come to know it late, for what is left. */
+static void obey_rest(const struct ng_incident *incident)
+{
+    int64_t for_ns = incident->stalled_ns,
+            until = for_ns < INT64_MAX - incident->claimed_mono_ns
+                        ? incident->claimed_mono_ns + for_ns
+                        : INT64_MAX;
+
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (for_ns <= 0)
+        ng_deadline_resume(incident->group_id);
+    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+}
+
+static void obey_reload(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_rules_file_reload();
+}
+
+/* What a person orders; each is dealt with by itself. */
+static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
+    [NG_INCIDENT_ABORT] = obey_abort,
+    [NG_INCIDENT_DUMP] = obey_dump,
+    [NG_INCIDENT_REST] = obey_rest,
+    [NG_INCIDENT_RELOAD] = obey_reload,
+};
 
 /* News from the board: incidents that others claimed. */
 static void read_news(enum ng_incident_source source)
@@ -613,11 +845,8 @@ static void read_news(enum ng_incident_source source)
         } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
             unpark(&incident);
-        } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey_abort(&incident);
-            deal_done(&incident);
-        } else if (incident.level == NG_INCIDENT_DUMP) {
-            obey_dump(&incident);
+        } else if (incident.level < NG_INCIDENT_LIMIT && obey[incident.level]) {
+            obey[incident.level](&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);
@@ -650,6 +879,7 @@ static bool something_pending(int64_t for_ns)
 /* Has a process ended that pending work needs? */
 static void check_deaths(void)
 {
+    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
     struct ng_board *board = ng_guard.board;
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
@@ -677,7 +907,7 @@ static void check_deaths(void)
         return;
     }
     bool opened = false;
-    if (look(JOB, &view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
+    if (look(JOB, &view) == 0 && judge(&view, &query, "none", &verdict) == 0) {
         /* Who leaves while others still tidy up has done its part; who dies there too. */
         bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
         bool death =
@@ -735,17 +965,19 @@ static void stand_in_for_watchdog(void)
             continue;
         /* The watchdog writes this, but it does not run; the first time makes up for the whole
          * silence. */
-        int64_t before = NG_LOAD(group->pending_age_ns);
+        int64_t before = NG_LOAD(group->pending_age_ns), timeout = NG_LOAD(group->timeout_ns);
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
+        if (NG_LOAD(group->rests))
+            continue;
         NG_STORE(group->pending_age_ns, age);
-        if (ng_guard.config.timeout_ns <= 0 || before >= ng_guard.config.timeout_ns ||
-            age < ng_guard.config.timeout_ns)
+        if (timeout <= 0 || before >= timeout || age < timeout)
             continue;
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age,
                                  .restarts = ng_watchdog_restarts()};
+        ng_wait_expire(i, now - age);
         handle_alarm(&alarm);
     }
     own.silence_told = true;
@@ -761,6 +993,8 @@ static int next_round_ms(void)
         left_ms = GROUP_ROUND_MS;
     if (own.parked_count && (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
         left_ms = (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.request_ms >= 0 && own.request_ms < left_ms)
+        left_ms = own.request_ms;
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
@@ -784,11 +1018,13 @@ static void *attend(void *unused)
 
     ng_guard.adopt_thread();
     own.stood_in_ns = ng_clock_mono_ns();
+    own.request_ms = -1;
     while (!atomic_load(&stopping)) {
+        unsigned happened = 0;
         if (board)
-            board->ops->wait(board, &kick_event, next_round_ms());
+            happened = board->ops->wait(board, &kick_event, next_round_ms());
         else
-            wait_alone(&kick_event, ROUND_MS);
+            wait_alone(&kick_event, next_round_ms());
         ng_guard_beat();
         ng_policy_tend();
         if (atomic_load(&stopping))
@@ -798,6 +1034,8 @@ static void *attend(void *unused)
         while (take_alarm(&alarm))
             handle_alarm(&alarm);
         retry_parked();
+        own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
+        read_dump_pipe();
         if (board)
             check_deaths();
         own.group_unknown = ng_grown_tend(&ng_guard.box, board);
@@ -806,12 +1044,18 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
+            ng_monitor_quit();
             ng_policy_finish();
+            ng_tasks_finish();
             break;
         }
     }
+    ng_request_close();
     if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
+    ng_dump_pipe_finish();
     atomic_store(&stopped, true);
     return unused;
 }
@@ -844,6 +1088,7 @@ void ng_incident_after_fork(void)
     alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     alarm_count = 0;
     ng_descriptor_close(&kick_event);
+    ng_request_after_fork();
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
     atomic_store(&left_alone, false);

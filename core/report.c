@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/composed.h"
 #include "core/json.h"
 #include "core/stacks.h"
 #include "core/text.h"
@@ -35,9 +36,12 @@ static const struct {
     [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
+    [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
     [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in",
                              "got an asynchronous error", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
+    [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",
+                                "is not watched: the watchdog of a rank is stuck", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 
@@ -46,9 +50,13 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
-/* "AllReduce #7", "Send", "a collective"… and then of which group. */
+/* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
+    if (verdict->composed) {
+        ng_text_add(line, "%s (send/recv)", ng_composed_words(verdict->composed));
+        return;
+    }
     ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
     if (verdict->seq)
         ng_text_add(line, " #%" PRIu64, verdict->seq);
@@ -268,8 +276,14 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     }
     const char *phrase = kind == NG_KIND_DEAD_RANK ? end_phrase(verdict) : phrases[kind].culprit;
     bool with_why = phrases[kind].with_why || phrase != phrases[kind].culprit;
-    ng_text_add(line, " %s ", phrase);
-    add_operation_in_group(line, verdict);
+    ng_text_add(line, " %s", phrase);
+    if (kind != NG_KIND_WATCHDOG_STUCK) {
+        ng_text_add(line, " ");
+        add_operation_in_group(line, verdict);
+    } else if (verdict->group_id) {
+        ng_text_add(line, " in ");
+        add_operation_in_group(line, verdict);
+    }
     /* The reason gets the room that is left, if that is enough to say something. */
     if (with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
         ng_text_add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
@@ -349,6 +363,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     }
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    if (verdict->composed)
+        ng_json_string(json, "composed", ng_op_name(verdict->composed));
     ng_report_add_culprits(json, verdict);
     ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < verdict->waiting_count; i++)
@@ -482,7 +498,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
-    put_row(output, "stuck for", text);
+    /* Nothing is stuck where a rank is only late, each time by so much. */
+    put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};
     text[0] = '\0';
     if (verdict->waiting_count)

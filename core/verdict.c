@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/composed.h"
 #include "core/cycle.h"
 #include "core/history.h"
 #include "core/nccl.h"
@@ -294,6 +295,7 @@ static void tell_of(struct judge *judge, uint32_t index)
     set_group(judge, wait->group);
     judge->verdict->seq = wait->seq;
     judge->verdict->op = wait->op;
+    judge->verdict->composed = wait->composed;
     judge->verdict->stalled_ns = wait->age_ns;
 }
 
@@ -721,6 +723,58 @@ static enum ng_op op_of(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
+/* The work that a member is stuck in: its place among the works; NG_COMPOSED_NONE one cannot tell. */
+static uint32_t stuck_work(const struct ng_view_member *member, const struct ng_composed *composed)
+{
+    for (uint32_t i = 0; i < member->record_count; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (member->pending_record ? record->id == member->pending_record
+                                   : ng_view_record_is_p2p(record) &&
+                                         !ng_view_record_is_retired(record))
+            return composed->work_of[i];
+    }
+    return NG_COMPOSED_NONE;
+}
+
+/* Does what one more rank is stuck in leave `*op` the name of all? First: NG_OP_NONE. */
+static bool agree_on(enum ng_op *op, enum ng_op another)
+{
+    bool exchange = *op == NG_OP_AlltoAll || *op == NG_OP_AllToAllv;
+
+    if (*op == NG_OP_NONE || *op == another) {
+        *op = another;
+        return another != NG_OP_NONE;
+    }
+    /* Counts that are equal for one rank need not be for all. */
+    *op = NG_OP_AllToAllv;
+    return exchange && (another == NG_OP_AlltoAll || another == NG_OP_AllToAllv);
+}
+
+/* What the sends and receives of a wait make up: only where that is known of all who wait. */
+static int name_composed(struct judge *judge, uint32_t index)
+{
+    struct ng_wait *wait = &judge->waits.waits[index];
+    struct ng_composed_search *search;
+    struct ng_composed composed;
+    enum ng_op op = NG_OP_NONE;
+    uint32_t count;
+
+    if (wait->type != NG_WAIT_P2P || wait->blind)
+        return 0;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    int error = ng_composed_begin(judge->view, wait->group, &judge->scratch, &search);
+    for (uint32_t i = 0; i < count && !error; i++) {
+        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)index)
+            continue;
+        error = ng_composed_next(search, &members[i], &composed);
+        uint32_t work = error ? NG_COMPOSED_NONE : stuck_work(&members[i], &composed);
+        if (work == NG_COMPOSED_NONE || !agree_on(&op, composed.works[work].op))
+            return error;
+    }
+    wait->composed = op;
+    return error;
+}
+
 static int judge_wait(struct judge *judge, uint32_t *best, enum cause cause,
                       const struct reason *reason)
 {
@@ -863,7 +917,9 @@ static int judge_all(struct judge *judge)
     if (error)
         return error;
     enum cause cause = judge->causes[best];
-    error = judge_wait(judge, &best, cause, &reason);
+    error = name_composed(judge, best);
+    if (!error)
+        error = judge_wait(judge, &best, cause, &reason);
     if (!error && (cause == CAUSE_MISSING || cause == CAUSE_FAULT || cause == CAUSE_STOPPED ||
                    cause == CAUSE_DEAD))
         error = blame_others(judge, best, cause);
@@ -1037,6 +1093,102 @@ static int judge_errors(struct judge *judge)
     return error ? error : list_waiting_in(judge, told->group);
 }
 
+/* ---- A watchdog that is stuck ---- */
+
+static bool is_unwatched(const struct ng_view_process *process)
+{
+    return process->watchdog_stuck_ns > 0 && process->member_count > 0 &&
+           (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_ENDED_BY_GUARD);
+}
+
+/* What its device was in when the watchdog saw it last; NULL nothing. */
+static const struct ng_view_member *oldest_pending(const struct ng_view *view, uint32_t process)
+{
+    const struct ng_view_member *oldest = NULL;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->process == process && member->pending_record &&
+            (!oldest || member->pending_age_ns > oldest->pending_age_ns))
+            oldest = member;
+    }
+    return oldest;
+}
+
+static void tell_of_member(struct judge *judge, const struct ng_view_member *member)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view_group *group = &judge->view->groups[member->group];
+    struct ng_signature signature;
+
+    verdict->group_id = group->id;
+    snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", group->name);
+    verdict->group_nranks = group->nranks;
+    verdict->seq = member->pending_seq;
+    if (member->pending_seq && ng_signature_at(member, member->pending_seq, &signature))
+        verdict->op = (enum ng_op)signature.op;
+}
+
+static int blame_watchdog(struct judge *judge, uint32_t index)
+{
+    const struct ng_view_process *process = &judge->view->processes[index];
+    const struct ng_view_member *member = oldest_pending(judge->view, index);
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_culprit *culprit;
+
+    if (!member)
+        member = &judge->view->members[judge->view->by_process[process->first_member]];
+    else if (!verdict->group_id)
+        tell_of_member(judge, member);
+    bool in_group = judge->view->groups[member->group].id == verdict->group_id;
+    culprit = add_culprit(judge, member, in_group ? member->group_rank : -1);
+    if (!culprit)
+        return -ENOMEM;
+    if (process->watchdog_stuck_ns > verdict->stalled_ns)
+        verdict->stalled_ns = process->watchdog_stuck_ns;
+    snprintf(culprit->why, sizeof(culprit->why), "the watchdog of its guard has made no round for %.1f s%s%s",
+             (double)process->watchdog_stuck_ns / 1e9, process->watchdog_in[0] ? ": it is in " : "",
+             process->watchdog_in);
+    return 0;
+}
+
+/*
+ * A watchdog that is stuck: what the devices of its process have finished is not known. So it is the
+ * reason of what looks like a device that does not finish, or like nothing; not of what the calls of
+ * the ranks explain without it.
+ */
+static int judge_watchdogs(struct judge *judge, bool asked)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view *view = judge->view;
+    bool healthy = verdict->kind == NG_KIND_HEALTHY;
+    bool explained =
+        !healthy && verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_UNKNOWN;
+    uint32_t stuck = 0;
+    int error = 0;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        stuck += is_unwatched(&view->processes[i]);
+    if (!stuck || (explained && !asked))
+        return 0;
+    if (healthy)
+        error = ng_processes_find(view, &judge->scratch, &judge->processes);
+    verdict->kind = NG_KIND_WATCHDOG_STUCK;
+    verdict->confidence = healthy || asked ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    verdict->group_id = 0;
+    verdict->group_name[0] = '\0';
+    verdict->group_nranks = 0;
+    verdict->seq = 0;
+    verdict->op = NG_OP_NONE;
+    verdict->stalled_ns = 0;
+    verdict->culprit_count = verdict->waiting_count = verdict->cycle_count = 0;
+    for (uint32_t i = 0; i < view->process_count && !error; i++)
+        if (is_unwatched(&view->processes[i]))
+            error = blame_watchdog(judge, i);
+    sort_culprits(verdict->culprits, verdict->culprit_count);
+    return error ? error : list_waiting(judge);
+}
+
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
@@ -1055,6 +1207,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
         error = judge_all(&judge);
     if (!error)
         error = judge_errors(&judge);
+    if (!error)
+        error = judge_watchdogs(&judge, query->watchdog);
     ng_arena_reset(&judge.scratch);
     if (error)
         ng_verdict_fini(verdict);

@@ -8,6 +8,7 @@
 #ifndef NCCLGUARD_CORE_VERDICT_H
 #define NCCLGUARD_CORE_VERDICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,7 +58,9 @@ struct ng_verdict {
     int group_nranks;
     uint64_t seq; /* from 1; 0 where it is no collective */
     enum ng_op op;
-    int64_t stalled_ns; /* the longest wait in that operation */
+    enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
+                            those are known to: core/composed.h; NG_OP_NONE else */
+    int64_t stalled_ns;  /* the longest wait in that operation */
     struct ng_culprit *culprits;
     uint32_t culprit_count;
     int *waiting; /* global ranks, ascending, that wait directly or indirectly */
@@ -77,6 +80,9 @@ struct ng_verdict {
 struct ng_verdict_query {
     /* Work pending for at least this long counts as stalled; younger work is not looked at. */
     int64_t stalled_ns;
+    /* Asked since a watchdog is stuck: that is told of, whatever else is wrong. Else it is told of
+     * where nothing that needs no watchdog explains the stall. */
+    bool watchdog;
 };
 
 /*

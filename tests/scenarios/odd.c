@@ -17,16 +17,24 @@
  * - close-all: closes all descriptors and takes their numbers, then --iters collectives (the steps)
  * - small-files: under a limit on file sizes that no black box fits
  * - full-memory: --times communicators; after the first, the folder of the black boxes gets full
+ * - hung-memory: a thread of rank --root has pages in its stack that never come, as those of a file
+ *   on a dead server; then --iters collectives (the steps)
  */
 #include "tests/programs/common.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -361,6 +369,62 @@ static void full_memory(const struct options *options, const struct place *place
     report(place->rank, NULL, 0);
 }
 
+#define FAR_BYTES (64u << 10) /* of stack between one function and the next */
+
+static _Atomic(char *) lost_frame;
+
+__attribute__((noinline)) static void stay(volatile char *room)
+{
+    atomic_store(&lost_frame, __builtin_frame_address(0));
+    for (;;) {
+        room[0] = 0;
+        pause();
+    }
+}
+
+__attribute__((noinline)) static void go_far(volatile char *before)
+{
+    volatile char room[FAR_BYTES];
+    before[0] = 0;
+    stay(room);
+}
+
+static void *lose_stack(void *unused)
+{
+    volatile char room[FAR_BYTES];
+    go_far(room);
+    return unused;
+}
+
+/* Whoever walks that thread's stack comes to the frame of go_far, and waits there for ever. */
+static void hung_memory(const struct options *options, const struct place *place)
+{
+    struct member world;
+    pthread_t thread;
+    ncclComm_t comm = world_init(place, options, 0);
+    member_init(&world, options, "world", place->rank, comm, 1);
+    if (place->rank == options->root) {
+        long page = sysconf(_SC_PAGESIZE);
+        if (pthread_create(&thread, NULL, lose_stack, NULL) != 0)
+            fail(__FILE__, __LINE__, "pthread_create", strerror(errno));
+        while (!atomic_load(&lost_frame))
+            sleep_ms(1);
+        uintptr_t first = (uintptr_t)atomic_load(&lost_frame) + FAR_BYTES / 2;
+        first -= first % (uintptr_t)page;
+        struct uffdio_api api = {.api = UFFD_API};
+        struct uffdio_register lost = {.range = {first, FAR_BYTES},
+                                       .mode = UFFDIO_REGISTER_MODE_MISSING};
+        int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+        if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &lost) != 0 ||
+            madvise((void *)first, FAR_BYTES, MADV_DONTNEED) != 0)
+            fail(__FILE__, __LINE__, "userfaultfd", strerror(errno));
+    }
+    run_collectives(&world, options);
+    comm_destroy(comm, options);
+    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
 static const struct {
     const char *name;
     void (*run)(const struct options *options, const struct place *place);
@@ -379,6 +443,7 @@ static const struct {
     {"close-all", close_all},
     {"small-files", small_files},
     {"full-memory", full_memory},
+    {"hung-memory", hung_memory},
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,22 @@
+/*
+ * The guard of this process, as far as its threads need it: there is no library to tell them from
+ * the program's.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_CORE_PLAIN_THREADS_H
+#define NCCLGUARD_TESTS_UNIT_CORE_PLAIN_THREADS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The threads of core/tasks.h run from here on. */
+void start_tasks(void);
+
+/* The FIFO that asks for a dump is there, as far as it could be made. */
+void make_dump_pipe(const char *prefix, int rank);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
