@@ -21,6 +21,7 @@
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define INSIDE_WAIT_NS    (50 * NG_MS) /* who stays in NCCL longer is blocked there */
@@ -109,6 +110,12 @@ static bool names_peer(const char *reason)
     return false;
 }
 
+int ng_abort_result(const struct ng_nccl *nccl, const char *reason)
+{
+    return names_peer(reason) && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
+                                                                       : NG_NCCL_SYSTEM_ERROR;
+}
+
 /* Until the guard's abort has returned, or its bound: the program is about to free what the
  * communicator's kernels use. */
 static void await_abort(struct ng_comm *comm)
@@ -169,7 +176,9 @@ const char *ng_abort_reason(const void *handle)
 {
     const struct ng_comm *comm = ng_comm_find(handle);
 
-    return comm && ng_comm_is_condemned(comm) ? comm->abort_reason : NULL;
+    if (!comm)
+        return NULL;
+    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -383,11 +392,10 @@ static void condemn(struct order *order, struct ng_comm *comm)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
-    bool peer = names_peer(order->reason) && nccl->version >= VERSION_REMOTE_ERROR &&
-                (own == NG_NCCL_SUCCESS || own == NG_NCCL_REMOTE_ERROR);
+    bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(nccl, order->reason);
 
-    if (ng_comm_condemn(comm, peer ? NG_NCCL_REMOTE_ERROR : NG_NCCL_SYSTEM_ERROR, order->reason,
-                        order->until_mono_ns))
+    if (ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         order->condemned[order->count++] = (uint16_t)comm->slot;
 }
 

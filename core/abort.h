@@ -95,7 +95,12 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
 void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
 
-/* The reason for a condemned communicator's end; NULL it is none. For ever readable. */
+/* What calls get to hear for a reason that begins with a kind of verdict: ncclSystemError, or
+ * ncclRemoteError where a peer is to blame and the library knows that error. Any thread. */
+int ng_abort_result(const struct ng_nccl *nccl, const char *reason);
+
+/* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
+ * newest wait (core/wait.h); NULL neither. For ever readable. */
 const char *ng_abort_reason(const void *handle);
 
 /* In a forked child. */

@@ -14,10 +14,10 @@
  *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared field is atomic and
- * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
- * group.state, thread.tid, duration.group_id, sample.number), which is written last with release. Readers copy a slot and check the
- * guard word before and after. A field may be added in reserved bytes, where zero means "not
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
+ * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
+ * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
+ * last with release. Readers copy a slot and check the guard word before and after. A field may be added in reserved bytes, where zero means "not
  * known", within a version; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H

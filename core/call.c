@@ -17,6 +17,7 @@
 #include "core/ring.h"
 #include "core/thread.h"
 #include "core/timing.h"
+#include "core/wait.h"
 #include "core/work.h"
 
 /* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
@@ -151,6 +152,7 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
 {
     struct ng_box_group *group = passage->comm->group;
 
+    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
     if (passage->record) {
         NG_STORE(passage->record->result, result);
         NG_STORE(passage->record->rolling_hash, 0);
@@ -178,13 +180,24 @@ static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
     return result;
 }
 
-static inline __attribute__((always_inline)) void leave_work(const struct ng_call *call, bool p2p,
-                                                             struct ng_passage *passage, int result)
+/* Hand over a work that the call itself waits for. What the program gets. */
+static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_work *work,
+                                               void *stream)
+{
+    int64_t entered_mono_ns = work->entered_mono_ns;
+    struct ng_work *waiter = ng_wait_begin(work->gpu, stream);
+
+    ng_work_hand_over(comm, work);
+    return ng_wait_end(comm, waiter, entered_mono_ns);
+}
+
+static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_passage *passage, int result)
 {
     struct ng_thread *thread = passage->thread;
 
     if (__builtin_expect(!thread, 0))
-        return;
+        return result;
     struct ng_comm *comm = passage->comm;
     struct ng_work *work = passage->work;
     if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
@@ -192,12 +205,12 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
          * communicator. */
         ng_group_calls_keep(call, p2p, passage);
         ng_thread_leave(thread);
-        return;
+        return result;
     }
     ng_thread_leave(thread);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
         fail_work(call, passage, result);
-        return;
+        return result;
     }
     uint64_t seq = p2p ? 0 : passage->seq;
     if (!p2p)
@@ -208,11 +221,14 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
         ng_work_give_up(work, passage->capturing);
         ng_ring_advance(passage->record, passage->record_id,
                         ng_work_unseen_state(passage->capturing));
-        return;
+        return result;
     }
     ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
     ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        return tend_work(comm, work, call->stream);
     ng_work_hand_over(comm, work);
+    return result;
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -220,9 +236,9 @@ int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passa
     return enter_work(call, false, ret_passage);
 }
 
-void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
-    leave_work(call, false, passage, result);
+    return leave_work(call, false, passage, result);
 }
 
 int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -230,9 +246,9 @@ int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     return enter_work(call, true, ret_passage);
 }
 
-void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
-    leave_work(call, true, passage, result);
+    return leave_work(call, true, passage, result);
 }
 
 int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -264,13 +280,13 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     }
 }
 
-void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     if (!passage->thread)
-        return;
+        return result;
     switch (ng_op_table[call->op].op_class) {
     case NG_CLASS_GROUP:
-        ng_group_calls_leave(call, passage->thread, result);
+        result = ng_group_calls_leave(call, passage->thread, result);
         break;
     case NG_CLASS_CREATE:
         ng_creation_leave(call, passage, result);
@@ -286,6 +302,7 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
     }
     if (passage->visits)
         ng_abort_left(passage->comm);
+    return result;
 }
 
 void ng_call_after_fork(void)

@@ -203,6 +203,17 @@ static void forget_peers(struct ng_comm *comm)
         munmap(peers, comm->peers_bytes);
 }
 
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
+}
+
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
                                int nranks, int rank, const char *name)
 {
@@ -215,11 +226,14 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
     reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->overdue_mono_ns, 0);
+    atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);

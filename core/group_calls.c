@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/ring.h"
 #include "core/timing.h"
+#include "core/wait.h"
 #include "core/work.h"
 
 void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
@@ -154,6 +155,8 @@ static void close_work(struct ng_pending *pending, int result)
     ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
                  pending->p2p_count, pending->entered_mono_ns);
     set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        pending->waiter = ng_wait_begin(work->gpu, pending->stream);
     ng_work_hand_over(pending->comm, work);
 }
 
@@ -281,20 +284,33 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
     NG_STORE(thread->slot->group_depth, ++thread->open_groups);
 }
 
-void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+/* All of the group that is waited for, one after the other; the first failure counts. */
+static int await_works(struct ng_group_calls *calls, int result)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns);
+        pending->waiter = NULL;
+        if (result == NG_NCCL_SUCCESS)
+            result = one;
+    }
+    return result;
+}
+
+int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
 {
     if (call->op == NG_OP_GroupStart) {
         if (result == NG_NCCL_SUCCESS)
             open_group(call, thread);
-        return;
+        return result;
     }
     ng_thread_leave(thread);
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     if (!calls)
-        return;
+        return result;
     NG_STORE(thread->slot->group_depth, --thread->open_groups);
     if (--calls->depth)
-        return;
+        return result;
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
     ng_group_calls_let_go(calls);
@@ -302,6 +318,9 @@ void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, 
         close_work(&calls->pending[i], result);
     if (!taken) /* The group failed as a whole, or was only simulated. */
         undo_all(calls, result);
-    calls->pending_count = 0;
     ng_creation_bind(calls, result);
+    if (__builtin_expect(ng_guard.tends_works && taken, 0))
+        result = await_works(calls, result);
+    calls->pending_count = 0;
+    return result;
 }

@@ -29,8 +29,10 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/completion.h"
 #include "core/deadline.h"
 #include "core/dump.h"
+#include "core/dump_pipe.h"
 #include "core/evidence.h"
 #include "core/grown.h"
 #include "core/guard.h"
@@ -40,7 +42,9 @@
 #include "core/report.h"
 #include "core/request.h"
 #include "core/rules_file.h"
+#include "core/status.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
@@ -55,9 +59,11 @@
 #define LAST_WORD_NS        NG_S          /* a claimant that is gone may have judged just before */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
-#define EVIDENCE_NS (5 * NG_S) /* for our own evidence at least, if the wait for dumps is shorter  \
-                                */
-#define WRITE_NS (2 * NG_S)    /* for a verdict to be on disk */
+#define EVIDENCE_NS                                                                                \
+    (5 * NG_S)                  /* for our own evidence at least, if the wait for dumps is shorter \
+                                 */
+#define REQUESTS_MAX 4          /* dumps that were asked for and are under way */
+#define WRITE_NS     (2 * NG_S) /* for a verdict to be on disk */
 
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,6 +92,7 @@ static struct {
     int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    struct ng_evidence *requested[REQUESTS_MAX];
 } own;
 
 void ng_incident_wake(void)
@@ -368,6 +375,7 @@ static bool follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
+    ng_wait_tell(incident->line);
     log_verdict(incident);
     deal_done(incident);
     act(incident);
@@ -425,8 +433,10 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     struct ng_board *board = ng_guard.board;
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
-    if (incident->level == NG_INCIDENT_TIMEOUT)
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_wait_tell(incident->line);
         bound_the_end(incident);
+    }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
@@ -676,12 +686,34 @@ static void retry_parked(void)
     }
 }
 
+/* A place for one more dump that somebody asked for; NULL: too many are under way. */
+static struct ng_evidence **place_for_request(void)
+{
+    for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+        struct ng_evidence **place = &own.requested[i];
+        if (!*place)
+            return place;
+        if (!ng_tasks_await(&(*place)->pending, 0))
+            continue;
+        ng_evidence_release(*place);
+        *place = NULL;
+        return place;
+    }
+    return NULL;
+}
+
 /* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. */
 static void dump_on_request(const char *folder, int rank)
 {
+    struct ng_evidence **place = place_for_request();
     struct ng_view view;
     uint32_t self;
 
+    if (!place) {
+        ng_log(NG_LOG_WARN, "no dump to %s: those that were asked for before do not come back",
+               folder);
+        return;
+    }
     bool asked = look(HOST, &view) == 0 && find_self(&view, &self) &&
                  (rank < 0 || ng_dump_rank(&view, self) == rank);
     view.on_request = true;
@@ -689,9 +721,17 @@ static void dump_on_request(const char *folder, int rank)
     if (evidence) {
         evidence->self = self;
         ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
-        ng_evidence_release(evidence);
+        *place = evidence;
     }
     ng_view_fini(&view);
+}
+
+static void read_dump_pipe(void)
+{
+    if (!ng_dump_pipe_asked())
+        return;
+    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard.dump_dir);
+    dump_on_request(ng_guard.dump_dir, -1);
 }
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
@@ -912,6 +952,7 @@ static void stand_in_for_watchdog(void)
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age,
                                  .restarts = ng_watchdog_restarts()};
+        ng_wait_expire(i, now - age);
         handle_alarm(&alarm);
     }
     own.silence_told = true;
@@ -969,6 +1010,7 @@ static void *attend(void *unused)
             handle_alarm(&alarm);
         retry_parked();
         own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
+        read_dump_pipe();
         if (board)
             check_deaths();
         own.group_unknown = ng_grown_tend(&ng_guard.box, board);
@@ -977,6 +1019,8 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
             ng_monitor_quit();
             ng_policy_finish();
             ng_tasks_finish();
@@ -986,6 +1030,7 @@ static void *attend(void *unused)
     ng_request_close();
     if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
+    ng_dump_pipe_finish();
     atomic_store(&stopped, true);
     return unused;
 }

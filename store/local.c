@@ -67,9 +67,9 @@ struct incident_file {
 
 struct entry_file {
     uint64_t magic;
-    uint64_t uid; /* of the process with whose life it ends; 0 it stays */
+    uint64_t uid; /* of the process that put it */
     uint32_t bytes;
-    uint32_t reserved;
+    uint32_t stays; /* 1: beyond the life of that process */
     char data[NG_BOARD_VALUE_MAX];
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
@@ -465,9 +465,12 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
             (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct peer *peer = &local->peers[i];
-        if (!peer->gone && !peer->self && peer->pid_fd.fd >= 0)
+        /* Who has left is not waited for any more: its end would be there to read for ever. */
+        if (peer->gone || peer->counted || peer->self)
+            continue;
+        if (peer->pid_fd.fd >= 0)
             local->polls[used++] = (struct pollfd){.fd = peer->pid_fd.fd, .events = POLLIN};
-        blind |= !peer->gone && !peer->self && peer->pid_fd.fd < 0;
+        blind |= peer->pid_fd.fd < 0;
     }
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
@@ -805,14 +808,14 @@ static int read_entry(const char *path, struct entry_file *ret_file)
     return 0;
 }
 
-/* Does what this process put still count? */
-static bool lingers(struct local *local, uint64_t uid)
+/* Does this entry still count? */
+static bool counts(struct local *local, const struct entry_file *file)
 {
-    if (!uid || uid == ng_box_uid(local->own_box->header))
+    if (file->stays || file->uid == ng_box_uid(local->own_box->header))
         return true;
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct peer *peer = &local->peers[i];
-        if (ng_box_uid(peer->box.header) != uid)
+        if (ng_box_uid(peer->box.header) != file->uid)
             continue;
         refresh_peer(peer);
         int64_t left = atomic_load(&peer->box.header->life) == NG_BOX_RUNNING
@@ -866,7 +869,7 @@ static int put_file(struct local *local, const char *path, const struct entry_fi
         error = -errno;
         if (error != -EEXIST || read_entry(path, &there) != 0)
             break;
-        if (lingers(local, there.uid)) {
+        if (counts(local, &there)) {
             bool same = there.uid == file->uid && there.bytes == file->bytes &&
                         memcmp(there.data, file->data, there.bytes) == 0;
             error = same ? 0 : -EEXIST;
@@ -882,20 +885,20 @@ static int put_file(struct local *local, const char *path, const struct entry_fi
 static int local_put(struct ng_board *board, const struct ng_board_entry *entry)
 {
     struct local *local = (struct local *)board;
-    struct entry_file file = {.magic = ENTRY_MAGIC, .bytes = (uint32_t)entry->bytes};
+    struct entry_file file = {.magic = ENTRY_MAGIC,
+                              .uid = ng_box_uid(local->own_box->header),
+                              .bytes = (uint32_t)entry->bytes,
+                              .stays = entry->keep_ns != 0};
     char path[PATH_MAX];
 
-    if (!entry->keep_ns) {
-        file.uid = ng_box_uid(local->own_box->header);
-        if (local->kept == NG_BOARD_KEEP_MAX)
-            return -ENOSPC;
-    }
+    if (!file.stays && local->kept == NG_BOARD_KEEP_MAX)
+        return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
     scan(local);
     entry_path(local, entry->key, path);
     int error = put_file(local, path, &file);
-    if (!error && !entry->keep_ns)
+    if (!error && !file.stays)
         local->kept++;
     return error == -ENOENT ? -EIO : error; /* the folder is not there (yet, or any more) */
 }
@@ -910,7 +913,7 @@ static int local_fetch(struct ng_board *board, const char *key, void *ret_data, 
     if (read_entry(path, &file) != 0)
         return -ENOENT;
     scan(local);
-    if (!lingers(local, file.uid))
+    if (!counts(local, &file))
         return -ENOENT;
     memcpy(ret_data, file.data, file.bytes);
     *ret_bytes = file.bytes;

@@ -31,6 +31,9 @@
  *     same_members_as  id of the first group with the same processes and devices in the same order;
  *                    null: it is the first
  *     missing        array of int: group ranks that nobody has seen (the first 65,536)
+ *     straggler      the rank that comes last, again and again (core/straggler.h); null: none
+ *       rank, group_rank, last (it came last in so many), samples (of so many measured collectives),
+ *       wait_ns (of the others for it, each time: median), total_wait_ns, confidence, why
  *     members        array of, in order of group rank; a rank that made its communicator anew has
  *                    several, the newest first
  *       group_rank, rank (global), host, pid, device, pci_id

@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/dump.h"
 #include "core/report.h"
+#include "core/straggler.h"
 #include "tools/findings.h"
 #include "tools/table.h"
 
@@ -24,6 +25,7 @@
 #define FOLDS_TOLD 16
 #define NOTES_TOLD 3
 #define WHYS_TOLD  4
+#define LATE_TOLD  4 /* stragglers that the verdict is not about */
 
 enum {
     COLUMN_MARK,
@@ -564,6 +566,32 @@ static void put_suspended(struct sheet *sheet, const struct ng_table *table)
             shown);
 }
 
+/* Stragglers of groups other than the one that the verdict names. */
+static void put_stragglers(struct sheet *sheet, const struct ng_table *table)
+{
+    const struct ng_verdict *verdict = table->verdict;
+    struct ng_arena arena = {0};
+    struct ng_stragglers found;
+    char why[512], group[CELL_BYTES], line[1024];
+    unsigned told = 0;
+
+    ng_stragglers_find(table->view, &arena, &found);
+    for (uint32_t i = 0; i < found.count && told < LATE_TOLD; i++) {
+        const struct ng_straggler *straggler = &found.stragglers[i];
+        if (verdict->kind == NG_KIND_STRAGGLER &&
+            verdict->group_id == table->view->groups[straggler->group].id)
+            continue;
+        put_group(table, straggler->group, group, sizeof(group));
+        ng_straggler_why(straggler, why, sizeof(why));
+        snprintf(line, sizeof(line), "late in %s: rank %d %s; %s", group,
+                 table->rows[straggler->member - table->view->members].rank, why,
+                 ng_confidence_name(straggler->confidence));
+        put_sentence(sheet, line, "    ", NULL, 3);
+        told++;
+    }
+    ng_arena_reset(&arena);
+}
+
 static void put_head(struct sheet *sheet, const struct ng_table *table,
                      const struct ng_table_paper *paper)
 {
@@ -602,6 +630,7 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
         snprintf(line, sizeof(line), "  rank %s: %.1200s", name, why);
         put_sentence(sheet, line, "    ", NULL, 3);
     }
+    put_stragglers(sheet, table);
     for (uint32_t i = 0; i < table->view->note_count && i < NOTES_TOLD; i++) {
         put_safe(line, sizeof(line), table->view->notes[i]);
         put(sheet, NULL, "not known: %s", line);

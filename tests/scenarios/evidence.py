@@ -81,7 +81,7 @@ MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "p
           "ended_age_ns": COUNT, "async_error": COUNT, "cuda_error": COUNT, "creator_tid": COUNT, "color": INT,
           "ordinal": COUNT, "derived": COUNT, "entered": COUNT, "scheduled": COUNT, "started": COUNT,
           "completed": COUNT, "p2p_entered": COUNT, "p2p_completed": COUNT, "rolling_hash": ID, "last": dict,
-          "timeout_ns": COUNT, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
+          "timeout_ns": COUNT, "rests": BOOL, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
           "records": list, "composed": list}
 RECORD = {"id": Number(1), "state": TEXT, "state_number": Number(1), **SIGNATURE, "coll_seq": COUNT, "p2p_seq": COUNT,

@@ -325,6 +325,26 @@ void made_begin(int64_t records)
     ng_guard.adopt_thread = adopt_nothing;
 }
 
+void made_block_calls(void)
+{
+    ng_guard.config.blocking_wait = true;
+}
+
+void made_set_timeout(int64_t timeout_ms)
+{
+    ng_guard.config.timeout_ns = timeout_ms * NG_MS;
+}
+
+unsigned made_op_all_reduce(void)
+{
+    return NG_OP_AllReduce;
+}
+
+unsigned made_op_group_end(void)
+{
+    return NG_OP_GroupEnd;
+}
+
 static _Atomic unsigned reached;
 
 unsigned made_reached(void)
@@ -348,12 +368,10 @@ static int through_with(const struct ng_call *call, int result, int (*inside)(vo
     if (inside)
         result = inside(argument);
     if (op_class == NG_CLASS_COLLECTIVE)
-        ng_collective_leave(call, &passage, result);
-    else if (op_class == NG_CLASS_P2P)
-        ng_p2p_leave(call, &passage, result);
-    else
-        ng_call_leave(call, &passage, result);
-    return result;
+        return ng_collective_leave(call, &passage, result);
+    if (op_class == NG_CLASS_P2P)
+        return ng_p2p_leave(call, &passage, result);
+    return ng_call_leave(call, &passage, result);
 }
 
 static int through(const struct ng_call *call, int result)
@@ -544,7 +562,7 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
-    memcpy(ret_group->name, group->name, sizeof(ret_group->name));
+    ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
 

@@ -16,6 +16,11 @@ extern "C" {
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
 
+/* Calls wait for the device (core/wait.h); before made_begin. The deadline of collectives that are
+ * made from now on; 0 none. */
+void made_block_calls(void);
+void made_set_timeout(int64_t timeout_ms);
+
 /* What the black box holds of a communicator. */
 struct made_group {
     uint32_t slot, state, nccl, creator_tid, fate;
@@ -66,6 +71,8 @@ struct made_call {
     void *argument;
 };
 int made_call(unsigned library, const struct made_call *call);
+unsigned made_op_all_reduce(void); /* values of `op` */
+unsigned made_op_group_end(void);
 /* How many calls of the program reached NCCL so far. */
 unsigned made_reached(void);
 /* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
