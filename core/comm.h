@@ -91,12 +91,12 @@ struct ng_comm {
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
 
-    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     /* core/wait.h. What was entered until then, and has not finished, is past its deadline; 0 none. */
     _Atomic int64_t overdue_mono_ns;
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
     char wait_reason[NG_COMM_REASON_BYTES];
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
 
     /* The watchdog's own. */

@@ -100,7 +100,7 @@ static void remember_surroundings(void)
         strncpy(ng_guard.run_id, run_id, sizeof(ng_guard.run_id) - 1);
 }
 
-/* A configured folder or file, or the start of its name, as it was meant where the program began. */
+/* A configured folder or file, as it was meant where the program began. */
 static void set_path(char *ret_path, const char *folder)
 {
     if (folder[0] == '/' || !start_folder[0])
@@ -189,12 +189,12 @@ static int open_board(struct ng_guard *guard)
     else
         ng_paths_dump_dir_in(temporary_folder, guard->launch.job, guard->dump_dir,
                              sizeof(guard->dump_dir));
-    if (guard->config.rules)
-        set_path(guard->rules_path, guard->config.rules);
     if (guard->config.dump_pipe && guard->config.dump_pipe[0])
         set_path(guard->dump_pipe, guard->config.dump_pipe);
     if (guard->config.metrics)
         set_path(guard->metrics_file, guard->config.metrics);
+    if (guard->config.rules)
+        set_path(guard->rules_path, guard->config.rules);
     if (ng_url_parse(store, &url, why, sizeof(why)) != 0) {
         ng_log(NG_LOG_ERROR, "NCCLGUARD_STORE: %s; local: is used", why);
         store = "local:";

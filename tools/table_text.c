@@ -549,23 +549,6 @@ static void put_clock(int64_t unix_ns, char *ret_text, size_t bytes)
         strftime(ret_text, bytes, "%F %T UTC", &parts);
 }
 
-/* Nothing becomes suspect there, and no deadline passes. */
-static void put_suspended(struct sheet *sheet, const struct ng_table *table)
-{
-    uint32_t shown = 0, rest = 0;
-
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        const struct ng_table_row *row = &table->rows[i];
-        bool counts = row->member && !row->hidden;
-        shown += counts;
-        rest += counts && row->member->rests;
-    }
-    if (rest)
-        put(sheet, "33",
-            "  suspended: the deadlines of %" PRIu32 " of %" PRIu32 " communicators rest", rest,
-            shown);
-}
-
 /* Stragglers of groups other than the one that the verdict names. */
 static void put_stragglers(struct sheet *sheet, const struct ng_table *table)
 {
@@ -590,6 +573,23 @@ static void put_stragglers(struct sheet *sheet, const struct ng_table *table)
         told++;
     }
     ng_arena_reset(&arena);
+}
+
+/* Nothing becomes suspect there, and no deadline passes. */
+static void put_suspended(struct sheet *sheet, const struct ng_table *table)
+{
+    uint32_t shown = 0, rest = 0;
+
+    for (uint32_t i = 0; i < table->row_count; i++) {
+        const struct ng_table_row *row = &table->rows[i];
+        bool counts = row->member && !row->hidden;
+        shown += counts;
+        rest += counts && row->member->rests;
+    }
+    if (rest)
+        put(sheet, "33",
+            "  suspended: the deadlines of %" PRIu32 " of %" PRIu32 " communicators rest", rest,
+            shown);
 }
 
 static void put_head(struct sheet *sheet, const struct ng_table *table,
