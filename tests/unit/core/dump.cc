@@ -133,7 +133,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 144u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 264u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 272u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
