@@ -19,6 +19,7 @@
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/rules_file.h"
 #include "core/timing.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
@@ -161,7 +162,6 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    ng_box_write_name(group, "");
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -241,14 +241,13 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    ng_box_write_name(group, name);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
-    ng_deadline_begin(comm);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    ng_rules_file_begin(comm, name);
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
@@ -297,6 +296,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
+    ng_rules_file_apply(comm);
 }
 
 static bool has_life(const struct ng_box_group *group)
@@ -446,7 +446,7 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
     pthread_mutex_lock(&registry_lock);
     for (uint32_t i = 0; i < comm_count; i++)
         if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
-            ng_box_write_name(comms[i].group, name);
+            ng_rules_file_rename(&comms[i], name);
     pthread_mutex_unlock(&registry_lock);
 }
 

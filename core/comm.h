@@ -96,6 +96,7 @@ struct ng_comm {
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
     char wait_reason[NG_COMM_REASON_BYTES];
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
 
     /* The watchdog's own. */

@@ -29,6 +29,7 @@
 #include "core/policy.h"
 #include "core/proc.h"
 #include "core/status.h"
+#include "core/rules_file.h"
 #include "core/tasks.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -177,6 +178,7 @@ static bool start(void)
     }
     ng_guard.tends_works = ng_guard.config.blocking_wait;
     atomic_fetch_add(&ng_guard.generation, 1);
+    ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
         error = ng_tasks_start();
@@ -302,6 +304,7 @@ void ng_guard_after_fork(void)
     ng_guard.board = NULL;
     ng_call_after_fork();
     ng_deadline_after_fork();
+    ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();

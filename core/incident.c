@@ -30,6 +30,7 @@
 #include "core/abort.h"
 #include "core/clock.h"
 #include "core/completion.h"
+#include "core/deadline.h"
 #include "core/dump.h"
 #include "core/dump_pipe.h"
 #include "core/evidence.h"
@@ -41,6 +42,7 @@
 #include "core/report.h"
 #include "core/request.h"
 #include "core/status.h"
+#include "core/rules_file.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -260,13 +262,22 @@ static bool dump_here(const struct ng_incident *incident, bool claimant)
     return done;
 }
 
+/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
+ * no part in the group. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
+               ? (enum ng_on_timeout)(incident->policy - 1)
+               : ng_deadline_policy(incident->group_id);
+}
+
 static void log_verdict(const struct ng_incident *incident)
 {
     if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
         ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
-               ng_guard.dump_dir, ng_policy_name(incident->group_id));
+               ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
 /* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
@@ -275,7 +286,7 @@ static void act(const struct ng_incident *incident)
 {
     uint32_t before = ng_watchdog_restarts();
 
-    ng_policy_act(incident->group_id, &incident->scope, incident->line);
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (ng_watchdog_restarts() != before)
         own.parked_count = 0;
 }
@@ -283,7 +294,7 @@ static void act(const struct ng_incident *incident)
 /* Whatever hangs from here on, the policy is carried out. */
 static void bound_the_end(const struct ng_incident *incident)
 {
-    ng_policy_bound(incident->group_id, 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    ng_policy_bound(policy_of(incident), 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -492,6 +503,36 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
+{
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
+/* What a deadline of this group leads to, of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id)
+{
+    struct ng_rules_group known = {.id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].id == group_id) {
+            known.name = view->groups[i].name;
+            known.nranks = view->groups[i].nranks;
+            known.parent_id = view->groups[i].parent_id;
+        }
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (known.parent_id && view->groups[i].id == known.parent_id)
+            known.parent_name = view->groups[i].name;
+    return ng_rules_file_policy(&known);
+}
+
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
 static void act_unjudged(const struct ng_incident *wanted)
 {
@@ -515,8 +556,14 @@ static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(JOB, &view) != 0 ||
-        judge(&view, &query, "none", &verdict) != 0) {
+    int error = look(JOB, &view);
+    if (!error && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        end_examination(wanted->level, false);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error || judge(&view, &query, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
@@ -525,13 +572,17 @@ static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
-    if (deadline)
-        verdict.action = ng_policy_name(verdict.group_id);
+    struct ng_incident judged = *wanted;
+    if (deadline) {
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id);
+        verdict.action = ng_policy_name(policy);
+        judged.policy = (int)policy + 1;
+    }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
     else
-        open_incident(wanted, &view, &verdict);
+        open_incident(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
 }
@@ -726,6 +777,35 @@ static void obey_abort(const struct ng_incident *incident)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
 
+/* Suspended, or resumed: also those that come to know it late, for what is left. */
+static void obey_rest(const struct ng_incident *incident)
+{
+    int64_t for_ns = incident->stalled_ns,
+            until = for_ns < INT64_MAX - incident->claimed_mono_ns
+                        ? incident->claimed_mono_ns + for_ns
+                        : INT64_MAX;
+
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (for_ns <= 0)
+        ng_deadline_resume(incident->group_id);
+    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+}
+
+static void obey_reload(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_rules_file_reload();
+}
+
+/* What a person orders; each is dealt with by itself. */
+static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
+    [NG_INCIDENT_ABORT] = obey_abort,
+    [NG_INCIDENT_DUMP] = obey_dump,
+    [NG_INCIDENT_REST] = obey_rest,
+    [NG_INCIDENT_RELOAD] = obey_reload,
+};
+
 /* News from the board: incidents that others claimed. */
 static void read_news(enum ng_incident_source source)
 {
@@ -740,11 +820,8 @@ static void read_news(enum ng_incident_source source)
         } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
             unpark(&incident);
-        } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey_abort(&incident);
-            deal_done(&incident);
-        } else if (incident.level == NG_INCIDENT_DUMP) {
-            obey_dump(&incident);
+        } else if (incident.level < NG_INCIDENT_LIMIT && obey[incident.level]) {
+            obey[incident.level](&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);

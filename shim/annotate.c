@@ -223,10 +223,10 @@ EXPORT int ncclguard_barrier(void *comm, int64_t timeout_ms, int *missing, int m
     uint32_t count = 0;
     KEEP_ERRNO;
 
-    if (ret_missing)
-        *ret_missing = 0;
     if (!is_present())
         return NCCLGUARD_ABSENT;
+    if (ret_missing)
+        *ret_missing = 0;
     if (timeout_ms < 0 || missing_room < 0 || (missing_room && !missing))
         return NCCLGUARD_INVALID;
     struct ng_comm *found = ng_comm_find(comm);

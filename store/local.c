@@ -761,6 +761,21 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     return 0;
 }
 
+/* What led to an incident is evidence. A suspension, or rules that were read again, led to none. */
+static bool has_evidence(const struct local *local)
+{
+    struct ng_incident incident;
+    uint64_t next = 0, largest;
+
+    do {
+        find_epochs(local, next, &next, &largest);
+        if (next && (read_incident(local, next, &incident) != 0 ||
+                     (incident.level != NG_INCIDENT_REST && incident.level != NG_INCIDENT_RELOAD)))
+            return true;
+    } while (next);
+    return false;
+}
+
 /* ---- Entries ---- */
 
 static void entry_path(const struct local *local, const char *key, char *ret_path)
@@ -933,17 +948,17 @@ static void local_forget(struct ng_board *board, const char *key)
 static void local_leave(struct ng_board *board)
 {
     struct local *local = (struct local *)board;
-    uint64_t next, largest;
 
     scan(local);
     for (uint32_t i = 0; i < local->peer_count; i++)
         if (!local->peers[i].self && takes_part(&local->peers[i]))
             return;
-    find_epochs(local, 0, &next, &largest);
-    /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
-    if (!largest && ng_descriptor_ours(&local->folder_fd))
+    /* `ncclguard run`, or a later job, removes it. */
+    if (has_evidence(local))
+        return;
+    if (ng_descriptor_ours(&local->folder_fd))
         ng_paths_remove_open_board(local->folder_fd.fd, local->folder);
-    else if (!largest)
+    else
         ng_paths_remove_board(local->folder);
 }
 

@@ -21,7 +21,8 @@ enum {
     MEMBER_TIMEOUT = 16,
     MEMBER_JOINED = 32,
     MEMBER_GROWN = 64,
-    MEMBER_SAMPLES = 128
+    MEMBER_SAMPLES = 128,
+    MEMBER_RESTS = 256
 };
 enum {
     SAME_SIGNATURE = 1,
@@ -214,7 +215,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
                            (member->pending_started ? MEMBER_STARTED : 0) |
                            (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
                            (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0) |
-                           (member->sample_count ? MEMBER_SAMPLES : 0));
+                           (member->sample_count ? MEMBER_SAMPLES : 0) |
+                           (member->rests ? MEMBER_RESTS : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -823,6 +825,7 @@ static void get_member(struct reader *reader)
         told.pending_age_ns = get_signed(reader);
     }
     told.pending_started = bits & MEMBER_STARTED;
+    told.rests = bits & MEMBER_RESTS;
     if (bits & MEMBER_TIMEOUT)
         told.timeout_ns = get_signed(reader);
     if (bits & MEMBER_JOINED) {

@@ -13,7 +13,7 @@
  * program text      struct ng_view_process.source number    how many groups, then their ids fixed,
  * then as many blocks: parent, nranks signed, nccl_version signed, name. parent: 0 none; 1 and then
  * fixed; else 2 + index here number    how many members, then for each a block: bits (1 a rolling
- * hash, 2 a signature, 4 pending, 8 pending_started), group (index), group_rank, device signed,
+ * hash, 2 a signature, 4 pending, 8 pending_started, 256 rests), group (index), group_rank, device signed,
  * state, async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
  * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
  * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,

@@ -239,6 +239,7 @@ static void put_member(struct writer *writer, uint32_t index)
     put_count(json, "behind", row->behind);
     put_ms(json, "behind_ms", row->behind_ns);
     put_in(json, row);
+    ng_json_bool(json, "suspended", member->rests);
     put_signature(json, "last", &member->last);
     put_id(json, "rolling_hash", member->rolling_hash);
     put_count(json, "p2p_entered", member->p2p_entered);

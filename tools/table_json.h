@@ -45,6 +45,7 @@
  *       in           what it has been in for the longest: {"op", "seq", "age_ms", "phase": "call"
  *                    (a thread is inside it), "group" (its ncclGroupEnd has not come), "queued" (on
  *                    the stream) or "device"}; null: nothing
+ *       suspended    true: its deadlines rest, by order or since its program says so
  *       last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
  *       rolling_hash of all collectives up to `entered`: 16 hex digits; null
  *       p2p_entered, p2p_completed   sends and receives

@@ -12,6 +12,7 @@
  *   status    what the guard says of the group after the calls
  *   count     completions told, against calls made
  *   slow      the same with a callback that takes its time
+ *   odd-name  a name that is not easy to write down
  *   shared-nothing  what is refused where ranks share nothing
  *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
@@ -225,6 +226,7 @@ static void slow(void)
     run_calls();
     guarded(ncclguard_completion_stop(100, &dropped), NCCLGUARD_TIMED_OUT, "completion_stop");
     expect(heard.told == 1, "it is in its first call");
+    expect(dropped + 4096 >= world.made && dropped < world.made, "what does not fit is counted");
     expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "it has not returned");
 }
 
@@ -232,6 +234,14 @@ static void dump(void)
 {
     run_calls();
     guarded(ncclguard_dump(getenv("NCCLGUARD_TEST_FOLDER"), WAIT_MS), NCCLGUARD_OK, "dump");
+}
+
+/* A name with all that a file's format may trip over: quotes, a control character, no UTF-8. */
+static void odd_name(void)
+{
+    guarded(ncclguard_group_name(world.comm, "a \"b\" \\ c\nd \xff \xc3\xbc"), NCCLGUARD_OK,
+            "group_name");
+    run_calls();
 }
 
 /* NCCLGUARD_STORE=none: what needs others is refused, the rest is not. */
@@ -257,6 +267,7 @@ static const struct {
     {"count", count},
     {"slow", slow},
     {"shared-nothing", shared_nothing},
+    {"odd-name", odd_name},
 };
 
 int main(int argc, char **argv)

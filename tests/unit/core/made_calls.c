@@ -757,3 +757,8 @@ void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64
     ng_guard.config.suspect_ns = suspect_ns;
     ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
 }
+
+void made_set_rules(const char *path)
+{
+    snprintf(ng_guard.rules_path, sizeof(ng_guard.rules_path), "%s", path);
+}
