@@ -672,6 +672,7 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
     uint32_t *words = (uint32_t *)mmap(nullptr, BYTES, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(words, MAP_FAILED);
+    ASSERT_EQ(mprotect(words + BYTES / 8, BYTES / 2, PROT_NONE), 0); /* whatever lies behind it */
     words[0] = 1; /* bucket; the first symbol is 0, no words of the filter. Then it, and the chain */
     Elf64_Sym symbol = {};
     Elf64_Dyn dynamic[4] = {};
