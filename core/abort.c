@@ -21,6 +21,7 @@
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define INSIDE_WAIT_NS    (50 * NG_MS) /* who stays in NCCL longer is blocked there */
@@ -35,7 +36,13 @@
 /* The first with ncclRemoteError. */
 #define VERSION_REMOTE_ERROR 21300
 
-enum work_state { FREE, WAITING, RUNNING };
+enum work_state {
+    FREE,
+    PREPARED, /* being filled in */
+    WAITING,  /* for its thread */
+    RUNNING,
+    SETTLED, /* all has returned; only words are left */
+};
 
 /* The communicators of one order in one copy of NCCL, and the thread that aborts them. */
 struct crew {
@@ -44,12 +51,13 @@ struct crew {
     uint32_t count;
 };
 
-/* One ng_abort_groups. Written by the incident thread before it is WAITING, then by its threads. */
+/* One ng_abort_groups. Written by who gives it before it is WAITING, then by its threads. */
 struct order {
     _Atomic uint32_t state;
     _Atomic uint32_t crews_left; /* futex word */
     atomic_bool stuck;
-    uint64_t group_id;
+    enum ng_abort_origin origin;
+    struct ng_scope scope;
     int64_t begun_mono_ns, until_mono_ns;
     char reason[NG_COMM_REASON_BYTES];
     struct crew crews[NG_NCCL_MAX];
@@ -58,7 +66,7 @@ struct order {
 };
 
 static struct order orders[ORDERS];
-static atomic_bool any_returned;
+static atomic_bool any_returned[NG_ABORT_ORIGINS];
 
 static void sleep_ns(int64_t ns)
 {
@@ -100,6 +108,12 @@ static bool names_peer(const char *reason)
             return true;
     }
     return false;
+}
+
+int ng_abort_result(const struct ng_nccl *nccl, const char *reason)
+{
+    return names_peer(reason) && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
+                                                                       : NG_NCCL_SYSTEM_ERROR;
 }
 
 /* Until the guard's abort has returned, or its bound: the program is about to free what the
@@ -162,7 +176,9 @@ const char *ng_abort_reason(const void *handle)
 {
     const struct ng_comm *comm = ng_comm_find(handle);
 
-    return comm && ng_comm_is_condemned(comm) ? comm->abort_reason : NULL;
+    if (!comm)
+        return NULL;
+    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -182,6 +198,20 @@ static void fence_program_threads(void)
         return;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
         sleep_ns(STORES_DRAINED_NS);
+}
+
+/* The call on this communicator that a thread of the program is inside; 0 none. */
+static uint32_t call_inside(const struct ng_comm *comm)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint32_t used = atomic_load(&box->header->thread_used);
+
+    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
+        uint32_t op = atomic_load_explicit(&box->threads[i].op, memory_order_acquire);
+        if (op != NG_OP_NONE && NG_LOAD(box->threads[i].group_slot) == comm->slot)
+            return op;
+    }
+    return NG_OP_NONE;
 }
 
 /* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
@@ -230,9 +260,11 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 static void name_comm(const struct ng_comm *comm, char *ret_text, size_t bytes)
 {
     const struct ng_box_group *group = comm->group;
+    char name[NG_BOX_NAME_BYTES];
 
-    snprintf(ret_text, bytes, "group %s%.63s%s%016llx (rank %d of %d)", group->name[0] ? "\"" : "",
-             group->name, group->name[0] ? "\", id " : "",
+    ng_box_read_name(group, name);
+    snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
+             name[0] ? "\", id " : "",
              (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
              atomic_load(&group->nranks));
 }
@@ -249,11 +281,14 @@ static void tell_failure(const struct ng_nccl *nccl, const char *what, int resul
            nccl->get_error_string ? nccl->get_error_string(result) : ng_result_name(result));
 }
 
-static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm)
+static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool grouped)
 {
     char name[160];
 
-    int result = nccl->comm_abort(atomic_load(&comm->handle));
+    int result = nccl->comm_abort ? nccl->comm_abort(atomic_load(&comm->handle)) : NG_NCCL_SUCCESS;
+    /* Before a word is said: the log may be what hangs. */
+    if (!grouped)
+        set_aborted(comm);
     if (result == NG_NCCL_SUCCESS)
         return;
     name_comm(comm, name, sizeof(name));
@@ -267,23 +302,16 @@ static void call_abort(const uint16_t *slots, uint32_t count)
     bool grouped = count > 1 && nccl->version >= VERSION_GROUPED_ABORT && nccl->group_start &&
                    nccl->group_end && nccl->group_start() == NG_NCCL_SUCCESS;
 
+    for (uint32_t i = 0; i < count; i++)
+        abort_one(nccl, ng_comm_at(slots[i]), grouped);
+    int result = grouped ? nccl->group_end() : NG_NCCL_SUCCESS;
+    for (uint32_t i = 0; i < count && grouped; i++)
+        set_aborted(ng_comm_at(slots[i]));
+    if (result != NG_NCCL_SUCCESS)
+        tell_failure(nccl, "several communicators in one NCCL group", result);
     if (!nccl->comm_abort)
         ng_log(NG_LOG_ERROR, "%s has no ncclCommAbort: its communicators are only closed to calls",
                nccl->path);
-    for (uint32_t i = 0; i < count; i++) {
-        struct ng_comm *comm = ng_comm_at(slots[i]);
-        if (nccl->comm_abort)
-            abort_one(nccl, comm);
-        if (!grouped)
-            set_aborted(comm);
-    }
-    if (!grouped)
-        return;
-    int result = nccl->group_end();
-    if (result != NG_NCCL_SUCCESS)
-        tell_failure(nccl, "several communicators in one NCCL group", result);
-    for (uint32_t i = 0; i < count; i++)
-        set_aborted(ng_comm_at(slots[i]));
 }
 
 static void swap(uint16_t *a, uint16_t *b)
@@ -351,13 +379,23 @@ static void *abort_some(void *unused)
 
 /* ---- Orders ---- */
 
+static bool is_meant(const struct order *order, const struct ng_comm *comm)
+{
+    /* A group that others joined may have been renamed since: core/grown.h. */
+    uint64_t former = NG_LOAD(comm->group->former_id);
+
+    return ng_scope_holds(&order->scope, atomic_load(&comm->group->id)) ||
+           (former && ng_scope_holds(&order->scope, former));
+}
+
 static void condemn(struct order *order, struct ng_comm *comm)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    bool peer = names_peer(order->reason) && nccl->version >= VERSION_REMOTE_ERROR;
+    int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
+    bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(nccl, order->reason);
 
-    if (ng_comm_condemn(comm, peer ? NG_NCCL_REMOTE_ERROR : NG_NCCL_SYSTEM_ERROR, order->reason,
-                        order->until_mono_ns))
+    if (ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         order->condemned[order->count++] = (uint16_t)comm->slot;
 }
 
@@ -366,13 +404,42 @@ static bool is_being_made(const struct ng_comm *comm)
     return atomic_load(&comm->group->state) == NG_GROUP_CREATING;
 }
 
+static bool lives(const struct ng_comm *comm)
+{
+    uint32_t state = atomic_load(&comm->group->state);
+
+    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+}
+
+/* Does `a` keep the device from `b`: is its work there, or has it waited for longer? */
+static bool holds_up(const struct ng_comm *a, const struct ng_comm *b)
+{
+    bool works_a = NG_LOAD(a->group->pending_record) && NG_LOAD(a->group->pending_started);
+    bool works_b = NG_LOAD(b->group->pending_record) && NG_LOAD(b->group->pending_started);
+
+    if (works_a != works_b)
+        return works_a;
+    return NG_LOAD(a->group->pending_age_ns) > NG_LOAD(b->group->pending_age_ns);
+}
+
+/* Where they are aborted one by one, the first must not wait for the device that a later one holds
+ * up. */
+static void sort_condemned(struct order *order)
+{
+    for (uint32_t i = 1; i < order->count; i++)
+        for (uint32_t k = i; k > 0 && holds_up(ng_comm_at(order->condemned[k]),
+                                               ng_comm_at(order->condemned[k - 1]));
+             k--)
+            swap(&order->condemned[k], &order->condemned[k - 1]);
+}
+
 static void condemn_all(struct order *order)
 {
     uint32_t comms = ng_comm_count();
     struct ng_comm *parent;
 
     for (uint32_t i = 0; i < comms; i++)
-        if (!order->group_id || atomic_load(&ng_comm_at(i)->group->id) == order->group_id)
+        if (is_meant(order, ng_comm_at(i)))
             condemn(order, ng_comm_at(i));
     /* What is made from another one has no handle yet: only its parent's abort ends the call, and
      * that ends all that are being made from it. */
@@ -384,6 +451,7 @@ static void condemn_all(struct order *order)
         if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->parent)) &&
             ng_comm_is_condemned(parent))
             condemn(order, ng_comm_at(i));
+    sort_condemned(order);
 }
 
 /* A crew for each copy of NCCL. */
@@ -432,19 +500,42 @@ static void tell_stuck(struct order *order)
     }
 }
 
-/* Until all has returned; once the bound is over, somebody is told and it goes on. */
-static void await_crews(struct order *order)
+/* One that the order is about and that the program is ending itself; NULL none. */
+static const struct ng_comm *left_to_program(const struct order *order)
 {
+    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (atomic_load(&comm->fate) == NG_FATE_PROGRAM_ENDS && lives(comm) &&
+            atomic_load(&comm->group->created_mono_ns) <= order->begun_mono_ns &&
+            is_meant(order, comm))
+            return comm;
+    }
+    return NULL;
+}
+
+/* For a moment. False: time is over. */
+static bool wait_for_program(int64_t until_mono_ns)
+{
+    if (until_mono_ns && ng_clock_mono_ns() >= until_mono_ns)
+        return false;
+    sleep_ns(HANDLE_PAUSE_NS);
+    return true;
+}
+
+/* Until all has returned; once the bound is over, somebody is told and it goes on. */
+static void await_all(struct order *order)
+{
+    bool insists = order->origin == NG_ABORT_POLICY;
     int64_t until = order->until_mono_ns;
     uint32_t left;
 
-    while ((left = atomic_load(&order->crews_left)) != 0) {
-        if (wait_while(&order->crews_left, left, until))
+    while ((left = atomic_load(&order->crews_left)) != 0 || (insists && left_to_program(order))) {
+        if (left ? wait_while(&order->crews_left, left, until) : wait_for_program(until))
             continue;
         until = 0;
-        tell_stuck(order);
         atomic_store(&order->stuck, true);
         ng_incident_wake();
+        tell_stuck(order);
     }
 }
 
@@ -455,14 +546,16 @@ static void carry_out(struct order *order)
     /* What has finished by now is told apart from what the abort ends. */
     ng_watchdog_hurry();
     start_crews(order);
-    await_crews(order);
+    await_all(order);
+    ng_watchdog_hurry();
+    /* Before a word is said: the log may be what hangs. */
+    atomic_store(&order->stuck, false);
+    atomic_store(&any_returned[order->origin], true);
+    atomic_store(&order->state, SETTLED);
     if (order->count)
         ng_log(NG_LOG_WARN, "%u communicator%s aborted in %.1f s: %s", order->count,
                order->count == 1 ? " was" : "s were", seconds_since(order->begun_mono_ns),
                order->reason);
-    ng_watchdog_hurry();
-    atomic_store(&any_returned, true);
-    atomic_store(&order->stuck, false);
     atomic_store(&order->state, FREE);
     ng_incident_wake();
 }
@@ -480,53 +573,165 @@ static void *attend(void *unused)
     return unused;
 }
 
-/* Is there anything to be aborted? */
-static bool is_known(uint64_t group_id)
+/* Is there anything to be aborted, or to be waited for? */
+static bool has_any(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        uint32_t state = atomic_load(&comm->group->state);
-        if ((!group_id || atomic_load(&comm->group->id) == group_id) &&
-            (state == NG_GROUP_CREATING || state == NG_GROUP_READY ||
-             state == NG_GROUP_FINALIZED) &&
-            atomic_load(&comm->fate) == NG_FATE_LIVES)
+        if (lives(comm) && atomic_load(&comm->fate) == NG_FATE_LIVES && is_meant(order, comm))
+            return true;
+    }
+    return order->origin == NG_ABORT_POLICY && left_to_program(order);
+}
+
+/* One that nobody uses; NULL all are. */
+static struct order *take_order(void)
+{
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        uint32_t free = FREE;
+        if (atomic_compare_exchange_strong(&orders[i].state, &free, PREPARED))
+            return &orders[i];
+    }
+    return NULL;
+}
+
+int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin)
+{
+    struct order *order = take_order();
+
+    if (!order)
+        return -EBUSY;
+    order->scope = *scope;
+    order->origin = origin;
+    order->begun_mono_ns = ng_clock_mono_ns();
+    order->until_mono_ns = order->begun_mono_ns + ng_guard.config.abort_wait_ns;
+    snprintf(order->reason, sizeof(order->reason), "%s", reason);
+    if (!has_any(order)) {
+        atomic_store(&order->state, FREE);
+        return -ENOENT;
+    }
+    atomic_store(&order->state, WAITING);
+    int error = ng_guard_thread("ncclguard/await", attend);
+    uint32_t waiting = WAITING;
+    /* Where there is no thread to be had, another order's may have taken it. */
+    if (error && !atomic_compare_exchange_strong(&order->state, &waiting, FREE))
+        error = 0;
+    return error;
+}
+
+enum ng_abort_state ng_abort_state(enum ng_abort_origin origin)
+{
+    enum ng_abort_state gravest =
+        atomic_load(&any_returned[origin]) ? NG_ABORT_RETURNED : NG_ABORT_NONE;
+
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        uint32_t state = atomic_load(&orders[i].state);
+        if ((state != WAITING && state != RUNNING) || orders[i].origin != origin)
+            continue;
+        if (atomic_load(&orders[i].stuck))
+            return NG_ABORT_STUCK;
+        gravest = NG_ABORT_UNDER_WAY;
+    }
+    return gravest;
+}
+
+/* ---- What keeps an abort from returning ---- */
+
+/* Was work of this communicator captured into CUDA graphs, as far as the black box goes back? */
+static bool was_captured(const struct ng_comm *comm)
+{
+    const struct ng_box *box = &ng_guard.box;
+
+    for (uint32_t i = 0; i < box->record_capacity; i++) {
+        uint64_t id_state = atomic_load_explicit(&box->records[i].id_state, memory_order_acquire);
+        if (ng_record_state(id_state) == NG_RECORD_CAPTURED &&
+            NG_LOAD(box->records[i].group_slot) == comm->slot)
             return true;
     }
     return false;
 }
 
-int ng_abort_groups(uint64_t group_id, const char *reason)
-{
-    struct order *order = NULL;
+/* How likely it is what the others wait for: of several the greatest. */
+enum obstacle { NO_OBSTACLE, ITS_TURN, NOT_RETURNED, PROGRAM_INSIDE, LIVE_GRAPH, PROGRAM_ENDS };
 
-    if (!is_known(group_id))
-        return -ENOENT;
-    for (uint32_t i = 0; i < ORDERS && !order; i++)
-        if (atomic_load(&orders[i].state) == FREE)
-            order = &orders[i];
-    if (!order)
-        return -EBUSY;
-    order->group_id = group_id;
-    order->begun_mono_ns = ng_clock_mono_ns();
-    order->until_mono_ns = order->begun_mono_ns + ng_guard.config.abort_wait_ns;
-    snprintf(order->reason, sizeof(order->reason), "%s", reason);
-    atomic_store(&order->state, WAITING);
-    int error = ng_guard_thread("ncclguard/await", attend);
-    if (error)
-        atomic_store(&order->state, FREE);
-    return error;
+static enum obstacle find_obstacle(const struct ng_comm *comm)
+{
+    uint32_t fate = atomic_load(&comm->fate);
+
+    if (fate == NG_FATE_CONDEMNED)
+        return ITS_TURN;
+    if (fate != NG_FATE_ABORTING)
+        return NO_OBSTACLE;
+    return was_captured(comm) ? LIVE_GRAPH : call_inside(comm) ? PROGRAM_INSIDE : NOT_RETURNED;
 }
 
-enum ng_abort_state ng_abort_state(void)
+static void describe(const struct order *order, const struct ng_comm *comm, enum obstacle obstacle,
+                     struct ng_abort_stuck *ret_stuck)
 {
-    enum ng_abort_state gravest = atomic_load(&any_returned) ? NG_ABORT_RETURNED : NG_ABORT_NONE;
+    const struct ng_box_group *group = comm->group;
+    uint32_t inside = call_inside(comm);
+    double seconds = seconds_since(order->begun_mono_ns);
+    char *why = ret_stuck->why;
+    size_t bytes = sizeof(ret_stuck->why);
 
-    for (uint32_t i = 0; i < ORDERS; i++)
-        if (atomic_load(&orders[i].stuck))
-            return NG_ABORT_STUCK;
-        else if (atomic_load(&orders[i].state) != FREE)
-            gravest = NG_ABORT_UNDER_WAY;
-    return gravest;
+    *ret_stuck = (struct ng_abort_stuck){.group_id = atomic_load(&group->id),
+                                         .nranks = atomic_load(&group->nranks),
+                                         .group_rank = atomic_load(&group->group_rank),
+                                         .since_ns = ng_clock_mono_ns() - order->begun_mono_ns,
+                                         .op = NG_OP_CommAbort};
+    ng_box_read_name(group, ret_stuck->group_name);
+    snprintf(ret_stuck->reason, sizeof(ret_stuck->reason), "%s", order->reason);
+    switch (obstacle) {
+    case PROGRAM_ENDS:
+        ret_stuck->op = inside ? (enum ng_op)inside : NG_OP_CommDestroy;
+        snprintf(why, bytes,
+                 "the program is inside nccl%s on it, which has not returned for %.1f s, and which "
+                 "no abort can interrupt",
+                 ng_op_name(ret_stuck->op), seconds);
+        break;
+    case LIVE_GRAPH:
+        snprintf(why, bytes,
+                 "ncclCommAbort has not returned for %.1f s: work of this communicator was "
+                 "captured into CUDA graphs, and NCCL waits until the program has destroyed all of "
+                 "them",
+                 seconds);
+        break;
+    case PROGRAM_INSIDE:
+        snprintf(why, bytes,
+                 "ncclCommAbort has not returned for %.1f s, and a thread of the program is still "
+                 "inside nccl%s on it",
+                 seconds, ng_op_name(inside));
+        break;
+    default:
+        snprintf(why, bytes, "%s for %.1f s",
+                 obstacle == ITS_TURN ? "its turn to be aborted has not come"
+                                      : "ncclCommAbort has not returned",
+                 seconds);
+    }
+}
+
+bool ng_abort_stuck(struct ng_abort_stuck *ret_stuck)
+{
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        const struct order *order = &orders[i];
+        if (!atomic_load(&order->stuck) || order->origin != NG_ABORT_POLICY)
+            continue;
+        const struct ng_comm *worst = left_to_program(order);
+        enum obstacle obstacle = worst ? PROGRAM_ENDS : NO_OBSTACLE;
+        for (uint32_t k = 0; k < order->count; k++) {
+            const struct ng_comm *comm = ng_comm_at(order->condemned[k]);
+            enum obstacle here = find_obstacle(comm);
+            if (here > obstacle) {
+                obstacle = here;
+                worst = comm;
+            }
+        }
+        if (!worst)
+            continue;
+        describe(order, worst, obstacle, ret_stuck);
+        return true;
+    }
+    return false;
 }
 
 void ng_abort_after_fork(void)
@@ -538,5 +743,6 @@ void ng_abort_after_fork(void)
         for (uint32_t library = 0; library < NG_NCCL_MAX; library++)
             atomic_store(&orders[i].crews[library].state, FREE);
     }
-    atomic_store(&any_returned, false);
+    for (uint32_t origin = 0; origin < NG_ABORT_ORIGINS; origin++)
+        atomic_store(&any_returned[origin], false);
 }

@@ -26,7 +26,8 @@
  *
  * What is not. Calls that do not come through the wrappers; calls that name a window or a CUDA
  * graph rather than the communicator; threads beyond those that the black box has slots for; a
- * communicator that the program itself is ending, which is left to it; and a record that had to be
+ * communicator that the program itself is ending, which is left to it (a policy's order waits for
+ * that too, and is stuck where it does not end); and a record that had to be
  * reused since 4,096 communicators of this process were never destroyed.
  */
 #ifndef NCCLGUARD_CORE_ABORT_H
@@ -36,28 +37,51 @@
 #include <stdint.h>
 
 #include "core/comm.h"
+#include "core/scope.h"
 
 struct ng_call;
 
-/*
- * Abort the communicators of the group with this id in this process; 0 all there are now, also
- * those that are being made. `reason` is copied: a verdict's line where there is one. Does not
- * wait, and calls neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends;
- * -ENOENT: no such communicator here; -EBUSY: too many earlier ones have not returned; or -errno:
- * nothing has happened. Incident thread.
- */
-int ng_abort_groups(uint64_t group_id, const char *reason);
+/* Who gives an order. */
+enum ng_abort_origin {
+    NG_ABORT_PERSON, /* what the program is ending itself is left to it */
+    NG_ABORT_POLICY, /* it is left to it, but must have ended within the bound, too */
+    NG_ABORT_ORIGINS,
+};
 
-/* Of all orders of this process together: the gravest. */
+/*
+ * Abort the communicators of these groups in this process, as there are now, also those that are
+ * being made. `reason` is copied: a verdict's line where there is one. Does not wait, and calls
+ * neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends; -ENOENT: no such
+ * communicator here; -EBUSY: too many earlier ones have not returned; or -errno: nothing has
+ * happened. Any guard thread; makes a thread, so malloc must be free to be called.
+ */
+int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin);
+
+/* Of all orders of this process and origin together: the gravest. */
 enum ng_abort_state {
     NG_ABORT_NONE,
     NG_ABORT_RETURNED,  /* all have returned */
     NG_ABORT_UNDER_WAY, /* within NCCLGUARD_ABORT_WAIT */
-    NG_ABORT_STUCK,     /* one has not returned within it; which one was logged */
+    NG_ABORT_STUCK,     /* one has not returned within it; which one is logged */
 };
 
 /* When this changes to RETURNED or STUCK, the incident thread is woken. Any thread. */
-enum ng_abort_state ng_abort_state(void);
+enum ng_abort_state ng_abort_state(enum ng_abort_origin origin);
+
+/* The communicator that keeps an order from ending, and how. */
+struct ng_abort_stuck {
+    uint64_t group_id;
+    char group_name[64];
+    int nranks, group_rank; /* -1 not known */
+    int64_t since_ns;       /* since the order was given */
+    enum ng_op op;          /* the call of NCCL that does not return: CommAbort, or the program's */
+    char why[320];          /* one sentence */
+    char reason[NG_COMM_REASON_BYTES]; /* of the order */
+};
+
+/* Of the first policy's order that is stuck. False: none is. Reads what other threads may change
+ * meanwhile; incident thread. */
+bool ng_abort_stuck(struct ng_abort_stuck *ret_stuck);
 
 /*
  * Program threads, of a call on a condemned communicator: what it returns instead of calling NCCL.
@@ -71,7 +95,12 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
 void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
 
-/* The reason for a condemned communicator's end; NULL it is none. For ever readable. */
+/* What calls get to hear for a reason that begins with a kind of verdict: ncclSystemError, or
+ * ncclRemoteError where a peer is to blame and the library knows that error. Any thread. */
+int ng_abort_result(const struct ng_nccl *nccl, const char *reason);
+
+/* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
+ * newest wait (core/wait.h); NULL neither. For ever readable. */
 const char *ng_abort_reason(const void *handle);
 
 /* In a forked child. */

@@ -9,14 +9,25 @@
 #define NCCLGUARD_CORE_BOARD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/descriptor.h"
 #include "core/op.h"
+#include "core/scope.h"
 #include "core/view.h"
 
 /* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
 #define NG_INCIDENT_PREFIX "incident-"
+
+/* Files of entries likewise, in a form that file names may have. */
+#define NG_ENTRY_PREFIX "entry-"
+
+/* Bounds of what a program may put on the board. */
+#define NG_BOARD_KEY_MAX   72
+#define NG_BOARD_VALUE_MAX 4096
+#define NG_BOARD_KEEP_MAX  64 /* entries of one process that live as long as it does */
+#define NG_BOARD_HAVE_MAX  64 /* keys that are asked for at once */
 
 enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
@@ -24,6 +35,10 @@ enum ng_incident_level {
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
     NG_INCIDENT_DUMP = 4,    /* another: write what you know, of this host's board into folder `line`; `seq`
                                 0: everybody, else rank seq - 1 */
+    NG_INCIDENT_REST = 5,    /* another: the clocks of group_id (0: of all) rest for `stalled_ns`, INT64_MAX:
+                                until the next such order; 0: they run again */
+    NG_INCIDENT_RELOAD = 6,  /* another: read the rules file again */
+    NG_INCIDENT_LIMIT        /* every level lies below */
 };
 
 enum ng_incident_state {
@@ -56,9 +71,11 @@ struct ng_incident {
     int64_t claimed_mono_ns; /* on this host's clock: where it is another's, when it was heard of */
     int64_t since_mono_ns;   /* when that which is stuck began to wait; 0 not known */
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
+    int32_t policy; /* enum ng_on_timeout, plus one; 0 not said */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
+    struct ng_scope scope; /* what the policies that abort are to abort; of level TIMEOUT */
 };
 
 /*
@@ -82,6 +99,16 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
 #define NG_BOARD_KICK     1u /* the kick descriptor became readable */
 #define NG_BOARD_DEATH    2u /* a process of the job ended */
 #define NG_BOARD_INCIDENT 4u /* an incident was claimed or judged, or may have been */
+
+/* Small data for all processes of the job. */
+struct ng_board_entry {
+    const char *key; /* 1 to NG_BOARD_KEY_MAX bytes */
+    const void *data;
+    size_t bytes;
+    /* It goes this long after it was put; 0: it stays as long as its process, and the board's time
+     * to live beyond. */
+    int64_t keep_ns;
+};
 
 /* A verdict as another host published it: verdict.json and verdict.txt. */
 struct ng_documents {
@@ -160,6 +187,25 @@ struct ng_board_ops {
     /* The id of the group that others of the job joined under `joined_id`: core/grown.h. 0;
      * -ENOENT: nobody has told it yet. Never waits. */
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
+
+    /*
+     * Put an entry where there is none. 0, also where the same process has put the same before;
+     * -EEXIST: there is another, of a process that lives or has ended a moment ago; -ENOSPC: no
+     * room, or too many of this process; -EIO: the store does not answer at the moment; or -errno.
+     */
+    int (*put)(struct ng_board *board, const struct ng_board_entry *entry);
+
+    /* What was put under `key`: *ret_bytes of it, in ret_data, which has room for
+     * NG_BOARD_VALUE_MAX. 0; -ENOENT; -EIO, -errno as above. */
+    int (*fetch)(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
+
+    /* Of the keys "<prefix><number>", `count` numbers from `first` (up to NG_BOARD_HAVE_MAX): bit i
+     * of *ret_there says that there is one for first + i. 0, -EIO, -errno. */
+    int (*have)(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                uint64_t *ret_there);
+
+    /* Nobody needs this entry of ours any more; where it goes by itself soon, nothing is done. */
+    void (*forget)(struct ng_board *board, const char *key);
 
     /* This process leaves. Where it was the last and nothing happened, nothing stays behind. */
     void (*leave)(struct ng_board *board);

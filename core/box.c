@@ -23,6 +23,8 @@
 
 #define GROUP_CAPACITY  4096u
 #define THREAD_CAPACITY 256u
+#define DURATION_CAPACITY 256u
+#define SAMPLE_CAPACITY 512u /* a power of two */
 #define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
 #define NAMES_MAX       1000u
 
@@ -45,7 +47,15 @@ static void lay_out(struct ng_box_header *header, uint32_t records)
     header->threads_offset = NG_BOX_HEADER_BYTES;
     header->records_offset =
         header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
-    header->groups_offset = header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
+    header->duration_bytes = NG_BOX_DURATION_BYTES;
+    header->duration_capacity = DURATION_CAPACITY;
+    header->durations_offset =
+        header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
+    header->sample_bytes = NG_BOX_SAMPLE_BYTES;
+    header->sample_capacity = SAMPLE_CAPACITY;
+    header->samples_offset =
+        header->durations_offset + page_up(DURATION_CAPACITY * NG_BOX_DURATION_BYTES);
+    header->groups_offset = header->samples_offset + page_up(SAMPLE_CAPACITY * NG_BOX_SAMPLE_BYTES);
     header->total_bytes = header->groups_offset + (size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES;
 }
 
@@ -74,19 +84,23 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     header->life = NG_BOX_RUNNING;
     header->heartbeat_mono_ns = header->watchdog_mono_ns = header->origin_mono_ns;
     header->record_next = 1;
+    header->sample_next = 1;
 }
 
-static void point(struct ng_box *box, void *map)
+/* By a header that was checked: the mapped one of another process may change under us. */
+static void point(struct ng_box *box, void *map, const struct ng_box_header *header)
 {
-    struct ng_box_header *header = map;
-
-    box->header = header;
+    box->header = map;
     box->groups = (void *)((char *)map + header->groups_offset);
     box->threads = (void *)((char *)map + header->threads_offset);
     box->records = (void *)((char *)map + header->records_offset);
+    box->durations = (void *)((char *)map + header->durations_offset);
+    box->samples = (void *)((char *)map + header->samples_offset);
     box->group_capacity = header->group_capacity;
     box->thread_capacity = header->thread_capacity;
     box->record_capacity = header->record_capacity;
+    box->duration_capacity = header->duration_capacity;
+    box->sample_capacity = header->sample_capacity;
     box->map_bytes = header->total_bytes;
 }
 
@@ -246,7 +260,7 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
 {
     struct ng_box_header header = {0};
     struct ng_box box = NG_BOX_NONE;
-    void *map;
+    void *map = NULL;
     int error = -ENOENT;
 
     lay_out(&header, records);
@@ -260,7 +274,7 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
             return -ENOMEM;
         memcpy(map, &header, sizeof(header));
     }
-    point(&box, map);
+    point(&box, map, &header);
     box.groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
     *ret_box = box;
     return folder ? error : 0;
@@ -290,6 +304,19 @@ static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t tot
 {
     return offset >= NG_BOX_HEADER_BYTES && offset % 8 == 0 && offset <= total &&
            count <= (1u << 24) && count * each <= total - offset;
+}
+
+/* Tables that writers before them do not have; what is damaged there is done without. */
+static void drop_what_is_not_there(struct ng_box_header *header)
+{
+    if (header->duration_bytes != NG_BOX_DURATION_BYTES ||
+        !in_file(header->durations_offset, header->duration_capacity, NG_BOX_DURATION_BYTES,
+                 header->total_bytes))
+        header->durations_offset = header->duration_capacity = 0;
+    if (header->sample_bytes != NG_BOX_SAMPLE_BYTES ||
+        !in_file(header->samples_offset, header->sample_capacity, NG_BOX_SAMPLE_BYTES,
+                 header->total_bytes))
+        header->samples_offset = header->sample_capacity = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)
@@ -329,15 +356,8 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
     close(fd);
     if (error)
         return error;
-    /* Pointers from the checked copy: the mapped header may change under us. */
-    ret_box->header = map;
-    ret_box->groups = (void *)((char *)map + header.groups_offset);
-    ret_box->threads = (void *)((char *)map + header.threads_offset);
-    ret_box->records = (void *)((char *)map + header.records_offset);
-    ret_box->group_capacity = header.group_capacity;
-    ret_box->thread_capacity = header.thread_capacity;
-    ret_box->record_capacity = header.record_capacity;
-    ret_box->map_bytes = header.total_bytes;
+    drop_what_is_not_there(&header);
+    point(ret_box, map, &header);
     ret_box->inode = status.st_ino;
     ret_box->name[0] = '\0';
     ret_box->file = NG_DESCRIPTOR_NONE;
@@ -383,4 +403,22 @@ int ng_box_mark_execed(const char *path)
 bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns)
 {
     return state == 'T' || (state == 't' && before_mono_ns > NG_LOAD(header->held_until_mono_ns));
+}
+
+void ng_box_write_name(struct ng_box_group *group, const char *name)
+{
+    uint64_t words[NG_BOX_NAME_BYTES / sizeof(uint64_t)] = {0};
+
+    memcpy(words, name, strnlen(name, NG_BOX_NAME_BYTES - 1));
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++)
+        NG_STORE(group->name[i], words[i]);
+}
+
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES])
+{
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++) {
+        uint64_t word = NG_LOAD(group->name[i]);
+        memcpy(ret_name + i * sizeof(word), &word, sizeof(word));
+    }
+    ret_name[NG_BOX_NAME_BYTES - 1] = '\0';
 }

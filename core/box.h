@@ -10,12 +10,14 @@
  *   groups   group_capacity slots: one per communicator handle
  *   threads  thread_capacity slots: the NCCL call that a thread is inside
  *   records  record_capacity slots: the newest calls, slot = id % capacity
+ *   durations  duration_capacity slots: measured times of each group, operation and size
+ *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`). Every shared field is atomic and
- * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
- * group.state, thread.tid), which is written last with release. Readers copy a slot and check the
- * guard word before and after. A field may be added in reserved bytes, where zero means "not
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
+ * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
+ * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
+ * last with release. Readers copy a slot and check the guard word before and after. A field may be added in reserved bytes, where zero means "not
  * known", within a version; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
@@ -51,6 +53,8 @@ enum ng_box_life {
 /* And, as the kernel tells of those who could not tell it themselves, 0 where it does not: */
 #define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
+
+#define NG_BOX_PLACE_BYTES 128
 
 struct ng_box_header {
     uint64_t magic;
@@ -92,6 +96,17 @@ struct ng_box_header {
     /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
      * calls them stopped, but it is not. 0 never */
     _Atomic int64_t held_until_mono_ns;
+
+    /* Measured durations: core/durations.h. 0 the writer has none. */
+    uint64_t durations_offset, samples_offset;
+    uint32_t duration_bytes, duration_capacity;
+    uint32_t sample_bytes, sample_capacity;
+    _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
+    _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
+    /* core/monitor.h: the watchdog has made no round since then, in its process's own time; and what
+     * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    _Atomic int64_t watchdog_stuck_mono_ns;
+    _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -113,6 +128,9 @@ struct ng_signature {
     uint64_t count;
 };
 
+/* A group's name with its end. */
+#define NG_BOX_NAME_BYTES 64
+
 /* One communicator handle of this process. 384 bytes. */
 struct ng_box_group {
     _Atomic uint32_t state;             /* guard word, enum ng_group_state */
@@ -130,7 +148,9 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    char name[64]; /* ncclConfig_t.commName, "" none; written before `state` */
+    /* ncclConfig_t.commName, or what the program or a rule (core/rules.h) calls it, maybe later; ""
+     * none. Text in the bytes of the words, ended: ng_box_write_name. */
+    _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
@@ -161,7 +181,11 @@ struct ng_box_group {
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
-    uint8_t reserved[32];
+    /* core/deadline.h: deadline of the oldest work, extensions included, else that of collectives;
+     * -1 none; 0 not known: the header has that of all groups. */
+    _Atomic int64_t timeout_ns;
+    _Atomic uint32_t rests; /* 1: its clock rests */
+    uint8_t reserved[20];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -217,14 +241,47 @@ struct ng_box_record {
     _Atomic uint32_t flags;         /* NG_RECORD_* bits */
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
     _Atomic uint64_t rolling_hash;  /* of the group after this collective; 0 point-to-point */
-    uint8_t reserved[40];
+    /* How long the device took for its work, all calls of an NCCL group together: in the record
+     * that closes it. 0 not measured, or not yet */
+    _Atomic int64_t duration_ns;
+    uint8_t reserved[32];
 };
 #define NG_BOX_RECORD_BYTES 192
+
+/*
+ * Measured durations of one group, one operation and one size. Figures of a slot are written one by
+ * one: a reader may see a count that is one ahead of its sum. 176 bytes.
+ */
+#define NG_DURATION_BUCKETS 28
+struct ng_box_duration {
+    _Atomic uint64_t group_id; /* guard word, written once; 0 free */
+    _Atomic uint32_t op;         /* enum ng_op; NG_OP_GroupEnd: several calls of one NCCL group */
+    _Atomic uint32_t size_class; /* up to 2^size_class bytes, and more than half of that */
+    _Atomic uint64_t count, sum_ns, min_ns, max_ns;
+    /* Of those shorter than 2^k microseconds, and not in a bucket before; the last has the rest. */
+    _Atomic uint32_t histogram[NG_DURATION_BUCKETS];
+    uint8_t reserved[16];
+};
+#define NG_BOX_DURATION_BYTES 176
+
+/* One measured work in which every rank of the group waits for every other. 48 bytes. */
+struct ng_box_sample {
+    _Atomic uint64_t number; /* guard word; 0 free, or being written */
+    _Atomic uint64_t group_id;
+    _Atomic uint64_t seq; /* its last collective */
+    _Atomic int64_t duration_ns;
+    _Atomic uint32_t calls; /* in the work: those of an NCCL group are one */
+    _Atomic uint32_t group_slot;
+    uint8_t reserved[8];
+};
+#define NG_BOX_SAMPLE_BYTES 48
 
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
 
 /* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat), which was asked for
  * at `before_mono_ns` or later? Any thread. */
@@ -236,7 +293,10 @@ struct ng_box {
     struct ng_box_group *groups;
     struct ng_box_thread *threads;
     struct ng_box_record *records;
+    struct ng_box_duration *durations;
+    struct ng_box_sample *samples;
     uint32_t group_capacity, thread_capacity, record_capacity;
+    uint32_t duration_capacity, sample_capacity; /* 0: of a writer that measured nothing */
     uint32_t groups_reserved; /* slots whose pages exist for sure */
     size_t map_bytes;
     uint64_t inode;            /* of its file; 0 none */
@@ -294,6 +354,13 @@ uint64_t ng_box_uid(const struct ng_box_header *header);
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
+
+/* A name may be changed while somebody reads it: he may then see parts of both. `name` is cut to
+ * NG_BOX_NAME_BYTES - 1. */
+void ng_box_write_name(struct ng_box_group *group, const char *name);
+
+/* Always ended. */
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES]);
 
 static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
 {

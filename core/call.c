@@ -16,6 +16,8 @@
 #include "core/guard.h"
 #include "core/ring.h"
 #include "core/thread.h"
+#include "core/timing.h"
+#include "core/wait.h"
 #include "core/work.h"
 
 /* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
@@ -43,6 +45,36 @@ static void keep_last(struct ng_box_group *group, const struct ng_call *call)
     NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
     NG_STORE(group->last_redop, call->redop);
     NG_STORE(group->last_count, call->count);
+}
+
+/* The number of a call among the works of its kind, and where it stands which is measured next. */
+struct turn {
+    uint64_t number;
+    _Atomic uint64_t *next;
+};
+
+static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm *comm, bool p2p,
+                                                                 uint64_t coll_seq)
+{
+    return p2p ? (struct turn){count_up(&comm->p2p_works), &comm->timed_p2p}
+               : (struct turn){coll_seq, &comm->timed_coll};
+}
+
+/* The rare call that may be measured. */
+static __attribute__((noinline)) struct ng_work *
+start_measured(const struct ng_call *call, struct ng_comm *comm, struct turn turn,
+               bool *ret_capturing)
+{
+    if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
+        return ng_gpu_start(comm, call->stream, ret_capturing);
+    struct ng_work *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
+    if (!work)
+        return NULL;
+    work->op = call->op;
+    work->calls = 1;
+    work->bytes = call->count * ng_dtype_bytes(call->dtype);
+    work->symmetric = ng_op_is_symmetric(call->op);
+    return work;
 }
 
 static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
@@ -105,8 +137,12 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
     if (ng_comm_is_condemned_now(comm))
         return refuse_work(call, passage);
-    if (!group_calls)
-        passage->work = ng_gpu_start(comm, call->stream, &passage->capturing);
+    if (group_calls)
+        return NG_CALL_PROCEED;
+    struct turn turn = turn_of(comm, p2p, coll_seq);
+    passage->work = ng_timing_may(turn.next, turn.number)
+                        ? start_measured(call, comm, turn, &passage->capturing)
+                        : ng_gpu_start(comm, call->stream, &passage->capturing);
     return NG_CALL_PROCEED;
 }
 
@@ -116,6 +152,7 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
 {
     struct ng_box_group *group = passage->comm->group;
 
+    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
     if (passage->record) {
         NG_STORE(passage->record->result, result);
         NG_STORE(passage->record->rolling_hash, 0);
@@ -128,6 +165,7 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
         ng_comm_uncount_peer(passage->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
+        NG_STORE(passage->comm->timed_coll, 0); /* its number comes again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_work_forget_last(group);
     }
@@ -142,13 +180,24 @@ static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
     return result;
 }
 
-static inline __attribute__((always_inline)) void leave_work(const struct ng_call *call, bool p2p,
-                                                             struct ng_passage *passage, int result)
+/* Hand over a work that the call itself waits for. What the program gets. */
+static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_work *work,
+                                               void *stream)
+{
+    int64_t entered_mono_ns = work->entered_mono_ns;
+    struct ng_work *waiter = ng_wait_begin(work->gpu, stream);
+
+    ng_work_hand_over(comm, work);
+    return ng_wait_end(comm, waiter, entered_mono_ns);
+}
+
+static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_passage *passage, int result)
 {
     struct ng_thread *thread = passage->thread;
 
     if (__builtin_expect(!thread, 0))
-        return;
+        return result;
     struct ng_comm *comm = passage->comm;
     struct ng_work *work = passage->work;
     if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
@@ -156,12 +205,12 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
          * communicator. */
         ng_group_calls_keep(call, p2p, passage);
         ng_thread_leave(thread);
-        return;
+        return result;
     }
     ng_thread_leave(thread);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
         fail_work(call, passage, result);
-        return;
+        return result;
     }
     uint64_t seq = p2p ? 0 : passage->seq;
     if (!p2p)
@@ -172,11 +221,14 @@ static inline __attribute__((always_inline)) void leave_work(const struct ng_cal
         ng_work_give_up(work, passage->capturing);
         ng_ring_advance(passage->record, passage->record_id,
                         ng_work_unseen_state(passage->capturing));
-        return;
+        return result;
     }
     ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
     ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        return tend_work(comm, work, call->stream);
     ng_work_hand_over(comm, work);
+    return result;
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -184,9 +236,9 @@ int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passa
     return enter_work(call, false, ret_passage);
 }
 
-void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
-    leave_work(call, false, passage, result);
+    return leave_work(call, false, passage, result);
 }
 
 int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -194,9 +246,9 @@ int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     return enter_work(call, true, ret_passage);
 }
 
-void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
-    leave_work(call, true, passage, result);
+    return leave_work(call, true, passage, result);
 }
 
 int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -228,13 +280,13 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     }
 }
 
-void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     if (!passage->thread)
-        return;
+        return result;
     switch (ng_op_table[call->op].op_class) {
     case NG_CLASS_GROUP:
-        ng_group_calls_leave(call, passage->thread, result);
+        result = ng_group_calls_leave(call, passage->thread, result);
         break;
     case NG_CLASS_CREATE:
         ng_creation_leave(call, passage, result);
@@ -250,6 +302,7 @@ void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int r
     }
     if (passage->visits)
         ng_abort_left(passage->comm);
+    return result;
 }
 
 void ng_call_after_fork(void)

@@ -4,7 +4,8 @@
  * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def,
  * calls ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any
  * number at once. Must never block, allocate memory (but for a thread's or communicator's first
- * call), change errno, or change NCCL's result.
+ * call), change errno, or change NCCL's result; but where core/wait.h is asked to wait for the
+ * device.
  */
 #ifndef NCCLGUARD_CORE_CALL_H
 #define NCCLGUARD_CORE_CALL_H
@@ -84,14 +85,15 @@ struct ng_passage {
 #define NG_CALL_PROCEED (-1)
 int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
 
-/* After the real function, with its ncclResult_t. */
-void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+/* After the real function, with its ncclResult_t. What the program gets: the same, but where
+ * core/wait.h has waited for the device. */
+int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 
 /* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
 int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage);
-void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
-void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
 
 /* In a forked child. */
 void ng_call_after_fork(void);

@@ -19,6 +19,8 @@
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/rules_file.h"
+#include "core/timing.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
@@ -160,7 +162,6 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    memset(group->name, 0, sizeof(group->name));
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -183,12 +184,34 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
+static void reset_timing(struct ng_comm *comm)
+{
+    uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
+
+    NG_STORE(comm->timed_coll, first);
+    NG_STORE(comm->timed_joined, first);
+    NG_STORE(comm->timed_p2p, first);
+    NG_STORE(comm->joined_works, 0);
+    NG_STORE(comm->p2p_works, 0);
+}
+
 static void forget_peers(struct ng_comm *comm)
 {
     struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
 
     if (peers)
         munmap(peers, comm->peers_bytes);
+}
+
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
 }
 
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
@@ -203,23 +226,28 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
+    reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->overdue_mono_ns, 0);
+    atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
     comm->made_at = NULL;
     atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    strncpy(group->name, name, sizeof(group->name) - 1);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    ng_rules_file_begin(comm, name);
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
@@ -268,6 +296,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
+    ng_rules_file_apply(comm);
 }
 
 static bool has_life(const struct ng_box_group *group)
@@ -408,6 +437,17 @@ struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
     if (comm)
         ng_comm_bind(comm, handle, true);
     return comm;
+}
+
+void ng_comm_rename(struct ng_comm *comm, const char *name)
+{
+    uint64_t id = atomic_load(&comm->group->id);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count; i++)
+        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
+            ng_rules_file_rename(&comms[i], name);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)

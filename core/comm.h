@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "core/box.h"
+#include "core/deadline.h"
 #include "core/nccl.h"
 
 struct ng_call;
@@ -44,6 +45,18 @@ enum ng_comm_fate {
 
 #define NG_COMM_REASON_BYTES 512
 
+/* What the watchdog has counted of one operation on a communicator: those whose end it saw, by
+ * their records. Bytes as the callers passed them. */
+#define NG_COMM_COUNTED_OPS 20u /* every operation that is work has a number below */
+struct ng_comm_count {
+    _Atomic uint64_t calls, bytes;
+};
+
+/* Alarms that were raised. */
+struct ng_stall_count {
+    _Atomic uint64_t suspects, timeouts;
+};
+
 struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
@@ -68,10 +81,23 @@ struct ng_comm {
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
+    /* Which work of each kind is measured next, by core/timing.h: collectives by their sequence, NCCL
+     * groups with collectives and works of sends and receives alone by how many there were. */
+    _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
+    _Atomic uint64_t joined_works, p2p_works;
+    _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
     /* Written before `fate` says CONDEMNED. */
     int abort_result; /* ncclResult_t of later calls */
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
+
+    /* core/wait.h. What was entered until then, and has not finished, is past its deadline; 0 none. */
+    _Atomic int64_t overdue_mono_ns;
+    /* Written by the calling thread: a communicator is called from one at a time. */
+    atomic_bool wait_failed;
+    char wait_reason[NG_COMM_REASON_BYTES];
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
+    struct ng_deadline deadline;
 
     /* The watchdog's own. */
     uint32_t watched_generation;  /* of the slot: the fields below belong to it */
@@ -82,6 +108,10 @@ struct ng_comm {
     unsigned alarmed; /* levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
+
+    struct ng_comm_count counts[NG_COMM_COUNTED_OPS]; /* by operation; others may read them */
+    _Atomic uint64_t uncounted; /* operations that ended, and whose records were gone */
+    struct ng_stall_count stalls;
 
     struct ng_box_group spare;
 };
@@ -152,6 +182,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
+
+/* The program calls the group by another name: so do all communicators of it in this process. */
+void ng_comm_rename(struct ng_comm *comm, const char *name);
 
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);

@@ -61,7 +61,13 @@ extern const struct ng_reserved_option ng_reserved_options[];
 extern const size_t ng_reserved_option_count;
 
 /* Values of CHOICE options that code asks for. */
-enum { NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_KILL };
+enum ng_on_timeout {
+    NG_ON_TIMEOUT_LOG,
+    NG_ON_TIMEOUT_TEARDOWN,
+    NG_ON_TIMEOUT_ABORT,
+    NG_ON_TIMEOUT_KILL,
+};
+enum { NG_TIMING_OFF, NG_TIMING_SAMPLED, NG_TIMING_ALL };
 
 /* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or
  * unserved name). */
@@ -74,6 +80,9 @@ typedef void ng_config_report_fn(void *context, char severity, const char *line)
  */
 int ng_config_parse(struct ng_config *ret_config, char *const *environment,
                     ng_config_report_fn *report, void *context);
+
+/* The option of this name; NULL none. */
+const struct ng_option *ng_config_find(const char *name);
 
 /*
  * Parse one value of an option into *ret_value (of the option's type). Returns 0, or -EINVAL with

@@ -128,6 +128,8 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_int(json, "life_number", process->life);
     ng_json_int(json, "exit_status", process->exit_status);
     ng_json_int(json, "quiet_ns", process->quiet_ns);
+    ng_json_int(json, "watchdog_stuck_ns", process->watchdog_stuck_ns);
+    ng_json_string(json, "watchdog_in", process->watchdog_in);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
     ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
     ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);
@@ -191,7 +193,45 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     ng_json_string(json, "result", ng_result_name(record->result));
     ng_json_int(json, "result_number", record->result);
     ng_json_hex(json, "rolling_hash", record->rolling_hash);
+    ng_json_int(json, "duration_ns", record->duration_ns);
     ng_json_close_object(json);
+}
+
+static void put_samples(struct ng_json *json, const struct ng_view_member *member)
+{
+    ng_json_open_array(json, "samples", NG_JSON_LINES);
+    for (uint32_t i = 0; i < member->sample_count; i++) {
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        put_uint(json, "seq", member->samples[i].seq);
+        ng_json_uint(json, "calls", member->samples[i].calls);
+        ng_json_int(json, "duration_ns", member->samples[i].duration_ns);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+static void put_durations(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    ng_json_open_array(json, "durations", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->duration_count; i++) {
+        const struct ng_duration *duration = &view->durations[i].duration;
+        if (view->durations[i].process != process)
+            continue;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_hex(json, "group_id", duration->group_id);
+        put_op(json, duration->op);
+        ng_json_uint(json, "size_class", duration->size_class);
+        put_uint(json, "count", duration->count);
+        put_uint(json, "sum_ns", duration->sum_ns);
+        put_uint(json, "min_ns", duration->min_ns);
+        put_uint(json, "max_ns", duration->max_ns);
+        ng_json_open_array(json, "histogram", NG_JSON_COMPACT);
+        for (unsigned k = 0; k < NG_DURATION_BUCKETS; k++)
+            put_uint(json, NULL, duration->histogram[k]);
+        ng_json_close_array(json);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
 }
 
 static void put_composed_work(struct ng_json *json, const struct ng_view_member *member,
@@ -281,6 +321,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         put_record(json, &member->records[i]);
     ng_json_close_array(json);
     put_composed(json, view, member);
+    put_samples(json, member);
     ng_json_close_object(json);
 }
 
@@ -319,6 +360,7 @@ int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
     put_process(&json, &view->processes[process]);
     put_calls(&json, view, process);
     put_threads(&json, view, process);
+    put_durations(&json, view, process);
     ng_json_open_array(&json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->members[i].process == process)

@@ -23,6 +23,8 @@
  *                         Life "dead": 256 and the signal that ended it, or 512 and what it ended
  *                         with without telling; 0 not known
  *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
+ *     watchdog_stuck_ns   its watchdog has made no round for so long; 0 it does, or not known
+ *     watchdog_in         and what that is in; "" not known
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
@@ -35,6 +37,14 @@
  *   calling_threads  array: threads that have called NCCL, and live
  *     tid                 int
  *     name                when it made its first call; "" not known
+ *   durations        array of struct ng_view_duration: how long the device took for works that were
+ *                    measured (NCCLGUARD_TIMING), since the process began
+ *     group_id            16 hex digits
+ *     op, op_number       "GroupEnd": several calls of one NCCL group, launched together
+ *     size_class          of up to 2^size_class bytes
+ *     count, sum_ns, min_ns, max_ns
+ *     histogram           array of counts: the first shorter than 1 microsecond, each next one up
+ *                         to twice as long, the last all that took longer
  *   members          array of struct ng_view_member: one per communicator handle
  *     rank                global, as messages name it (derived: the reader computes it again)
  *     group_rank, device  int; -1 not known
@@ -79,11 +89,18 @@
  *       result, result_number name and number of the ncclResult_t of the host call
  *       rolling_hash          16 hex digits: of the group after this collective; all zero: not
  *                             known
+ *       duration_ns           how long the device took for its work, all calls of an NCCL group
+ *                             together: in the last of them. 0 not measured
  *     composed            array: what sends and receives make up together, core/composed.h (derived)
  *       op, op_number         AlltoAll, AllToAllv, Gather or Scatter
  *       root                  of a gather or scatter; -1 else
  *       sent, received        elements
  *       records               ids of the parts
+ *     samples             array, oldest first: struct ng_view_sample, measured collectives in which
+ *                         every rank waits for every other, which ranks can compare
+ *       seq                   of its last collective
+ *       calls                 in the work
+ *       duration_ns           int
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
  *   stacks           its host stacks: see core/stacks.h; missing where they were not taken

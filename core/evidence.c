@@ -335,3 +335,14 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
                ng_evidence_is_done(evidence, memory) ? PROGRAMS : MEMORY);
     return false;
 }
+
+void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns)
+{
+    struct ng_view none;
+
+    ng_view_init(&none);
+    struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard.dump_dir);
+    ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
+    ng_evidence_await(evidence, until_mono_ns);
+    ng_evidence_release(evidence);
+}

@@ -78,6 +78,12 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
 /* The same without waiting or a word. Also where there is nothing to write it from: NULL. */
 bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts);
 
+/*
+ * Write a verdict that this process reached about itself alone; taken over, and left empty where there was memory for
+ * that. Waits as ng_evidence_await does.
+ */
+void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns);
+
 /* The caller's is given up; NULL is fine. */
 void ng_evidence_release(struct ng_evidence *evidence);
 

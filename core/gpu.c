@@ -20,6 +20,7 @@
 #define GPUS_MAX    64u /* contexts */
 #define WORKS_MAX   NG_GPU_WORKS_MAX
 #define WORKS_STEP  64u /* the pool grows by so many */
+#define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
 #define GROW_YIELDS 100 /* how often a thread waits for another's growing */
 
 struct ng_gpu ng_gpu_out_of_reach;
@@ -91,10 +92,10 @@ static bool is_alive(struct ng_gpu *gpu, uint64_t id)
         atomic_store(&gpu->lost, true);
         return false;
     }
-    if (!atomic_load(&gpu->made) || !ng_gpu_relax_thread(&mode))
+    if (!atomic_load(&gpu->pool.made) || !ng_gpu_relax_thread(&mode))
         return true;
-    uint32_t first = (uint32_t)atomic_load(&gpu->free);
-    CUresult result = cuda->event_query(gpu->works[first ? first - 1 : 0].end);
+    uint32_t first = (uint32_t)atomic_load(&gpu->pool.free);
+    CUresult result = cuda->event_query(gpu->pool.works[first ? first - 1 : 0].end);
     ng_gpu_relax_thread(&mode);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
         return true;
@@ -115,14 +116,49 @@ static struct ng_gpu *find_gpu(CUcontext context, uint64_t id)
 }
 
 /* A lost pool to which all works have come back. The events are gone with their context. */
-static bool is_empty(struct ng_gpu *gpu)
+static bool is_empty(struct ng_pool *pool)
 {
-    uint32_t made = atomic_load(&gpu->made), home = 0;
+    uint32_t made = atomic_load(&pool->made), home = 0;
 
-    for (uint32_t at = (uint32_t)atomic_load_explicit(&gpu->free, memory_order_acquire);
+    for (uint32_t at = (uint32_t)atomic_load_explicit(&pool->free, memory_order_acquire);
          at && home < made; home++)
-        at = atomic_load_explicit(&gpu->works[at - 1].next_free, memory_order_relaxed);
+        at = atomic_load_explicit(&pool->works[at - 1].next_free, memory_order_relaxed);
     return home == made;
+}
+
+static void forget_events(struct ng_pool *pool)
+{
+    atomic_store(&pool->made, 0);
+    atomic_store(&pool->free, ((atomic_load(&pool->free) >> 32) + 1) << 32);
+}
+
+/* Both pools of a lost context may be used for another, if nothing of them is in flight. */
+static bool empty_pools(struct ng_gpu *gpu)
+{
+    if (atomic_flag_test_and_set_explicit(&gpu->pool.growing, memory_order_acquire))
+        return false;
+    if (atomic_flag_test_and_set_explicit(&gpu->timed_pool.growing, memory_order_acquire)) {
+        atomic_flag_clear_explicit(&gpu->pool.growing, memory_order_release);
+        return false;
+    }
+    bool empty = is_empty(&gpu->pool) && is_empty(&gpu->timed_pool);
+    if (empty) {
+        forget_events(&gpu->pool);
+        forget_events(&gpu->timed_pool);
+        atomic_store(&gpu->untimed, false);
+    }
+    atomic_flag_clear_explicit(&gpu->timed_pool.growing, memory_order_release);
+    atomic_flag_clear_explicit(&gpu->pool.growing, memory_order_release);
+    return empty;
+}
+
+/* NULL: no memory. Pages come with their use. */
+static struct ng_work *make_works(void)
+{
+    void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_work), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return map == MAP_FAILED ? NULL : map;
 }
 
 /* A pool for a context that has none, an old one where possible. Under gpu_adding. */
@@ -132,27 +168,14 @@ static struct ng_gpu *unused_gpu(void)
 
     for (uint32_t i = 0; i < gpu_count; i++) {
         gpu = &gpus[i];
-        if (!atomic_load_explicit(&gpu->lost, memory_order_acquire) ||
-            atomic_flag_test_and_set_explicit(&gpu->growing, memory_order_acquire))
-            continue;
-        bool empty = is_empty(gpu);
-        if (empty) {
-            atomic_store(&gpu->made, 0);
-            atomic_store(&gpu->free, ((atomic_load(&gpu->free) >> 32) + 1) << 32);
-        }
-        atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
-        if (empty)
+        if (atomic_load_explicit(&gpu->lost, memory_order_acquire) && empty_pools(gpu))
             return gpu;
     }
     if (gpu_count == GPUS_MAX)
         return NULL;
     gpu = &gpus[gpu_count];
-    void *map = mmap(NULL, WORKS_MAX * sizeof(*gpu->works), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return NULL;
-    gpu->works = map;
-    return gpu;
+    gpu->pool.works = make_works();
+    return gpu->pool.works ? gpu : NULL;
 }
 
 static struct ng_gpu *add_gpu(CUcontext context, uint64_t id)
@@ -222,71 +245,131 @@ struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
     return gpu;
 }
 
-static void push_free(struct ng_gpu *gpu, struct ng_work *work)
+static void push_free(struct ng_pool *pool, struct ng_work *work)
 {
-    uint64_t head = atomic_load_explicit(&gpu->free, memory_order_relaxed), next;
+    uint64_t head = atomic_load_explicit(&pool->free, memory_order_relaxed), next;
 
     do {
         atomic_store_explicit(&work->next_free, (uint32_t)head, memory_order_relaxed);
-        next = ((head >> 32) + 1) << 32 | (uint32_t)(work - gpu->works + 1);
-    } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_release,
+        next = ((head >> 32) + 1) << 32 | (uint32_t)(work - pool->works + 1);
+    } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_release,
                                                     memory_order_relaxed));
 }
 
-/* More works with their events. The context is made current for the making and put back. */
-static void grow_pool(struct ng_gpu *gpu)
+/* Events of one more work, in the current context. */
+static CUresult make_events(struct ng_gpu *gpu, struct ng_work *work, bool timed)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
+    unsigned flags = timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+    CUresult result = cuda->event_create(&work->start, flags);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuda->event_create(&work->end, flags);
+    if (result != CUDA_SUCCESS) {
+        cuda->event_destroy(work->start);
+        return result;
+    }
+    work->gpu = gpu;
+    work->timed = timed;
+    return CUDA_SUCCESS;
+}
+
+/* More works with their events. The context is made current for the making and put back. */
+static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    bool timed = pool == &gpu->timed_pool;
     CUresult result = CUDA_SUCCESS;
     CUcontext popped;
 
     /* Another thread is at it, and has the first of them in a microsecond or two: not to wait for
      * that would leave this call unobserved. */
-    for (int i = 0; atomic_flag_test_and_set_explicit(&gpu->growing, memory_order_acquire); i++) {
-        if (i == GROW_YIELDS || (uint32_t)atomic_load(&gpu->free))
+    for (int i = 0; atomic_flag_test_and_set_explicit(&pool->growing, memory_order_acquire); i++) {
+        if (i == GROW_YIELDS || (uint32_t)atomic_load(&pool->free))
             return;
         sched_yield();
     }
-    if ((uint32_t)atomic_load(&gpu->free)) {
-        atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
+    if ((uint32_t)atomic_load(&pool->free)) {
+        atomic_flag_clear_explicit(&pool->growing, memory_order_release);
         return;
     }
-    uint32_t made = atomic_load_explicit(&gpu->made, memory_order_relaxed);
-    if (made < WORKS_MAX && (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
+    if (!pool->works && !(pool->works = make_works()))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint32_t made = atomic_load_explicit(&pool->made, memory_order_relaxed);
+    if (result == CUDA_SUCCESS && made < WORKS_MAX &&
+        (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
         for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
-            struct ng_work *work = &gpu->works[made + i];
-            result = cuda->event_create(&work->start, CU_EVENT_DISABLE_TIMING);
+            struct ng_work *work = &pool->works[made + i];
+            result = make_events(gpu, work, timed);
             if (result != CUDA_SUCCESS)
                 break;
-            result = cuda->event_create(&work->end, CU_EVENT_DISABLE_TIMING);
-            if (result != CUDA_SUCCESS) {
-                cuda->event_destroy(work->start);
-                break;
-            }
-            work->gpu = gpu;
-            atomic_store_explicit(&gpu->made, made + i + 1, memory_order_relaxed);
-            push_free(gpu, work);
+            atomic_store_explicit(&pool->made, made + i + 1, memory_order_relaxed);
+            push_free(pool, work);
         }
         cuda->ctx_pop(&popped);
     }
     /* Not one event: this context is of no use, and is not tried again with each call. */
-    if (result != CUDA_SUCCESS && !atomic_load(&gpu->made))
+    if (result != CUDA_SUCCESS && !timed && !atomic_load(&pool->made))
         lose(gpu, result);
-    atomic_flag_clear_explicit(&gpu->growing, memory_order_release);
+    /* Nor are events with timing, where there are no more of them; the others serve instead. */
+    if (result != CUDA_SUCCESS && timed)
+        atomic_store(&gpu->untimed, true);
+    atomic_flag_clear_explicit(&pool->growing, memory_order_release);
 }
 
 struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
 {
     /* The pool ran dry: the watchdog should look before its usual time. */
-    if (atomic_load_explicit(&gpu->made, memory_order_relaxed) > 0)
+    if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
         ng_watchdog_hurry();
-    grow_pool(gpu);
-    return (uint32_t)atomic_load(&gpu->free) ? ng_gpu_take(gpu) : NULL;
+    grow_pool(gpu, &gpu->pool);
+    return (uint32_t)atomic_load(&gpu->pool.free) ? ng_gpu_take(gpu) : NULL;
+}
+
+static struct ng_work *pop_free(struct ng_pool *pool)
+{
+    uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
+    struct ng_work *work;
+
+    do {
+        if ((uint32_t)head == 0)
+            return NULL;
+        work = &pool->works[(uint32_t)head - 1];
+        next =
+            ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_acquire,
+                                                    memory_order_acquire));
+    return work;
+}
+
+/* A work that tells the time; NULL none is to be had. */
+static struct ng_work *take_timed(struct ng_gpu *gpu)
+{
+    struct ng_work *work = pop_free(&gpu->timed_pool);
+
+    if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
+        return work;
+    if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
+        ng_watchdog_hurry();
+    grow_pool(gpu, &gpu->timed_pool);
+    return pop_free(&gpu->timed_pool);
+}
+
+struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing)
+{
+    struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
+    struct ng_work *work = gpu ? take_timed(gpu) : NULL;
+
+    if (!work && !(work = gpu ? ng_gpu_take(gpu) : NULL))
+        return NULL;
+    work->has_start = ng_gpu_record(gpu, work->start, stream);
+    return work->has_start ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
 void ng_gpu_give(struct ng_work *work)
 {
-    push_free(work->gpu, work);
+    push_free(work->timed ? &work->gpu->timed_pool : &work->gpu->pool, work);
 }
 
 /* The stream refuses the start event: it may be one of another context than the communicator's last
@@ -297,8 +380,9 @@ struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *wor
 
     if (!gpu || gpu == work->gpu)
         return work;
+    struct ng_work *timed = work->timed ? take_timed(gpu) : NULL;
     ng_gpu_give(work);
-    work = ng_gpu_take(gpu);
+    work = timed ? timed : ng_gpu_take(gpu);
     if (work)
         work->has_start = ng_gpu_record(gpu, work->start, stream);
     return work;
@@ -345,6 +429,25 @@ enum ng_gpu_state ng_gpu_started(const struct ng_work *work)
 enum ng_gpu_state ng_gpu_ended(const struct ng_work *work)
 {
     return query(work->gpu, work->end);
+}
+
+int64_t ng_gpu_duration_ns(const struct ng_work *work)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    float ms = 0;
+
+    if (!work->timed || !work->has_start || !cuda->event_elapsed ||
+        atomic_load_explicit(&work->gpu->lost, memory_order_relaxed))
+        return 0;
+    CUresult result = cuda->event_elapsed(&ms, work->start, work->end);
+    if (result == CUDA_ERROR_INVALID_CONTEXT &&
+        cuda->ctx_set_current(work->gpu->context) == CUDA_SUCCESS)
+        result = cuda->event_elapsed(&ms, work->start, work->end);
+    /* Also not a number, and less than nothing, as of a work whose events were used twice. */
+    if (result != CUDA_SUCCESS || !(ms >= 0) || ms > (float)DURATION_MAX_MS)
+        return 0;
+    int64_t duration_ns = (int64_t)((double)ms * 1e6);
+    return duration_ns > 0 ? duration_ns : 1;
 }
 
 bool ng_gpu_relax_thread(CUstreamCaptureMode *mode)

@@ -22,6 +22,7 @@
 struct ng_work {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
     bool has_start;
+    bool timed; /* its events tell the time: written once */
     struct ng_gpu *gpu;
     struct ng_work *next; /* in the communicator's queue */
     CUevent start, end;
@@ -29,7 +30,20 @@ struct ng_work {
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
     int64_t entered_mono_ns;
-    int64_t timeout_ns;
+    int64_t mark; /* of its deadline's extensions; the watchdog's own */
+    /* Of a timed one, for whoever counts its duration. */
+    enum ng_op op; /* NG_OP_GroupEnd: several calls */
+    uint32_t calls;
+    uint64_t bytes;
+    bool symmetric; /* every rank waits in it for every other */
+};
+
+/* Works with events of one sort, and those that are free. */
+struct ng_pool {
+    struct ng_work *works;
+    _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
+    _Atomic uint32_t made; /* works that have their events */
+    atomic_flag growing;
 };
 
 /*
@@ -40,11 +54,10 @@ struct ng_work {
 struct ng_gpu {
     CUcontext _Atomic context;
     _Atomic uint64_t context_id; /* + 1; 0 not known: the driver is older than 12.0 */
-    struct ng_work *works;
-    _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
-    _Atomic uint32_t made; /* works that have their events */
-    atomic_flag growing;
-    atomic_bool lost; /* CUDA fails here for good */
+    struct ng_pool pool;       /* of events without timing */
+    struct ng_pool timed_pool; /* of events with timing; made with the first work that is measured */
+    atomic_bool lost;          /* CUDA fails here for good */
+    atomic_bool untimed;       /* no more events with timing are to be had */
 };
 
 /* The default streams have no context of their own: they mean the current one. */
@@ -92,16 +105,17 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
 /* A work of the pool; NULL when all are in flight (counted by the caller). */
 static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
 {
-    uint64_t head = atomic_load_explicit(&gpu->free, memory_order_acquire), next;
+    struct ng_pool *pool = &gpu->pool;
+    uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
     struct ng_work *work;
 
     do {
         if (__builtin_expect((uint32_t)head == 0, 0))
             return ng_gpu_grow(gpu);
-        work = &gpu->works[(uint32_t)head - 1];
+        work = &pool->works[(uint32_t)head - 1];
         next =
             ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(&gpu->free, &head, next, memory_order_acquire,
+    } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_acquire,
                                                     memory_order_acquire));
     return work;
 }
@@ -135,6 +149,9 @@ ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
     return __builtin_expect(work->has_start, 1) ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
+/* The same for a work that is to be measured; where its pool has none, one that is not timed. */
+struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing);
+
 enum ng_gpu_state {
     NG_GPU_PENDING,
     NG_GPU_DONE,
@@ -144,6 +161,10 @@ enum ng_gpu_state {
 /* Watchdog: has the start, the end been reached? */
 enum ng_gpu_state ng_gpu_started(const struct ng_work *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
+
+/* Watchdog: how long the device took for a timed work that has ended, 1 at the least; 0 not known.
+ */
+int64_t ng_gpu_duration_ns(const struct ng_work *work);
 
 /*
  * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed

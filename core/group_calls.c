@@ -12,6 +12,8 @@
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/ring.h"
+#include "core/timing.h"
+#include "core/wait.h"
 #include "core/work.h"
 
 void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
@@ -81,12 +83,63 @@ static void count_joined(const struct ng_pending *pending)
         NG_STORE(group->p2p_joined, NG_LOAD(group->p2p_joined) + pending->p2p_count - 1);
 }
 
+/*
+ * The work of a closing group, which is measured in its turn: a single call as one outside of
+ * groups; several by how many such groups there were, so that they are not measured more often for
+ * their size.
+ */
+static struct ng_work *start_work(struct ng_pending *pending)
+{
+    struct ng_comm *comm = pending->comm;
+    bool single = pending->coll_count == 1 && pending->p2p_count == 0;
+    _Atomic uint64_t *next = single                ? &comm->timed_coll
+                             : pending->coll_count ? &comm->timed_joined
+                                                   : &comm->timed_p2p;
+    uint64_t number = single                ? pending->first_seq
+                      : pending->coll_count ? NG_LOAD(comm->joined_works) + 1
+                                            : NG_LOAD(comm->p2p_works) + 1;
+
+    if (!ng_timing_may(next, number) ||
+        !ng_timing_take(ng_guard.config.timing, next, number))
+        return ng_gpu_start(comm, pending->stream, &pending->capturing);
+    return ng_gpu_start_timed(comm, pending->stream, &pending->capturing);
+}
+
+static void count_work(const struct ng_pending *pending)
+{
+    struct ng_comm *comm = pending->comm;
+
+    if (!pending->coll_count)
+        NG_STORE(comm->p2p_works, NG_LOAD(comm->p2p_works) + 1);
+    else if (pending->coll_count + pending->p2p_count > 1)
+        NG_STORE(comm->joined_works, NG_LOAD(comm->joined_works) + 1);
+}
+
+/* What a timed work is, by its records: as far back as there are any. */
+static void describe_work(struct ng_work *work, const struct ng_pending *pending)
+{
+    struct ng_box_record *record = ng_ring_find(pending->last_record);
+
+    work->calls = pending->coll_count + pending->p2p_count;
+    work->op = work->calls > 1 || !record ? NG_OP_GroupEnd : (enum ng_op)NG_LOAD(record->op);
+    work->bytes = 0;
+    work->symmetric = record != NULL;
+    for (uint32_t i = 0; record && i < work->calls; i++) {
+        work->bytes += NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
+        work->symmetric &= ng_op_is_symmetric(NG_LOAD(record->op));
+        uint64_t previous = NG_LOAD(record->work_previous);
+        record = ng_ring_find(previous);
+        work->symmetric &= record || !previous;
+    }
+}
+
 /* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
 static void close_work(struct ng_pending *pending, int result)
 {
     struct ng_work *work = pending->work;
 
     count_joined(pending);
+    count_work(pending);
     if (pending->last_seq)
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come
@@ -97,9 +150,13 @@ static void close_work(struct ng_pending *pending, int result)
         set_chain_state(pending->last_record, ng_work_unseen_state(pending->capturing));
         return;
     }
+    if (work->timed)
+        describe_work(work, pending);
     ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
                  pending->p2p_count, pending->entered_mono_ns);
     set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        pending->waiter = ng_wait_begin(work->gpu, pending->stream);
     ng_work_hand_over(pending->comm, work);
 }
 
@@ -114,6 +171,10 @@ static void undo_work(const struct ng_pending *pending, int result)
 
     atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
     atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
+    /* Their numbers come again. */
+    NG_STORE(pending->comm->timed_coll, 0);
+    NG_STORE(pending->comm->timed_joined, 0);
+    NG_STORE(pending->comm->timed_p2p, 0);
     if (pending->first_seq)
         NG_STORE(group->rolling_hash, pending->hash_before);
     ng_work_forget_last(group);
@@ -201,7 +262,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
     for (uint32_t i = 0; i < calls->pending_count; i++) {
         struct ng_pending *pending = &calls->pending[i];
-        pending->work = ng_gpu_start(pending->comm, pending->stream, &pending->capturing);
+        pending->work = start_work(pending);
     }
     /* Named after the first communicator in the group; the whole group waits in this call. */
     const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
@@ -223,20 +284,33 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
     NG_STORE(thread->slot->group_depth, ++thread->open_groups);
 }
 
-void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+/* All of the group that is waited for, one after the other; the first failure counts. */
+static int await_works(struct ng_group_calls *calls, int result)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns);
+        pending->waiter = NULL;
+        if (result == NG_NCCL_SUCCESS)
+            result = one;
+    }
+    return result;
+}
+
+int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
 {
     if (call->op == NG_OP_GroupStart) {
         if (result == NG_NCCL_SUCCESS)
             open_group(call, thread);
-        return;
+        return result;
     }
     ng_thread_leave(thread);
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     if (!calls)
-        return;
+        return result;
     NG_STORE(thread->slot->group_depth, --thread->open_groups);
     if (--calls->depth)
-        return;
+        return result;
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
     ng_group_calls_let_go(calls);
@@ -244,6 +318,9 @@ void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, 
         close_work(&calls->pending[i], result);
     if (!taken) /* The group failed as a whole, or was only simulated. */
         undo_all(calls, result);
-    calls->pending_count = 0;
     ng_creation_bind(calls, result);
+    if (__builtin_expect(ng_guard.tends_works && taken, 0))
+        result = await_works(calls, result);
+    calls->pending_count = 0;
+    return result;
 }

@@ -14,7 +14,7 @@
 
 /* ncclGroupStart, ncclGroupEnd and ncclGroupSimulateEnd; `thread` is the calling one. */
 int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);
-void ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result);
+int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result);
 
 /* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
 void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage);

@@ -27,6 +27,8 @@ struct ng_guard {
     char dir[PATH_MAX];     /* of the black boxes; "" none */
     char dump_dir[PATH_MAX];
     char dump_pipe[PATH_MAX]; /* what the FIFO's name begins with; "" none is wanted */
+    char metrics_file[PATH_MAX]; /* a pattern of ng_log_expand; "" none */
+    char rules_path[PATH_MAX]; /* "" none */
     char run_id[64];     /* of the `ncclguard run` above the process; "" none */
     struct ng_cuda cuda; /* complete once `cuda_found` */
     atomic_bool cuda_found;
@@ -38,6 +40,8 @@ struct ng_guard {
     /* Python's stacks, as core/stacks.h has it; NULL nobody knows of any. */
     int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
+
+    bool tends_works; /* a call has more to do than to hand its work over: core/wait.h */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */
     atomic_bool running;    /* box and threads exist */

@@ -29,15 +29,22 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/completion.h"
+#include "core/deadline.h"
 #include "core/dump.h"
 #include "core/dump_pipe.h"
 #include "core/evidence.h"
 #include "core/grown.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/monitor.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/request.h"
+#include "core/status.h"
+#include "core/rules_file.h"
 #include "core/verdict.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 #define ROUND_MS            1000 /* heartbeat, and the net under lost notifications */
@@ -82,6 +89,7 @@ static struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
     bool group_unknown;              /* the right id of a group that this process joined */
+    int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
     struct ng_evidence *requested[REQUESTS_MAX];
@@ -108,12 +116,18 @@ void ng_incident_raise(const struct ng_alarm *alarm)
     ng_incident_wake();
 }
 
+/* One that still counts: none from before an abort. */
 static bool take_alarm(struct ng_alarm *ret_alarm)
 {
-    bool any;
+    uint32_t restarts = ng_watchdog_restarts();
+    unsigned kept = 0;
 
     pthread_mutex_lock(&alarm_lock);
-    any = alarm_count > 0;
+    for (unsigned i = 0; i < alarm_count; i++)
+        if (alarms[i].restarts == restarts)
+            alarms[kept++] = alarms[i];
+    alarm_count = kept;
+    bool any = alarm_count > 0;
     if (any) {
         unsigned best = 0;
         for (unsigned i = 1; i < alarm_count; i++)
@@ -163,12 +177,10 @@ static int own_rank(const struct ng_view *view)
     return ng_guard.launch.rank;
 }
 
-static int judge(const struct ng_view *view, int64_t stalled_ns, const char *action,
-                 struct ng_verdict *ret_verdict)
+static int judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                 const char *action, struct ng_verdict *ret_verdict)
 {
-    struct ng_verdict_query query = {.stalled_ns = stalled_ns};
-
-    int error = ng_verdict_reach(view, &query, ret_verdict);
+    int error = ng_verdict_reach(view, query, ret_verdict);
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
@@ -251,19 +263,39 @@ static bool dump_here(const struct ng_incident *incident, bool claimant)
     return done;
 }
 
+/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
+ * no part in the group. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
+               ? (enum ng_on_timeout)(incident->policy - 1)
+               : ng_deadline_policy(incident->group_id);
+}
+
 static void log_verdict(const struct ng_incident *incident)
 {
     if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
         ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
-               ng_guard.dump_dir, ng_policy_name());
+               ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
-/* Whatever hangs from here on, the process ends where its policy says so. */
-static void bound_the_end(void)
+/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
+ * consequence: the watchdog raises it anew if it was not. */
+static void act(const struct ng_incident *incident)
 {
-    ng_policy_bound(2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    uint32_t before = ng_watchdog_restarts();
+
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
+    if (ng_watchdog_restarts() != before)
+        own.parked_count = 0;
+}
+
+/* Whatever hangs from here on, the policy is carried out. */
+static void bound_the_end(const struct ng_incident *incident)
+{
+    ng_policy_bound(policy_of(incident), 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -307,6 +339,14 @@ static void save_foreign_verdict(const struct ng_incident *incident)
     ng_evidence_release(evidence);
 }
 
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_guard.board->ops->wait(ng_guard.board, &kick_event, BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
 /*
  * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
  * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
@@ -316,7 +356,7 @@ static bool follow(struct ng_incident *incident)
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
 
-    bound_the_end();
+    bound_the_end(incident);
     if (incident->state != NG_INCIDENT_JUDGED) {
         dump_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
@@ -332,14 +372,14 @@ static bool follow(struct ng_incident *incident)
             deal_done(incident);
             return false;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
+    ng_wait_tell(incident->line);
     log_verdict(incident);
     deal_done(incident);
-    ng_policy_act();
+    act(incident);
     return true;
 }
 
@@ -356,8 +396,7 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
                    missing);
             return;
         }
-        board->ops->wait(board, &kick_event, BUSY_ROUND_MS);
-        ng_guard_beat();
+        wait_busily();
     }
 }
 
@@ -396,8 +435,10 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     struct ng_board *board = ng_guard.board;
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
-    if (incident->level == NG_INCIDENT_TIMEOUT)
-        bound_the_end();
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_wait_tell(incident->line);
+        bound_the_end(incident);
+    }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
@@ -413,7 +454,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
     if (incident->source == NG_SOURCE_JOB)
         own.deaths_dealt = own.ended_seen;
     if (incident->level == NG_INCIDENT_TIMEOUT)
-        ng_policy_act();
+        act(incident);
 }
 
 /* What nobody can explain, but has not moved either: the deadline holds all the same. */
@@ -446,6 +487,7 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
+    ng_scope_find(view, verdict, &incident.scope);
     incident.claimant_rank = own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
@@ -463,28 +505,86 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
-/* Judge what `wanted` is about. `sure`: it is stuck, though the evidence may not show it. */
-static void examine(const struct ng_incident *wanted, bool sure)
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
 {
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
+/* What a deadline of this group leads to, of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id)
+{
+    struct ng_rules_group known = {.id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].id == group_id) {
+            known.name = view->groups[i].name;
+            known.nranks = view->groups[i].nranks;
+            known.parent_id = view->groups[i].parent_id;
+        }
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (known.parent_id && view->groups[i].id == known.parent_id)
+            known.parent_name = view->groups[i].name;
+    return ng_rules_file_policy(&known);
+}
+
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+static void act_unjudged(const struct ng_incident *wanted)
+{
+    struct ng_incident incident = *wanted;
+
+    incident.scope = incident.group_id
+                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
+                         : NG_SCOPE_ALL;
+    if (!incident.line[0])
+        snprintf(incident.line, sizeof(incident.line), "unknown: a deadline has passed, and no "
+                                                       "verdict could be reached");
+    act(&incident);
+}
+
+/* Judge what `wanted` is about: a `watchdog`, or work. `sure`: it is stuck, though the evidence may
+ * not show it. */
+static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
+{
+    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns, .watchdog = watchdog};
     bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(JOB, &view) != 0 ||
-        judge(&view, wanted->stalled_ns, deadline ? ng_policy_name() : "none", &verdict) != 0) {
+    int error = look(JOB, &view);
+    if (!error && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        end_examination(wanted->level, false);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error || judge(&view, &query, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
-            ng_policy_act();
+            act_unjudged(wanted);
         return;
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
+    struct ng_incident judged = *wanted;
+    if (deadline) {
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id);
+        verdict.action = ng_policy_name(policy);
+        judged.policy = (int)policy + 1;
+    }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
     else
-        open_incident(wanted, &view, &verdict);
+        open_incident(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
 }
@@ -500,7 +600,7 @@ static void join_incident(struct ng_incident *incident)
             "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
             incident->claimant_pid);
         log_verdict(incident);
-        ng_policy_act();
+        act_unjudged(incident);
         return;
     }
     own.took_over = true;
@@ -508,7 +608,7 @@ static void join_incident(struct ng_incident *incident)
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
-    examine(&wanted, true);
+    examine(&wanted, true, false);
     own.took_over = false;
 }
 
@@ -567,7 +667,8 @@ static void handle_alarm(const struct ng_alarm *alarm)
         try_later();
         return;
     }
-    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm));
+    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm),
+            alarm->watchdog);
 }
 
 static void retry_parked(void)
@@ -643,14 +744,69 @@ static void obey_dump(const struct ng_incident *incident)
                     (int)incident->seq - 1);
 }
 
+int ng_incident_dump(const char *folder)
+{
+    struct ng_view view;
+    uint32_t self;
+    int error = look(HOST, &view);
+
+    view.on_request = true;
+    if (!error && !find_self(&view, &self))
+        error = -ENOENT;
+    struct ng_evidence *evidence =
+        error ? NULL : ng_evidence_create(&view, NULL, *folder ? folder : ng_guard.dump_dir);
+    if (!error && !evidence)
+        error = -ENOMEM;
+    if (evidence) {
+        evidence->self = self;
+        ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
+        if (!ng_evidence_await(evidence, NG_EVIDENCE_OWN, ng_clock_mono_ns() + WRITE_NS))
+            error = -ETIMEDOUT;
+        ng_evidence_release(evidence);
+    }
+    ng_view_fini(&view);
+    return error;
+}
+
 /* A person's order. */
 static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
-    int error = ng_abort_groups(incident->group_id, incident->line);
+    struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
+    scope.groups[0] = incident->group_id;
+    int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
+
+/* Suspended, or resumed: also those that come to know it late, for what is left. */
+static void obey_rest(const struct ng_incident *incident)
+{
+    int64_t for_ns = incident->stalled_ns,
+            until = for_ns < INT64_MAX - incident->claimed_mono_ns
+                        ? incident->claimed_mono_ns + for_ns
+                        : INT64_MAX;
+
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (for_ns <= 0)
+        ng_deadline_resume(incident->group_id);
+    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+}
+
+static void obey_reload(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_rules_file_reload();
+}
+
+/* What a person orders; each is dealt with by itself. */
+static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
+    [NG_INCIDENT_ABORT] = obey_abort,
+    [NG_INCIDENT_DUMP] = obey_dump,
+    [NG_INCIDENT_REST] = obey_rest,
+    [NG_INCIDENT_RELOAD] = obey_reload,
+};
 
 /* News from the board: incidents that others claimed. */
 static void read_news(enum ng_incident_source source)
@@ -666,11 +822,8 @@ static void read_news(enum ng_incident_source source)
         } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
             unpark(&incident);
-        } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey_abort(&incident);
-            deal_done(&incident);
-        } else if (incident.level == NG_INCIDENT_DUMP) {
-            obey_dump(&incident);
+        } else if (incident.level < NG_INCIDENT_LIMIT && obey[incident.level]) {
+            obey[incident.level](&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);
@@ -703,6 +856,7 @@ static bool something_pending(int64_t for_ns)
 /* Has a process ended that pending work needs? */
 static void check_deaths(void)
 {
+    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
     struct ng_board *board = ng_guard.board;
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
@@ -730,7 +884,7 @@ static void check_deaths(void)
         return;
     }
     bool opened = false;
-    if (look(JOB, &view) == 0 && judge(&view, DEATH_STALL_NS, "none", &verdict) == 0) {
+    if (look(JOB, &view) == 0 && judge(&view, &query, "none", &verdict) == 0) {
         /* Who leaves while others still tidy up has done its part; who dies there too. */
         bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END;
         bool death =
@@ -788,16 +942,19 @@ static void stand_in_for_watchdog(void)
             continue;
         /* The watchdog writes this, but it does not run; the first time makes up for the whole
          * silence. */
-        int64_t before = NG_LOAD(group->pending_age_ns);
+        int64_t before = NG_LOAD(group->pending_age_ns), timeout = NG_LOAD(group->timeout_ns);
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
+        if (NG_LOAD(group->rests))
+            continue;
         NG_STORE(group->pending_age_ns, age);
-        if (ng_guard.config.timeout_ns <= 0 || before >= ng_guard.config.timeout_ns ||
-            age < ng_guard.config.timeout_ns)
+        if (timeout <= 0 || before >= timeout || age < timeout)
             continue;
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
-                                 .age_ns = age};
+                                 .age_ns = age,
+                                 .restarts = ng_watchdog_restarts()};
+        ng_wait_expire(i, now - age);
         handle_alarm(&alarm);
     }
     own.silence_told = true;
@@ -813,6 +970,8 @@ static int next_round_ms(void)
         left_ms = GROUP_ROUND_MS;
     if (own.parked_count && (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
         left_ms = (own.next_try_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.request_ms >= 0 && own.request_ms < left_ms)
+        left_ms = own.request_ms;
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
@@ -836,12 +995,15 @@ static void *attend(void *unused)
 
     ng_guard.adopt_thread();
     own.stood_in_ns = ng_clock_mono_ns();
+    own.request_ms = -1;
     while (!atomic_load(&stopping)) {
+        unsigned happened = 0;
         if (board)
-            board->ops->wait(board, &kick_event, next_round_ms());
+            happened = board->ops->wait(board, &kick_event, next_round_ms());
         else
-            wait_alone(&kick_event, ROUND_MS);
+            wait_alone(&kick_event, next_round_ms());
         ng_guard_beat();
+        ng_policy_tend();
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)
@@ -849,6 +1011,7 @@ static void *attend(void *unused)
         while (take_alarm(&alarm))
             handle_alarm(&alarm);
         retry_parked();
+        own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
         read_dump_pipe();
         if (board)
             check_deaths();
@@ -858,11 +1021,15 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
+            ng_monitor_quit();
             ng_policy_finish();
             ng_tasks_finish();
             break;
         }
     }
+    ng_request_close();
     if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
     ng_dump_pipe_finish();
@@ -898,6 +1065,7 @@ void ng_incident_after_fork(void)
     alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     alarm_count = 0;
     ng_descriptor_close(&kick_event);
+    ng_request_after_fork();
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
     atomic_store(&left_alone, false);

@@ -12,23 +12,30 @@
 
 #include "core/board.h"
 
-/* What the watchdog saw. */
+/* What the watchdog saw, or the monitor. */
 struct ng_alarm {
     enum ng_incident_level level;
     uint64_t group_id;
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
-    int64_t age_ns; /* credited */
+    int64_t age_ns;    /* credited */
+    uint32_t restarts; /* of the watchdog's clocks, when it was raised */
+    bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
 };
 
 /* Start the thread. 0 or -errno. */
 int ng_incident_start(void);
 
-/* Watchdog: raise an alarm. Never blocks for longer than a copy. */
+/* Watchdog, monitor: raise an alarm. Never blocks for longer than a copy. */
 void ng_incident_raise(const struct ng_alarm *alarm);
 
 /* Wake the thread: the board has news. Any guard thread; async-signal-safe. */
 void ng_incident_wake(void);
+
+/* Write this process's evidence into `folder` ("" the configured one), because somebody asked for
+ * it. 0, with what cannot be written there logged; -ETIMEDOUT: a disk holds it up; or -errno.
+ * Incident thread. */
+int ng_incident_dump(const char *folder);
 
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
  * in time. */

@@ -4,6 +4,7 @@
 #ifndef NCCLGUARD_CORE_OP_H
 #define NCCLGUARD_CORE_OP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum ng_op_class {
@@ -46,6 +47,14 @@ struct ng_op_info {
 
 /* Indexed by enum ng_op. */
 extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
+
+/* Does every rank wait in it for every other, and end with them? Not where there is a root: one side
+ * may have done its part before the other comes. */
+static inline bool ng_op_is_symmetric(unsigned op)
+{
+    return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_COLLECTIVE &&
+           !(ng_op_table[op].fields & NG_F_ROOT);
+}
 
 /* Name of an operation; "unknown" for a number that this version does not know. Never NULL. */
 const char *ng_op_name(unsigned op);

@@ -119,7 +119,7 @@ static bool is_of_board(const char *name)
     else if (strncmp(name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) == 0)
         numbers = name + strlen(NG_INCIDENT_PREFIX);
     else
-        return false;
+        return strncmp(name, NG_ENTRY_PREFIX, strlen(NG_ENTRY_PREFIX)) == 0;
     return *numbers && numbers[strspn(numbers, "0123456789-")] == '\0';
 }
 

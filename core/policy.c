@@ -1,8 +1,13 @@
 /*
- * Ending the process, or leaving it alone.
+ * Ending the process, aborting its communicators, or leaving it alone.
  *
- * Step 10. Must end what it was told to end even when the program's own SIGABRT handler hangs, and
- * must never run the program's exit handlers: they may wait for the very thing that is stuck.
+ * Step 10. The incident thread decides and acts; a thread of its own ("ncclguard/end") keeps two
+ * bounds, and never logs or writes a file, which may be what hangs. The first is for the incident
+ * thread: when it has not acted by then, the process ends, or under policy `abort` all its
+ * communicators are aborted unseen. The second is for an abort: when it has neither returned by
+ * then nor been told of as stuck, the process ends. Must end what it was told to end even when the
+ * program's own SIGABRT handler hangs, and must never run the program's exit handlers: they may
+ * wait for the very thing that is stuck.
  */
 #include "core/policy.h"
 
@@ -15,12 +20,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/abort.h"
 #include "core/clock.h"
+#include "core/escalate.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
 #define HANDLER_WAIT_S 2
+/* Beyond NCCLGUARD_ABORT_WAIT, to tell of an abort that has not returned. */
+#define STUCK_MARGIN_NS (4 * NG_S)
 
 int ng_policy_parse_exit(const char *text, int *ret_code)
 {
@@ -39,42 +49,41 @@ int ng_policy_parse_exit(const char *text, int *ret_code)
     return 0;
 }
 
-const char *ng_policy_name(void)
+const char *ng_policy_name(enum ng_on_timeout policy)
 {
-    return ng_guard.config.on_timeout == NG_ON_TIMEOUT_KILL ? "kill" : "log";
+    static const char *const names[] = {[NG_ON_TIMEOUT_LOG] = "log",
+                                        [NG_ON_TIMEOUT_TEARDOWN] = "teardown",
+                                        [NG_ON_TIMEOUT_ABORT] = "abort",
+                                        [NG_ON_TIMEOUT_KILL] = "kill"};
+    return names[policy];
 }
 
-/* What the enforcing thread shall do: a futex word. */
-enum order {
-    REST,
-    BOUND,  /* end the process at bound_mono_ns, unless it has ended before */
-    INSIST, /* SIGABRT has been raised: see that it does its work */
-    QUIT,
-};
-static _Atomic uint32_t order;
-static _Atomic int64_t bound_mono_ns;
-static atomic_bool enforced; /* the thread is there */
+/* ---- The two bounds, and the thread that keeps them ---- */
 
-static void give_order(uint32_t wanted)
+static _Atomic uint32_t changes; /* futex word: grows with each change of what follows */
+static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
+static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
+static atomic_bool quitting;
+static atomic_bool ends;         /* the process ends at the second bound, whatever happens */
+static atomic_bool tearing_down; /* it ends once the abort is over */
+static atomic_bool enforced;     /* the thread is there */
+static bool aborting;            /* the incident thread's own: an order of ours is to be tended */
+
+static void tell_thread(void)
 {
-    atomic_store(&order, wanted);
-    syscall(SYS_futex, &order, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    atomic_fetch_add(&changes, 1);
+    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Until the order is another one, or `until_mono_ns` (0: for ever). */
-static uint32_t await_order(uint32_t current, int64_t until_mono_ns)
+/* Until something changes, or `until_mono_ns` (0: for ever). */
+static void await_change(uint32_t seen, int64_t until_mono_ns)
 {
-    uint32_t now;
+    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
 
-    while ((now = atomic_load(&order)) == current) {
-        int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
-        struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
-        if (until_mono_ns && left_ns <= 0)
-            break;
-        syscall(SYS_futex, &order, FUTEX_WAIT_PRIVATE, current, until_mono_ns ? &left : NULL, NULL,
+    if (!until_mono_ns || left_ns > 0)
+        syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, until_mono_ns ? &left : NULL, NULL,
                 0);
-    }
-    return now;
 }
 
 static void sleep_s(int seconds)
@@ -120,17 +129,65 @@ static void mark_end(void)
         _exit(code);
 }
 
+static bool abort_is_over(void)
+{
+    return ng_abort_state(NG_ABORT_POLICY) <= NG_ABORT_RETURNED;
+}
+
+/* Order an abort, and bound it first: making its threads may hang as well. 0, -ENOENT: there is
+ * nothing to abort, or -errno: it has not begun. */
+static int order_abort(const struct ng_scope *scope, const char *reason)
+{
+    atomic_store(&end_at_mono_ns,
+                 ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + STUCK_MARGIN_NS);
+    atomic_store(&abort_at_mono_ns, 0);
+    tell_thread();
+    int error = ng_abort_groups(scope, reason, NG_ABORT_POLICY);
+    if (error == -ENOENT && abort_is_over() && !atomic_load(&tearing_down))
+        atomic_store(&end_at_mono_ns, 0);
+    return error;
+}
+
+/* A bound is over. True: the process must end. */
+static bool act_at_bound(int64_t now_mono_ns)
+{
+    const struct ng_scope all = NG_SCOPE_ALL;
+    int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
+
+    if (end_at && now_mono_ns >= end_at) {
+        if (atomic_load(&ends) || !abort_is_over())
+            return true;
+        atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
+    }
+    if (abort_at && now_mono_ns >= abort_at &&
+        atomic_compare_exchange_strong(&abort_at_mono_ns, &abort_at, 0)) {
+        int error = order_abort(&all, "the verdict did not come through: evidence or log hang");
+        return error && error != -ENOENT;
+    }
+    return false;
+}
+
+static int64_t next_bound(void)
+{
+    int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
+
+    return abort_at && (!end_at || abort_at < end_at) ? abort_at : end_at;
+}
+
 static void *enforce(void *unused)
 {
     ng_guard.adopt_thread();
-    uint32_t wanted = await_order(REST, 0);
-    if (wanted == BOUND)
-        wanted = await_order(BOUND, atomic_load(&bound_mono_ns));
-    if (wanted == QUIT)
-        return unused;
-    if (wanted == BOUND) {
-        mark_end(); /* without a word: the log may be what hangs */
-        kill(getpid(), SIGABRT);
+    while (!atomic_load(&insisting)) {
+        uint32_t seen = atomic_load(&changes);
+        if (atomic_load(&quitting))
+            return unused;
+        if (act_at_bound(ng_clock_mono_ns())) {
+            mark_end(); /* without a word: the log may be what hangs */
+            kill(getpid(), SIGABRT);
+            break;
+        }
+        if (!atomic_load(&insisting))
+            await_change(seen, next_bound());
     }
     insist();
     return unused;
@@ -138,7 +195,8 @@ static void *enforce(void *unused)
 
 int ng_policy_start(void)
 {
-    if (ng_guard.config.on_timeout != NG_ON_TIMEOUT_KILL)
+    /* A rule may say otherwise at any time. */
+    if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
         return 0;
     int error = ng_guard_thread("ncclguard/end", enforce);
     atomic_store(&enforced, error == 0);
@@ -147,20 +205,28 @@ int ng_policy_start(void)
 
 void ng_policy_finish(void)
 {
-    give_order(QUIT);
+    atomic_store(&quitting, true);
+    tell_thread();
 }
 
 void ng_policy_after_fork(void)
 {
-    atomic_store(&order, REST);
+    atomic_store(&abort_at_mono_ns, 0);
+    atomic_store(&end_at_mono_ns, 0);
+    atomic_store(&insisting, false);
+    atomic_store(&quitting, false);
+    atomic_store(&ends, false);
+    atomic_store(&tearing_down, false);
     atomic_store(&enforced, false);
+    aborting = false;
 }
 
 static void end_process(void)
 {
     mark_end();
     if (atomic_load(&enforced)) {
-        give_order(INSIST);
+        atomic_store(&insisting, true);
+        tell_thread();
     } else {
         struct sigaction standard = {.sa_handler = SIG_DFL};
         sigaction(SIGABRT, &standard, NULL);
@@ -169,16 +235,83 @@ static void end_process(void)
     abort();
 }
 
-void ng_policy_bound(int64_t bound_ns)
+/* ---- What the incident thread asks for ---- */
+
+static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
 {
-    if (ng_guard.config.on_timeout != NG_ON_TIMEOUT_KILL || atomic_load(&order) != REST)
-        return;
-    atomic_store(&bound_mono_ns, ng_clock_mono_ns() + bound_ns);
-    give_order(BOUND);
+    int64_t none = 0;
+    atomic_compare_exchange_strong(bound, &none, mono_ns);
 }
 
-void ng_policy_act(void)
+void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
 {
-    if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_KILL)
+    int64_t until = ng_clock_mono_ns() + bound_ns;
+
+    switch (policy) {
+    case NG_ON_TIMEOUT_LOG:
+        return;
+    case NG_ON_TIMEOUT_ABORT:
+        set_if_none(&abort_at_mono_ns, until);
+        break;
+    case NG_ON_TIMEOUT_TEARDOWN:
+    case NG_ON_TIMEOUT_KILL:
+        atomic_store(&ends, true);
+        set_if_none(&end_at_mono_ns, until);
+    }
+    tell_thread();
+}
+
+static void abort_or_end(const struct ng_scope *scope, const char *line)
+{
+    int error = order_abort(scope, line);
+
+    if (!error) {
+        aborting = true;
+    } else if (error != -ENOENT) {
+        ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
         end_process();
+    } else if (atomic_load(&tearing_down)) {
+        end_process();
+    }
+    /* What has waited for those, or for who waited in them, may go on now. */
+    ng_watchdog_restart();
+}
+
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+{
+    const struct ng_scope all = NG_SCOPE_ALL;
+
+    switch (policy) {
+    case NG_ON_TIMEOUT_LOG:
+        return;
+    case NG_ON_TIMEOUT_TEARDOWN:
+        atomic_store(&tearing_down, true);
+        abort_or_end(&all, line);
+        return;
+    case NG_ON_TIMEOUT_ABORT:
+        abort_or_end(scope, line);
+        return;
+    case NG_ON_TIMEOUT_KILL:
+        end_process();
+    }
+}
+
+void ng_policy_tend(void)
+{
+    if (!aborting)
+        return;
+    switch (ng_abort_state(NG_ABORT_POLICY)) {
+    case NG_ABORT_UNDER_WAY:
+        return;
+    case NG_ABORT_STUCK:
+        ng_escalate_stuck_abort();
+        end_process();
+        return;
+    case NG_ABORT_NONE:
+    case NG_ABORT_RETURNED:
+        aborting = false;
+        if (atomic_load(&tearing_down))
+            end_process();
+        atomic_store(&end_at_mono_ns, 0);
+    }
 }

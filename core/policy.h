@@ -8,13 +8,15 @@
 
 #include <stdint.h>
 
-/* Name of the configured policy: "log", "kill". */
-const char *ng_policy_name(void);
+#include "core/config.h"
+#include "core/scope.h"
+
+/* "log", "abort", "teardown", "kill". */
+const char *ng_policy_name(enum ng_on_timeout policy);
 
 /*
- * Start the thread that ends the process where nothing else does: now, since later the program may
- * be stuck inside malloc, which making a thread needs. Only where the policy ends anything. 0 or
- * -errno.
+ * Start the thread that acts where nothing else does: now, since later the program may be stuck
+ * inside malloc, which making a thread needs. Only where a policy does anything. 0 or -errno.
  */
 int ng_policy_start(void);
 
@@ -25,15 +27,26 @@ void ng_policy_finish(void);
 void ng_policy_after_fork(void);
 
 /*
- * From now on the process ends within `bound_ns` where the policy ends it, though writing evidence,
- * logging or waiting hang (a dead file server, a pipe that nobody reads). Once per process; later
- * calls change nothing.
+ * An incident begins that this policy is for: from now on the policy is carried out within `bound_ns`, though
+ * writing evidence, logging or waiting hang (a dead file server, a pipe that nobody reads): the
+ * process ends, or all its communicators are aborted. Until it has been acted on, later calls
+ * change nothing.
  */
-void ng_policy_bound(int64_t bound_ns);
+void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 
-/* Act by the configured policy on a verdict that is written and logged. Does not return where the
- * process ends. */
-void ng_policy_act(void);
+/*
+ * Act on a verdict that is written and logged: `line` is the verdict's, and
+ * becomes the reason that the program's calls give. `kill` does not return; `abort` and `teardown`
+ * do, and are to be tended.
+ */
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line);
+
+/*
+ * See to an abort that a policy has ordered: once it has returned, `teardown` ends the process;
+ * where it has not within NCCLGUARD_ABORT_WAIT, that is told as a verdict of its own, and both
+ * policies end the process. Incident thread, at least once a second.
+ */
+void ng_policy_tend(void);
 
 /* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
 int ng_policy_parse_exit(const char *text, int *ret_code);

@@ -36,6 +36,11 @@ static const struct {
     [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
+    [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
+    [NG_KIND_ASYNC_ERROR] = {"brought an error to", "got an asynchronous error", true},
+    [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
+    [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",
+                                "is not watched: the watchdog of a rank is stuck", true},
     [NG_KIND_UNKNOWN] = {"may have held up", "is stuck; the evidence does not say why", true},
 };
 
@@ -270,8 +275,14 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     }
     const char *phrase = kind == NG_KIND_DEAD_RANK ? end_phrase(verdict) : phrases[kind].culprit;
     bool with_why = phrases[kind].with_why || phrase != phrases[kind].culprit;
-    ng_text_add(line, " %s ", phrase);
-    add_operation_in_group(line, verdict);
+    ng_text_add(line, " %s", phrase);
+    if (kind != NG_KIND_WATCHDOG_STUCK) {
+        ng_text_add(line, " ");
+        add_operation_in_group(line, verdict);
+    } else if (verdict->group_id) {
+        ng_text_add(line, " in ");
+        add_operation_in_group(line, verdict);
+    }
     /* The reason gets the room that is left, if that is enough to say something. */
     if (with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
         ng_text_add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
@@ -486,7 +497,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
-    put_row(output, "stuck for", text);
+    /* Nothing is stuck where a rank is only late, each time by so much. */
+    put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};
     text[0] = '\0';
     if (verdict->waiting_count)

@@ -87,6 +87,7 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     NG_STORE(record->tid, tid);
     NG_STORE(record->flags, flags);
     NG_STORE(record->work_previous, 0);
+    NG_STORE(record->duration_ns, 0);
     atomic_store_explicit(&record->id_state, id << 8 | NG_RECORD_ENTERED, memory_order_release);
     *ret_id = id;
     return record;

@@ -27,6 +27,7 @@ struct ng_pending {
     uint32_t coll_count, p2p_count;
     int64_t entered_mono_ns;
     struct ng_work *work;
+    struct ng_work *waiter; /* what the closing call waits for: core/wait.h; NULL nothing */
     bool capturing;
     bool let_go; /* counted in comm->open_groups no more */
 };

@@ -8,6 +8,7 @@
 #ifndef NCCLGUARD_CORE_VERDICT_H
 #define NCCLGUARD_CORE_VERDICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -79,6 +80,9 @@ struct ng_verdict {
 struct ng_verdict_query {
     /* Work pending for at least this long counts as stalled; younger work is not looked at. */
     int64_t stalled_ns;
+    /* Asked since a watchdog is stuck: that is told of, whatever else is wrong. Else it is told of
+     * where nothing that needs no watchdog explains the stall. */
+    bool watchdog;
 };
 
 /*

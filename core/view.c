@@ -189,6 +189,38 @@ struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process
     return thread;
 }
 
+struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t process,
+                                              const struct ng_duration *duration)
+{
+    struct ng_view_duration *added = APPEND(view, durations, duration_count, duration_room);
+    if (added)
+        *added = (struct ng_view_duration){.process = process, .duration = *duration};
+    return added;
+}
+
+bool ng_view_add_sample(struct ng_view *view, struct ng_view_member *member,
+                        const struct ng_view_sample *sample)
+{
+    uint32_t count = member->sample_count, step = NG_VIEW_SAMPLES / 4;
+
+    if (count == NG_VIEW_SAMPLES) {
+        memmove(member->samples, member->samples + 1, (count - 1) * sizeof(*member->samples));
+        member->samples[count - 1] = *sample;
+        return true;
+    }
+    if (count % step == 0) {
+        struct ng_view_sample *bigger =
+            ng_arena_alloc(&view->arena, (count + step) * sizeof(*bigger));
+        if (!bigger)
+            return false;
+        if (count)
+            memcpy(bigger, member->samples, count * sizeof(*bigger));
+        member->samples = bigger;
+    }
+    member->samples[member->sample_count++] = *sample;
+    return true;
+}
+
 void ng_view_note(struct ng_view *view, const char *format, ...)
 {
     char line[512];

@@ -13,6 +13,7 @@
 
 #include "core/arena.h"
 #include "core/box.h"
+#include "core/durations.h"
 
 enum ng_life {
     NG_LIFE_UNKNOWN,
@@ -37,6 +38,9 @@ struct ng_view_process {
     int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
                             or alive */
+    /* Its watchdog has made no round for so long; 0 it does, or not known. */
+    int64_t watchdog_stuck_ns;
+    char watchdog_in[128]; /* and what that is in; "" not known */
     int64_t quiet_ns;    /* RUNNING as far as is known, but it did not answer when it was asked just
                             now: heard of last so long ago; 0 it answers */
     uint64_t uid;        /* tells it from every other process of any host; 0 not known */
@@ -90,6 +94,24 @@ struct ng_view_record {
     uint32_t tid;          /* of the thread that called; 0 not known */
     int result;            /* ncclResult_t of the host call */
     uint64_t rolling_hash; /* of the group after this collective; 0 not known */
+    int64_t duration_ns;   /* as in its black box (core/box.h); 0 not measured */
+};
+
+/* How long the device took for a collective, or several of one NCCL group, in which every rank waits
+ * for every other. */
+struct ng_view_sample {
+    uint64_t seq;   /* of its last collective */
+    uint32_t calls; /* in the work */
+    int64_t duration_ns;
+};
+
+/* So many are kept of a member, the newest. */
+#define NG_VIEW_SAMPLES 64u
+
+/* Measured durations of one group, operation and size, as one process has them. */
+struct ng_view_duration {
+    uint32_t process;
+    struct ng_duration duration;
 };
 
 /* Sends and receives are counted apart from collectives, and may lie between their records. */
@@ -136,6 +158,7 @@ struct ng_view_member {
     uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */
     struct ng_signature last;     /* of collective `entered` */
     int64_t timeout_ns;           /* deadline of its collectives; 0 none, or not known */
+    bool rests;                   /* its clock rests: nothing becomes suspect, no deadline passes */
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     uint64_t coll_joined, p2p_joined, groups_closed;
@@ -145,6 +168,8 @@ struct ng_view_member {
     bool pending_started;
     struct ng_view_record *records; /* what the ring still holds of this member, oldest first */
     uint32_t record_count;
+    uint32_t sample_count;
+    struct ng_view_sample *samples; /* oldest first */
 };
 
 struct ng_view_group {
@@ -165,8 +190,9 @@ struct ng_view {
     struct ng_view_member *members; /* sorted by group, then group rank, newest handle first */
     struct ng_view_call *calls;
     struct ng_view_thread *threads;
-    uint32_t process_count, group_count, member_count, call_count, thread_count;
-    uint32_t process_room, group_room, member_room, call_room, thread_room;
+    struct ng_view_duration *durations;
+    uint32_t process_count, group_count, member_count, call_count, thread_count, duration_count;
+    uint32_t process_room, group_room, member_room, call_room, thread_room, duration_room;
     uint32_t *by_process;   /* indices of members, by their process; NULL before ng_view_seal */
     uint32_t *group_places; /* group index + 1 by hash of the id; a power of two of them */
     uint32_t group_place_count;
@@ -199,6 +225,12 @@ struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process
                                           int group_rank);
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
 struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process, uint32_t tid);
+struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t process,
+                                              const struct ng_duration *duration);
+/* One more sample of a member, newer than those before; beyond NG_VIEW_SAMPLES the oldest goes. False
+ * when memory is short. */
+bool ng_view_add_sample(struct ng_view *view, struct ng_view_member *member,
+                        const struct ng_view_sample *sample);
 __attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format,
                                                         ...);
 

@@ -81,7 +81,9 @@ static int read_groups(struct reading *reading)
                                      .parent_id = NG_LOAD(group->parent_id),
                                      .nranks = nranks,
                                      .nccl_version = NG_LOAD(group->nccl_version)};
-        copy_text(told.name, sizeof(told.name), group->name, sizeof(group->name));
+        char name[NG_BOX_NAME_BYTES];
+        ng_box_read_name(group, name);
+        copy_text(told.name, sizeof(told.name), name, sizeof(name));
         uint32_t index = ng_view_tell_group(view, &told);
         if (index == UINT32_MAX)
             return -ENOMEM;
@@ -119,7 +121,10 @@ static int read_groups(struct reading *reading)
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
         uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
         copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
-        member->timeout_ns = reading->box->header->timeout_ns;
+        int64_t timeout_ns = NG_LOAD(group->timeout_ns);
+        member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
+                                        : reading->box->header->timeout_ns;
+        member->rests = NG_LOAD(group->rests) != 0;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
         member->groups_closed = NG_LOAD(group->groups_closed);
@@ -206,6 +211,9 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         .result = NG_LOAD(slot->result),
         .rolling_hash = NG_LOAD(slot->rolling_hash),
     };
+    /* Of a damaged box, any number. */
+    int64_t duration_ns = NG_LOAD(slot->duration_ns);
+    ret_record->duration_ns = duration_ns > 0 ? duration_ns : 0;
     uint64_t group_id = NG_LOAD(slot->group_id);
     atomic_thread_fence(memory_order_acquire);
     uint64_t after = atomic_load_explicit(&slot->id_state, memory_order_relaxed);
@@ -292,6 +300,56 @@ static int read_records(struct reading *reading)
     return 0;
 }
 
+static int read_durations(const struct reading *reading)
+{
+    struct ng_duration duration;
+
+    for (uint32_t i = 0; i < reading->box->duration_capacity; i++)
+        if (ng_durations_read(reading->box, i, &duration) &&
+            !ng_view_add_duration(reading->view, reading->process, &duration))
+            return -ENOMEM;
+    return 0;
+}
+
+/* Samples of a communicator whose slot another one has now are of no use any more. */
+static int read_samples(const struct reading *reading)
+{
+    const struct ng_box *box = reading->box;
+    struct ng_duration_sample sample;
+    uint64_t number, end;
+
+    for (ng_duration_samples(box, &number, &end); number < end; number++) {
+        if (!ng_duration_sample_read(box, number, &sample) || sample.group_slot >= reading->slots ||
+            !reading->first_member_of_slot[sample.group_slot])
+            continue;
+        struct ng_view_member *member =
+            &reading->view->members[reading->first_member_of_slot[sample.group_slot] - 1];
+        if (reading->view->groups[member->group].id != sample.group_id &&
+            NG_LOAD(box->groups[sample.group_slot].former_id) != sample.group_id)
+            continue;
+        struct ng_view_sample added = {
+            .seq = sample.seq, .calls = sample.calls, .duration_ns = sample.duration_ns};
+        if (!ng_view_add_sample(reading->view, member, &added))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_ns,
+                          struct ng_view_process *process)
+{
+    int64_t since = atomic_load_explicit(&header->watchdog_stuck_mono_ns, memory_order_acquire);
+    uint64_t words[NG_BOX_PLACE_BYTES / 8];
+
+    if (since <= 0 || since >= now_mono_ns)
+        return;
+    process->watchdog_stuck_ns = now_mono_ns - since;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        words[i] = NG_LOAD(header->watchdog_in[i]);
+    copy_text(process->watchdog_in, sizeof(process->watchdog_in), (const char *)words,
+              sizeof(words));
+}
+
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
                     int64_t now_mono_ns, const char *source)
 {
@@ -340,6 +398,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
             reading.now_mono_ns = ended;
         }
     }
+    read_watchdog(box->header, reading.now_mono_ns, process);
     process->moment_mono_ns = reading.now_mono_ns;
     process->moment_unix_ns = unix_time_of(box->header, reading.now_mono_ns);
     reading.slots = NG_LOAD(box->header->group_used);
@@ -356,5 +415,9 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         error = read_threads(&reading);
     if (!error)
         error = read_records(&reading);
+    if (!error)
+        error = read_durations(&reading);
+    if (!error)
+        error = read_samples(&reading);
     return error;
 }

@@ -30,6 +30,14 @@ static bool gone(enum ng_life life)
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
+/* Is it waiting for nothing any more? Its process has ended, or its program has ended the communicator, whose last
+ * work may seem to be in flight until the watchdog looks again. */
+static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
+{
+    return gone(process_of(finder, member)->life) || member->state == NG_GROUP_DESTROYED ||
+           member->state == NG_GROUP_ABORTED;
+}
+
 /* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
  */
 static const struct ng_view_call *call_of(const struct finder *finder,
@@ -176,7 +184,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
     const struct ng_view_group *group = &finder->view->groups[member->group];
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
 
-    if (gone(process_of(finder, member)->life))
+    if (waits_no_more(finder, member))
         return 0;
     if (member->pending_record && member->pending_seq &&
         member->pending_age_ns >= finder->stalled_ns) {
@@ -365,7 +373,7 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
 {
     uint64_t id = finder->view->groups[member->group].id;
 
-    if (gone(process_of(finder, member)->life) || !member->p2p_entered)
+    if (waits_no_more(finder, member) || !member->p2p_entered)
         return false;
     if (member->pending_record && member->pending_age_ns >= finder->stalled_ns) {
         *ret_age_ns = member->pending_age_ns;

@@ -11,7 +11,8 @@
  *
  * All these clocks are credited: they advance by the time between two rounds of this thread, but
  * never by more than the planned pause and a second. When the process was stopped, sat in a
- * debugger or its machine slept, no round took place, and that time counts for nothing.
+ * debugger or its machine slept, no round took place, and that time counts for nothing. While the
+ * program is in a phase, or a person has suspended the job, they stand still (core/deadline.h).
  *
  * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
  * of a communicator is asked at its newest end first: if that has finished, everything has. Else
@@ -32,11 +33,15 @@
 
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
+#include "core/deadline.h"
+#include "core/durations.h"
 #include "core/gpu.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/ring.h"
+#include "core/wait.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
@@ -47,16 +52,28 @@ static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
 static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t restarts;
+static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
     int64_t since_mono_ns; /* which call: a thread never enters two at one time */
-    int64_t age_ns;
+    int64_t age_ns, mark;
     unsigned alarmed;
 };
 #define WATCHED_CALLS 256
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
+static _Atomic uint32_t rounds;
+static struct ng_stall_count stalls_elsewhere; /* of calls that belong to no communicator yet */
+
+static _Atomic(const char *) place = "its first round"; /* what the thread is at */
+static atomic_int thread_id;
+
+static void be_at(const char *what)
+{
+    atomic_store_explicit(&place, what, memory_order_relaxed);
+}
 
 static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
 {
@@ -70,6 +87,17 @@ void ng_watchdog_hurry(void)
     syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+void ng_watchdog_restart(void)
+{
+    atomic_fetch_add(&restarts, 1);
+    ng_watchdog_hurry();
+}
+
+uint32_t ng_watchdog_restarts(void)
+{
+    return atomic_load(&restarts);
+}
+
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
 static void take_incoming(struct ng_comm *comm)
 {
@@ -78,6 +106,7 @@ static void take_incoming(struct ng_comm *comm)
 
     while (work) {
         struct ng_work *next = work->next;
+        work->mark = ng_deadline_mark(comm, work->entered_mono_ns);
         work->next = oldest;
         oldest = work;
         work = next;
@@ -94,21 +123,59 @@ static void take_incoming(struct ng_comm *comm)
     comm->last = oldest;
 }
 
+/* A record that may still be written to: not one that is near being overwritten; else NULL. */
+static struct ng_box_record *far_from_overwritten(uint64_t id)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint64_t next = NG_LOAD(box->header->record_next);
+
+    return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
+}
+
+/* How many operations a work stands for. */
+static uint64_t operations_of(const struct ng_work *work)
+{
+    return work->p2p_count + (work->last_seq ? work->last_seq - work->first_seq + 1 : 0);
+}
+
+/* A record has reached its last state. */
+static void count_record(struct ng_comm *comm, const struct ng_box_record *record,
+                         enum ng_record_state state)
+{
+    uint32_t op = NG_LOAD(record->op);
+
+    if (state == NG_RECORD_COMPLETED && op < NG_COMM_COUNTED_OPS) {
+        uint64_t bytes = NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
+        NG_STORE(comm->counts[op].calls, NG_LOAD(comm->counts[op].calls) + 1);
+        NG_STORE(comm->counts[op].bytes, NG_LOAD(comm->counts[op].bytes) + bytes);
+    }
+    if (state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED)
+        ng_completion_note(comm, record, state);
+}
+
+/* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
+static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint64_t seen,
+                         enum ng_record_state state)
+{
+    uint64_t all = operations_of(work), lost = all > seen ? all - seen : 0;
+
+    if (state != NG_RECORD_COMPLETED)
+        return;
+    NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
+    ng_completion_lose(lost);
+}
+
 /* The records of a work change state together; each is left alone once it is near being
  * overwritten. */
-static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
+static void mark_records(struct ng_comm *comm, const struct ng_work *work,
                          enum ng_record_state state, int64_t now_mono_ns)
 {
-    struct ng_box *box = &ng_guard.box;
-    uint64_t id = work->last_record;
+    uint64_t id = work->last_record, counted = 0;
 
     while (id) {
-        uint64_t next = NG_LOAD(box->header->record_next);
-        if (next - id + box->record_capacity / 8 >= box->record_capacity)
-            return;
-        struct ng_box_record *record = ng_ring_find(id);
+        struct ng_box_record *record = far_from_overwritten(id);
         if (!record)
-            return;
+            break;
         uint64_t previous = NG_LOAD(record->work_previous);
         /* The round may have begun before the call did. */
         int64_t entered = NG_LOAD(record->entered_mono_ns);
@@ -121,8 +188,34 @@ static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
         if (state == NG_RECORD_FAILED)
             NG_STORE(record->result, comm->abort_result);
         ng_ring_set_state(id, state);
+        count_record(comm, record, state);
+        counted++;
         id = previous;
     }
+    if (id || !work->last_record)
+        lose_records(comm, work, counted, state);
+}
+
+/* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
+ * the tables of the box. */
+static void keep_duration(const struct ng_comm *comm, const struct ng_work *work)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t duration_ns = ng_gpu_duration_ns(work);
+    uint64_t group_id = NG_LOAD(comm->group->id);
+
+    if (!duration_ns)
+        return;
+    struct ng_box_record *record = far_from_overwritten(work->last_record);
+    if (record)
+        NG_STORE(record->duration_ns, duration_ns);
+    ng_durations_add(box, group_id, work->op, work->bytes, duration_ns);
+    if (work->symmetric && work->last_seq)
+        ng_duration_sample_add(box, &(struct ng_duration_sample){.group_id = group_id,
+                                                                 .seq = work->last_seq,
+                                                                 .calls = work->calls,
+                                                                 .group_slot = comm->slot,
+                                                                 .duration_ns = duration_ns});
 }
 
 static void add_history(struct ng_comm *comm, int64_t age_ns)
@@ -163,6 +256,9 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
         comm->first = work->next;
         if (!comm->first)
             comm->last = NULL;
+        /* Before the records say that it is done. */
+        if (work->timed && finished_work)
+            keep_duration(comm, work);
         mark_records(comm, work, state, now_mono_ns);
         if (work->last_seq && finished_work) {
             NG_STORE(group->started, work->last_seq);
@@ -206,21 +302,40 @@ static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
     return low;
 }
 
-static void raise_if_due(unsigned *alarmed, int64_t age_ns, int64_t suspect_ns, int64_t timeout_ns,
-                         const struct ng_alarm *what)
+/* How long something may last; 0 for ever. */
+struct bounds {
+    int64_t timeout_ns, suspect_ns;
+};
+
+static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, int64_t mark)
+{
+    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op)};
+    int64_t more_ns = ng_deadline_extension(comm, mark);
+
+    if (bounds.timeout_ns)
+        bounds.timeout_ns += more_ns;
+    if (bounds.suspect_ns)
+        bounds.suspect_ns += more_ns;
+    return bounds;
+}
+
+static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
+                         const struct ng_alarm *what, struct ng_stall_count *counts)
 {
     struct ng_alarm alarm = *what;
 
-    alarm.age_ns = age_ns;
-    if (timeout_ns > 0 && age_ns >= timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT) {
+    alarm.restarts = restarts_seen;
+    if (bounds->timeout_ns && alarm.age_ns >= bounds->timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT)
         alarm.level = NG_INCIDENT_TIMEOUT;
-    } else if (ng_guard.config.suspect_ns > 0 && age_ns >= suspect_ns &&
-               *alarmed < NG_INCIDENT_SUSPECT) {
+    else if (bounds->suspect_ns && alarm.age_ns >= bounds->suspect_ns &&
+             *alarmed < NG_INCIDENT_SUSPECT)
         alarm.level = NG_INCIDENT_SUSPECT;
-    } else {
+    else
         return;
-    }
     *alarmed = alarm.level;
+    _Atomic uint64_t *stalls =
+        alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
+    atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
     ng_incident_raise(&alarm);
 }
 
@@ -238,6 +353,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
 
     if (!work) {
         NG_STORE(group->pending_record, 0);
+        NG_STORE(group->timeout_ns, ng_deadline_shown(comm));
         comm->watched = 0;
         return;
     }
@@ -260,19 +376,28 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     NG_STORE(group->pending_age_ns, comm->age_ns);
     atomic_store_explicit(&group->pending_record,
                           work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
-    int64_t suspect_ns = 10 * usual_ns(comm);
-    if (suspect_ns < ng_guard.config.suspect_ns)
-        suspect_ns = ng_guard.config.suspect_ns;
     struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
                              .seq = work->first_seq,
-                             .op = op_of_record(work->last_record)};
-    raise_if_due(&comm->alarmed, comm->age_ns, suspect_ns, work->timeout_ns, &alarm);
+                             .op = op_of_record(work->last_record),
+                             .age_ns = comm->age_ns};
+    struct bounds bounds = bounds_of(comm, alarm.op, work->mark);
+    if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
+        bounds.suspect_ns = 10 * usual_ns(comm);
+    NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
+    if (NG_LOAD(group->rests))
+        comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
+    else
+        raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
+    if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
+        ng_wait_expire(comm->slot, work->entered_mono_ns);
 }
 
 static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
     bool lost;
 
+    if (NG_LOAD(comm->group->rests))
+        step_ns = 0;
     if (comm->watched_generation != NG_LOAD(comm->group->generation)) {
         /* A new communicator in an old record. */
         comm->watched_generation = NG_LOAD(comm->group->generation);
@@ -300,26 +425,23 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
-/* A call that makes or ends communicators, alone or as the closing of a NCCL group, has the
- * deadline of init. */
-static int64_t timeout_of_call(uint32_t op, uint32_t group_slot)
+static struct ng_comm *comm_of_slot(uint32_t slot)
 {
-    enum ng_op_class op_class = op < NG_OP_LIMIT ? ng_op_table[op].op_class : NG_CLASS_NONE;
-    bool creates = op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
-
-    if (op_class == NG_CLASS_GROUP && group_slot < ng_comm_count())
-        creates = NG_LOAD(ng_comm_at(group_slot)->group->state) == NG_GROUP_CREATING;
-    return creates ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns;
+    return slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
 
 static uint64_t group_id_of_slot(uint32_t slot)
 {
-    return slot < ng_comm_count() ? NG_LOAD(ng_comm_at(slot)->group->id) : 0;
+    const struct ng_comm *comm = comm_of_slot(slot);
+
+    return comm ? NG_LOAD(comm->group->id) : 0;
 }
 
-static bool is_condemned_slot(uint32_t slot)
+static bool is_being_aborted(const struct ng_comm *comm)
 {
-    return slot < ng_comm_count() && ng_comm_is_condemned(ng_comm_at(slot));
+    uint32_t fate = comm ? atomic_load(&comm->fate) : NG_FATE_LIVES;
+
+    return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
 }
 
 /* Threads inside a NCCL call. */
@@ -333,29 +455,41 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct watched_call *watched = &watched_calls[i];
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
+        struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* Who is inside a communicator that the guard aborts has the bound of that. */
-        if (!op || !NG_LOAD(thread->tid) || is_condemned_slot(NG_LOAD(thread->group_slot))) {
+        if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
             continue;
         }
+        bool rests = ng_deadline_rests(comm);
+        int64_t step = rests ? 0 : step_ns;
         if (watched->since_mono_ns != since) {
             int64_t waited = now_mono_ns - since;
             *watched = (struct watched_call){.since_mono_ns = since,
-                                             .age_ns = waited < step_ns ? waited : step_ns};
+                                             .age_ns = waited < step ? waited : step,
+                                             .mark = ng_deadline_mark(comm, since)};
         } else {
-            watched->age_ns += step_ns;
+            watched->age_ns += step;
         }
         struct ng_alarm alarm = {.group_id = group_id_of_slot(NG_LOAD(thread->group_slot)),
                                  .seq = NG_LOAD(thread->seq),
-                                 .op = (enum ng_op)op};
-        raise_if_due(&watched->alarmed, watched->age_ns, ng_guard.config.suspect_ns,
-                     timeout_of_call(op, NG_LOAD(thread->group_slot)), &alarm);
+                                 .op = (enum ng_op)op,
+                                 .age_ns = watched->age_ns};
+        struct bounds bounds = bounds_of(comm, alarm.op, watched->mark);
+        if (rests)
+            watched->alarmed = 0;
+        else
+            raise_if_due(&watched->alarmed, &bounds, &alarm,
+                         comm ? &comm->stalls : &stalls_elsewhere);
     }
 }
 
 bool ng_watchdog_still(const struct ng_alarm *alarm)
 {
     struct ng_box *box = &ng_guard.box;
+
+    if (alarm->watchdog)
+        return NG_LOAD(box->header->watchdog_stuck_mono_ns) != 0;
     uint32_t comms = ng_comm_count(), threads = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < comms; i++) {
@@ -377,6 +511,20 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
+/* Every clock begins anew. */
+static void restart_clocks(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+    }
+    for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
+        watched_calls[i].age_ns = 0;
+        watched_calls[i].alarmed = 0;
+    }
+}
+
 /* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
 static void look(int64_t step_ns, bool relaxed)
 {
@@ -384,14 +532,33 @@ static void look(int64_t step_ns, bool relaxed)
     uint32_t count = ng_comm_count();
 
     retired_in_round = 0;
+    ng_deadline_tend(now);
+    uint32_t asked = atomic_load(&restarts);
+    if (asked != restarts_seen)
+        restart_clocks();
+    restarts_seen = asked;
+    be_at("cuEventQuery");
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
             comm->watched)
             watch_comm(comm, step_ns, now);
     }
+    be_at("its own tables");
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
+    ng_completion_flush();
+    atomic_fetch_add(&rounds, 1);
+}
+
+uint32_t ng_watchdog_rounds(void)
+{
+    return atomic_load(&rounds);
+}
+
+struct ng_stall_count *ng_watchdog_stalls_elsewhere(void)
+{
+    return &stalls_elsewhere;
 }
 
 static void *watch(void *unused)
@@ -401,6 +568,7 @@ static void *watch(void *unused)
     uint32_t generation = atomic_load(&ng_guard.generation);
 
     ng_guard.adopt_thread();
+    atomic_store(&thread_id, (int)syscall(SYS_gettid));
     while (atomic_load(&ng_guard.generation) == generation) {
         uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
         int64_t now = ng_clock_mono_ns(), step = now - before;
@@ -410,12 +578,15 @@ static void *watch(void *unused)
         /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
          * of malloc, and a child made without fork handlers in that moment would find them taken.
          */
+        be_at("the dynamic linker, looking for the CUDA driver");
         if (ng_comm_count() > 0)
             ng_guard_find_cuda();
+        be_at("cuThreadExchangeStreamCaptureMode");
         if (!relaxed) {
             CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
             relaxed = ng_gpu_relax_thread(&mode);
         }
+        be_at("a lock of the guard");
         pthread_mutex_lock(&round_lock);
         bool stop = finished || atomic_load(&quitting);
         if (!stop)
@@ -430,6 +601,7 @@ static void *watch(void *unused)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+        be_at("its pause");
         pause_until_hurried(seen, pause);
     }
     return unused;
@@ -466,10 +638,18 @@ void ng_watchdog_quit(void)
     ng_watchdog_hurry();
 }
 
+void ng_watchdog_where(struct ng_watchdog_place *ret_place)
+{
+    ret_place->tid = atomic_load(&thread_id);
+    ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
+}
+
 void ng_watchdog_after_fork(void)
 {
+    atomic_store(&thread_id, 0);
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
+    restarts_seen = atomic_load(&restarts);
     memset(watched_calls, 0, sizeof(watched_calls));
 }

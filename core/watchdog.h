@@ -7,14 +7,29 @@
 #define NCCLGUARD_CORE_WATCHDOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ng_alarm;
+struct ng_stall_count;
 
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
 /* Program threads: works are getting short, look soon. At most one system call. */
 void ng_watchdog_hurry(void);
+
+/* How many rounds there were: grows with the end of each. Any thread. */
+uint32_t ng_watchdog_rounds(void);
+
+/* Alarms about calls that belong to no communicator. */
+struct ng_stall_count *ng_watchdog_stalls_elsewhere(void);
+
+/*
+ * What is stuck gets its whole deadline once more, and alarms that were raised before count no
+ * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
+ */
+void ng_watchdog_restart(void);
+uint32_t ng_watchdog_restarts(void); /* how often that was */
 
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);
@@ -27,6 +42,13 @@ bool ng_watchdog_finish(void);
 
 /* The thread ends by itself, soon; a last look is still to be taken. */
 void ng_watchdog_quit(void);
+
+/* What the thread is at, for who wonders why it does not come round. */
+struct ng_watchdog_place {
+    int tid;          /* 0: it has not begun */
+    const char *what; /* "cuEventQuery": for ever readable */
+};
+void ng_watchdog_where(struct ng_watchdog_place *ret_place);
 
 /* In a forked child. */
 void ng_watchdog_after_fork(void);

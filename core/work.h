@@ -15,7 +15,6 @@
  * can finish. */
 static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
 {
-    work->timeout_ns = ng_guard.config.timeout_ns;
     struct ng_work *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
     do
         work->next = head;

@@ -27,6 +27,11 @@ void ng_shim_set_active(bool active)
     atomic_store(&shim_active, active);
 }
 
+bool ng_shim_is_active(void)
+{
+    return atomic_load_explicit(&shim_active, memory_order_acquire);
+}
+
 void ng_shim_set_inert(void)
 {
     atomic_store(&shim_inert, true);
@@ -150,11 +155,12 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
         ncclResult_t ng_result = ng_instance->functions.api_name arguments;                        \
         ng_saved = *ng_errno;                                                                      \
         if (IS_COLLECTIVE(op_name))                                                                \
-            ng_collective_leave(&ng_call, &ng_passage, (int)ng_result);                            \
+            ng_result =                                                                            \
+                (ncclResult_t)ng_collective_leave(&ng_call, &ng_passage, (int)ng_result);          \
         else if (IS_P2P(op_name))                                                                  \
-            ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);                                   \
+            ng_result = (ncclResult_t)ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);         \
         else                                                                                       \
-            ng_call_leave(&ng_call, &ng_passage, (int)ng_result);                                  \
+            ng_result = (ncclResult_t)ng_call_leave(&ng_call, &ng_passage, (int)ng_result);        \
         ng_shim_state.depth = 0;                                                                   \
         *ng_errno = ng_saved;                                                                      \
         return ng_result;                                                                          \
@@ -202,6 +208,13 @@ static inline const char *closed_text(const void *owner)
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0))                                 \
                 return _Generic(ng_instance->functions.api_name,                                   \
                     ncclResult_t(*) prototype: (ncclResult_t)ng_answer,                            \
+                    const char *(*)prototype: closed_text(owner),                                  \
+                    default: closed_##api_name());                                                 \
+            bool ng_is_text = _Generic(ng_instance->functions.api_name,                            \
+                const char *(*)prototype: true,                                                    \
+                default: false);                                                                   \
+            if (ng_is_text && ng_abort_reason(owner))                                              \
+                return _Generic(ng_instance->functions.api_name,                                   \
                     const char *(*)prototype: closed_text(owner),                                  \
                     default: closed_##api_name());                                                 \
         }                                                                                          \

@@ -18,6 +18,7 @@
  * their leave.
  */
 void ng_shim_set_active(bool active);
+bool ng_shim_is_active(void);
 
 /*
  * Nothing is to be guarded in this process: from now on look-ups by name get NCCL's own functions.

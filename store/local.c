@@ -28,8 +28,11 @@
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/proc.h"
+#include "store/kv.h"
 
 #define INCIDENT_MAGIC UINT64_C(0x32434e494743434e) /* "NCCGINC2" */
+#define ENTRY_MAGIC    UINT64_C(0x31544e454743434e) /* "NCCGENT1" */
+#define ENTRY_LINGER_NS (5 * NG_S) /* what a process has put counts so long after its end */
 #define POLL_MS        100                          /* where there is no inotify */
 #define FROZEN_NS      (5 * NG_S) /* a guard without a heartbeat for this long does not run */
 #define TRACED_NS      (3 * NG_S) /* and if it is traced, for this long */
@@ -62,6 +65,15 @@ struct incident_file {
     struct ng_incident incident;
 };
 
+struct entry_file {
+    uint64_t magic;
+    uint64_t uid; /* of the process that put it */
+    uint32_t bytes;
+    uint32_t stays; /* 1: beyond the life of that process */
+    char data[NG_BOARD_VALUE_MAX];
+};
+#define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
+
 struct local {
     struct ng_board board;
     char folder[PATH_MAX - 128]; /* leaves room for a file name */
@@ -78,6 +90,7 @@ struct local {
     int64_t joined_mono_ns;
     char boot_id[40];
     uint64_t pid_namespace;
+    uint32_t kept; /* entries that this process has put to stay as long as it */
 };
 
 /* ---- One process: is it there, does it run ---- */
@@ -452,9 +465,12 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
             (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct peer *peer = &local->peers[i];
-        if (!peer->gone && !peer->self && peer->pid_fd.fd >= 0)
+        /* Who has left is not waited for any more: its end would be there to read for ever. */
+        if (peer->gone || peer->counted || peer->self)
+            continue;
+        if (peer->pid_fd.fd >= 0)
             local->polls[used++] = (struct pollfd){.fd = peer->pid_fd.fd, .events = POLLIN};
-        blind |= !peer->gone && !peer->self && peer->pid_fd.fd < 0;
+        blind |= peer->pid_fd.fd < 0;
     }
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
@@ -745,20 +761,204 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     return 0;
 }
 
+/* What led to an incident is evidence. A suspension, or rules that were read again, led to none. */
+static bool has_evidence(const struct local *local)
+{
+    struct ng_incident incident;
+    uint64_t next = 0, largest;
+
+    do {
+        find_epochs(local, next, &next, &largest);
+        if (next && (read_incident(local, next, &incident) != 0 ||
+                     (incident.level != NG_INCIDENT_REST && incident.level != NG_INCIDENT_RELOAD)))
+            return true;
+    } while (next);
+    return false;
+}
+
+/* ---- Entries ---- */
+
+static void entry_path(const struct local *local, const char *key, char *ret_path)
+{
+    char name[NG_BOARD_KEY_MAX * 3 + 1];
+
+    ng_kv_encode(key, "", name, sizeof(name));
+    snprintf(ret_path, PATH_MAX, "%s/%s%s", local->folder, NG_ENTRY_PREFIX, name);
+}
+
+static void hidden_entry_path(const struct local *local, const char *what, char *ret_path)
+{
+    snprintf(ret_path, PATH_MAX, "%s/.%s%s-%d-%llu-%llu", local->folder, NG_ENTRY_PREFIX, what,
+             local->own_box->header->pid, (unsigned long long)local->own_box->header->start_ticks,
+             (unsigned long long)local->pid_namespace);
+}
+
+/* 0; -ENOENT, -EBADMSG: not whole, or -errno. */
+static int read_entry(const char *path, struct entry_file *ret_file)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    ssize_t got = read(fd, ret_file, sizeof(*ret_file));
+    close(fd);
+    if (got < (ssize_t)ENTRY_HEAD_BYTES || ret_file->magic != ENTRY_MAGIC ||
+        ret_file->bytes > sizeof(ret_file->data) ||
+        (size_t)got != ENTRY_HEAD_BYTES + ret_file->bytes)
+        return -EBADMSG;
+    return 0;
+}
+
+/* Does this entry still count? */
+static bool counts(struct local *local, const struct entry_file *file)
+{
+    if (file->stays || file->uid == ng_box_uid(local->own_box->header))
+        return true;
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct peer *peer = &local->peers[i];
+        if (ng_box_uid(peer->box.header) != file->uid)
+            continue;
+        refresh_peer(peer);
+        int64_t left = atomic_load(&peer->box.header->life) == NG_BOX_RUNNING
+                           ? 0
+                           : atomic_load(&peer->box.header->life_mono_ns);
+        int64_t since = peer->gone && !left ? peer->gone_mono_ns : left;
+        return !since || ng_clock_mono_ns() - since < ENTRY_LINGER_NS;
+    }
+    return false;
+}
+
+static int write_entry(const char *path, const struct entry_file *file)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    fchmod(fd, 0600); /* whatever the program's umask takes away */
+    size_t bytes = ENTRY_HEAD_BYTES + file->bytes;
+    ssize_t written = write(fd, file, bytes);
+    int error = written == (ssize_t)bytes ? 0 : written < 0 ? -errno : -ENOSPC;
+    close(fd);
+    return error;
+}
+
+/* What an earlier run left is taken away; where it is something else by the time that we have it,
+ * it is put back. */
+static void remove_stale(struct local *local, const char *path, const struct entry_file *stale)
+{
+    struct entry_file taken;
+    char aside[PATH_MAX];
+
+    hidden_entry_path(local, "old", aside);
+    if (rename(path, aside) != 0)
+        return;
+    if (read_entry(aside, &taken) != 0 || taken.uid != stale->uid)
+        (void)!link(aside, path);
+    unlink(aside);
+}
+
+/* Like a claim: a link either makes the name, or somebody was faster. */
+static int put_file(struct local *local, const char *path, const struct entry_file *file)
+{
+    char hidden[PATH_MAX];
+    struct entry_file there;
+
+    hidden_entry_path(local, "new", hidden);
+    int error = write_entry(hidden, file);
+    for (int tries = 0; tries < 3 && !error; tries++) {
+        if (link(hidden, path) == 0)
+            break;
+        error = -errno;
+        if (error != -EEXIST || read_entry(path, &there) != 0)
+            break;
+        if (counts(local, &there)) {
+            bool same = there.uid == file->uid && there.bytes == file->bytes &&
+                        memcmp(there.data, file->data, there.bytes) == 0;
+            error = same ? 0 : -EEXIST;
+            break;
+        }
+        remove_stale(local, path, &there);
+        error = tries < 2 ? 0 : -EAGAIN;
+    }
+    unlink(hidden);
+    return error;
+}
+
+static int local_put(struct ng_board *board, const struct ng_board_entry *entry)
+{
+    struct local *local = (struct local *)board;
+    struct entry_file file = {.magic = ENTRY_MAGIC,
+                              .uid = ng_box_uid(local->own_box->header),
+                              .bytes = (uint32_t)entry->bytes,
+                              .stays = entry->keep_ns != 0};
+    char path[PATH_MAX];
+
+    if (!file.stays && local->kept == NG_BOARD_KEEP_MAX)
+        return -ENOSPC;
+    if (entry->bytes)
+        memcpy(file.data, entry->data, entry->bytes);
+    scan(local);
+    entry_path(local, entry->key, path);
+    int error = put_file(local, path, &file);
+    if (!error && !file.stays)
+        local->kept++;
+    return error == -ENOENT ? -EIO : error; /* the folder is not there (yet, or any more) */
+}
+
+static int local_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes)
+{
+    struct local *local = (struct local *)board;
+    struct entry_file file;
+    char path[PATH_MAX];
+
+    entry_path(local, key, path);
+    if (read_entry(path, &file) != 0)
+        return -ENOENT;
+    scan(local);
+    if (!counts(local, &file))
+        return -ENOENT;
+    memcpy(ret_data, file.data, file.bytes);
+    *ret_bytes = file.bytes;
+    return 0;
+}
+
+static int local_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                      uint64_t *ret_there)
+{
+    const struct local *local = (const struct local *)board;
+    char key[NG_BOARD_KEY_MAX + 1], path[PATH_MAX];
+    struct stat status;
+
+    *ret_there = 0;
+    for (uint32_t i = 0; i < count && i < NG_BOARD_HAVE_MAX; i++) {
+        snprintf(key, sizeof(key), "%s%u", prefix, first + i);
+        entry_path(local, key, path);
+        if (lstat(path, &status) == 0)
+            *ret_there |= UINT64_C(1) << i;
+    }
+    return 0;
+}
+
+static void local_forget(struct ng_board *board, const char *key)
+{
+    char path[PATH_MAX];
+
+    entry_path((const struct local *)board, key, path);
+    unlink(path);
+}
+
 static void local_leave(struct ng_board *board)
 {
     struct local *local = (struct local *)board;
-    uint64_t next, largest;
 
     scan(local);
     for (uint32_t i = 0; i < local->peer_count; i++)
         if (!local->peers[i].self && takes_part(&local->peers[i]))
             return;
-    find_epochs(local, 0, &next, &largest);
-    /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
-    if (!largest && ng_descriptor_ours(&local->folder_fd))
+    /* `ncclguard run`, or a later job, removes it. */
+    if (has_evidence(local))
+        return;
+    if (ng_descriptor_ours(&local->folder_fd))
         ng_paths_remove_open_board(local->folder_fd.fd, local->folder);
-    else if (!largest)
+    else
         ng_paths_remove_board(local->folder);
 }
 
@@ -790,6 +990,10 @@ static const struct ng_board_ops local_ops = {
     .dumps_missing = local_dumps_missing,
     .read_verdict = local_read_verdict,
     .grown = local_grown,
+    .put = local_put,
+    .fetch = local_fetch,
+    .have = local_have,
+    .forget = local_forget,
     .leave = local_leave,
     .abandon = local_abandon,
 };

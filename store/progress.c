@@ -20,7 +20,9 @@ enum {
     MEMBER_STARTED = 8,
     MEMBER_TIMEOUT = 16,
     MEMBER_JOINED = 32,
-    MEMBER_GROWN = 64
+    MEMBER_GROWN = 64,
+    MEMBER_SAMPLES = 128,
+    MEMBER_RESTS = 256
 };
 enum {
     SAME_SIGNATURE = 1,
@@ -30,14 +32,15 @@ enum {
     RECORD_STARTED = 16,
     RECORD_COMPLETED = 32,
     OTHER_STREAM = 64,
-    RECORD_JOINED = 128
+    RECORD_JOINED = 128,
+    RECORD_DURATION = 256
 };
 
 /* Parents and groups of calls: an index in the blob's groups follows from here. */
 enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
 
 /* No block of ours is longer: all texts, and all numbers at their longest. */
-#define BLOCK_BYTES  640u
+#define BLOCK_BYTES  1280u
 #define NUMBER_BYTES 10u
 
 /* ---- Writing ---- */
@@ -183,6 +186,21 @@ static bool alike(const struct ng_signature *a, const struct ng_signature *b)
            a->count == b->count;
 }
 
+static void put_samples(struct writer *writer, const struct ng_view_member *member)
+{
+    uint32_t count = member->sample_count < NG_PROGRESS_SAMPLES ? member->sample_count
+                                                                : NG_PROGRESS_SAMPLES;
+    uint64_t before = 0;
+
+    put_number(writer, count);
+    for (uint32_t i = member->sample_count - count; i < member->sample_count; i++) {
+        put_difference(writer, member->samples[i].seq, before);
+        put_number(writer, member->samples[i].calls);
+        put_number(writer, (uint64_t)member->samples[i].duration_ns);
+        before = member->samples[i].seq;
+    }
+}
+
 static void put_member(struct writer *writer, const struct ng_view_member *member)
 {
     size_t block = open_block(writer);
@@ -196,7 +214,9 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
                            (pending ? MEMBER_PENDING : 0) |
                            (member->pending_started ? MEMBER_STARTED : 0) |
                            (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
-                           (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0));
+                           (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0) |
+                           (member->sample_count ? MEMBER_SAMPLES : 0) |
+                           (member->rests ? MEMBER_RESTS : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -237,6 +257,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         put_id(writer, member->joined_id);
         put_id(writer, member->excluded);
     }
+    if (member->sample_count)
+        put_samples(writer, member);
     close_block(writer, block);
 }
 
@@ -251,7 +273,8 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
                     (record->started_age_ns ? RECORD_STARTED : 0) |
                     (record->completed_age_ns ? RECORD_COMPLETED : 0) |
                     (record->stream != before->stream ? OTHER_STREAM : 0) |
-                    (record->work_previous ? RECORD_JOINED : 0);
+                    (record->work_previous ? RECORD_JOINED : 0) |
+                    (record->duration_ns ? RECORD_DURATION : 0);
 
     put_number(writer, bits);
     put_difference(writer, record->id, before->id);
@@ -279,6 +302,8 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
         put_number(writer, record->stream);
     if (bits & RECORD_JOINED)
         put_difference(writer, record->id, record->work_previous);
+    if (bits & RECORD_DURATION)
+        put_number(writer, (uint64_t)record->duration_ns);
     close_block(writer, block);
     writer->before = *record;
 }
@@ -723,6 +748,8 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
     if (bits & OTHER_STREAM)
         record.stream = get_number(reader);
     record.work_previous = bits & RECORD_JOINED ? record.id - get_difference(reader) : 0;
+    record.duration_ns =
+        bits & RECORD_DURATION ? (int64_t)get_number_below(reader, INT64_MAX) : 0;
     close_reading(reader, end);
     reader->before = record;
     *ret_record = record;
@@ -746,10 +773,26 @@ static void get_records(struct reader *reader, struct ng_view_member *member)
             member->records[member->record_count++] = record;
 }
 
+/* Into `samples`, of which there are NG_PROGRESS_SAMPLES; how many. */
+static uint32_t get_samples(struct reader *reader, struct ng_view_sample *samples)
+{
+    uint32_t count = (uint32_t)get_number_below(reader, NG_PROGRESS_SAMPLES + 1);
+    uint64_t seq = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        seq += get_difference(reader);
+        samples[i].seq = seq;
+        samples[i].calls = get_uint32(reader);
+        samples[i].duration_ns = (int64_t)get_number_below(reader, INT64_MAX);
+    }
+    return reader->bad ? 0 : count;
+}
+
 static void get_member(struct reader *reader)
 {
     const unsigned char *end = open_reading(reader);
     struct ng_view_member told = {.process = reader->process};
+    struct ng_view_sample samples[NG_PROGRESS_SAMPLES];
     uint64_t bits = get_number(reader);
     uint64_t place = get_number_below(reader, reader->group_count);
 
@@ -782,6 +825,7 @@ static void get_member(struct reader *reader)
         told.pending_age_ns = get_signed(reader);
     }
     told.pending_started = bits & MEMBER_STARTED;
+    told.rests = bits & MEMBER_RESTS;
     if (bits & MEMBER_TIMEOUT)
         told.timeout_ns = get_signed(reader);
     if (bits & MEMBER_JOINED) {
@@ -793,6 +837,7 @@ static void get_member(struct reader *reader)
         told.joined_id = get_id(reader);
         told.excluded = get_id(reader);
     }
+    uint32_t sample_count = bits & MEMBER_SAMPLES ? get_samples(reader, samples) : 0;
     close_reading(reader, end);
     if (reader->bad)
         return;
@@ -810,6 +855,9 @@ static void get_member(struct reader *reader)
             return;
         }
         *member = told;
+        for (uint32_t i = 0; i < sample_count; i++)
+            if (!ng_view_add_sample(reader->view, member, &samples[i]))
+                reader->short_of_memory = true;
         get_records(reader, member);
     } else {
         get_records(reader, NULL);

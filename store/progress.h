@@ -13,16 +13,19 @@
  * program text      struct ng_view_process.source number    how many groups, then their ids fixed,
  * then as many blocks: parent, nranks signed, nccl_version signed, name. parent: 0 none; 1 and then
  * fixed; else 2 + index here number    how many members, then for each a block: bits (1 a rolling
- * hash, 2 a signature, 4 pending, 8 pending_started), group (index), group_rank, device signed,
+ * hash, 2 a signature, 4 pending, 8 pending_started, 256 rests), group (index), group_rank, device signed,
  * state, async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
  * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
  * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
  * pci_id, by its bits: rolling hash fixed, signature, pending_seq, pending_record and
- * pending_age_ns signed and after the block a number, how many records, then as many blocks, where
+ * pending_age_ns signed, and for bit 128 samples: a number, how many, then for each the signed
+ * difference of its seq to the one before, calls, duration_ns;
+ * and after the block a number, how many records, then as many blocks, where
  * "before" is the record before in the blob, at first one of zeros: bits (1 signature, 2 caller, 4
  * tid as before, 8 a rolling hash), signed differences id, coll_seq, p2p_seq, entered_age_ns to
  * before; state, peer_ordinal, flags, result signed, then what the bits say: signature, caller,
- * tid, rolling hash fixed number    how many calls, then as many blocks: tid, op, group_id (like a
+ * tid, rolling hash fixed, 16 started and 32 completed, as signed differences entered_age_ns minus
+ * theirs, 64 stream, 128 signed difference id minus work_previous, 256 duration_ns; number    how many calls, then as many blocks: tid, op, group_id (like a
  * parent), group_rank signed, seq, record_id, age_ns signed
  *
  * A signature is: op, dtype, redop, root signed, count. Whatever follows the known fields of a
@@ -40,6 +43,9 @@
 #define NG_PROGRESS_VERSION   1
 #define NG_PROGRESS_TEXTS     64u
 #define NG_PROGRESS_BYTES_MAX (4u << 20) /* longer ones are not ours */
+
+/* Measured durations of a member that are told: the newest. */
+#define NG_PROGRESS_SAMPLES 16u
 
 /* Records that are enough while all goes well, and for a verdict. */
 #define NG_PROGRESS_RECORDS_PEACE   16u

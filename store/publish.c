@@ -62,6 +62,12 @@ static int answer(struct ng_publisher *p, struct ng_ask *ask)
         return ng_publisher_claimant_lives(p, &ask->incident) ? 0 : -ESRCH;
     case NG_ASK_DUMPS:
         return ng_publisher_count_dumps(p, ask);
+    case NG_ASK_PUT:
+        return ng_publisher_put(p, ask);
+    case NG_ASK_FETCH:
+        return ng_publisher_fetch(p, ask);
+    case NG_ASK_HAVE:
+        return ng_publisher_have(p, ask);
     case NG_ASK_LEAVE:
         return ng_publisher_leave(p);
     }
@@ -184,6 +190,8 @@ static void round_of(struct ng_publisher *p)
             return;
         ng_publisher_signed(p);
     }
+    if (ng_publisher_keep_entries(p) != 0)
+        return;
     if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_look_around(p) == 0)
         ng_publisher_worked(p);
 }

@@ -18,6 +18,7 @@
  *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
+ *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
  *   examine/<level>/<label>   somebody looks at the whole job
  * and one channel, m.
  */
@@ -65,10 +66,13 @@ enum ng_ask_kind {
     NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */
     NG_ASK_ALIVE,     /* incident in; -ESRCH: its claimant gives no sign of life */
     NG_ASK_DUMPS,     /* incident in; count out */
+    NG_ASK_PUT,       /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
+    NG_ASK_FETCH,     /* key in, data out; -ENOENT */
+    NG_ASK_HAVE,      /* key (a prefix), first, count in; there out */
     NG_ASK_LEAVE,
 };
 
-/* A question with its answer. `arena` owns blobs and documents, and goes along with the question.
+/* A question with its answer. `arena` owns blobs, documents, key and data, and goes along with the question.
  */
 struct ng_ask {
     enum ng_ask_kind kind;
@@ -83,6 +87,12 @@ struct ng_ask {
     int64_t deadline_mono_ns; /* set by ng_publisher_ask */
     const char *json, *text;
     size_t json_bytes, text_bytes;
+    const char *key;
+    const void *data;
+    size_t data_bytes;
+    int64_t keep_ns;
+    uint32_t first;
+    uint64_t there;
 };
 
 /* Takes over `kv`. 0 or -errno, then `kv` stays the caller's. The thread starts with

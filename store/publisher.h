@@ -85,6 +85,14 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
+    struct ng_arena kept_arena; /* owns what follows */
+    struct {
+        const char *key; /* on the store */
+        const void *value;
+        size_t bytes;
+    } kept[NG_BOARD_KEEP_MAX]; /* entries of ours that live as long as we do */
+    uint32_t kept_count;
+    int64_t entries_kept_ns;
 };
 
 /* A deadline, so long from now. */
@@ -170,6 +178,15 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
 /* ng_board_ops.begin and finish. */
 int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level);
 int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool found);
+
+/* ---- publish_entries.c: small data for the programs ---- */
+
+/* The questions NG_ASK_PUT, NG_ASK_FETCH and NG_ASK_HAVE. */
+int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask);
+/* Those that live as long as this process are stored again before they expire. */
+int ng_publisher_keep_entries(struct ng_publisher *p);
 
 /* ---- publish_posts.c: for those who cannot speak ---- */
 

@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAGIC 0x4e43474904000000u /* "NCGI", and the version */
+#define MAGIC 0x4e43474905000000u /* "NCGI", and the version */
+/* The version before it, that lists no groups: read as well. */
+#define MAGIC_WITHOUT_SCOPE 0x4e43474904000000u
 
 static unsigned char *put(unsigned char *at, uint64_t value)
 {
@@ -26,7 +28,8 @@ static uint64_t get(const unsigned char **at)
     return value;
 }
 
-#define NUMBERS 14 /* with the magic; the line follows, without its end */
+#define NUMBERS 14 /* with the magic; then the scope: how many groups, and each; then the line, without its end */
+#define SCOPE_OF_ALL UINT64_MAX
 
 size_t ng_incident_encode(const struct ng_incident *incident,
                           unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES])
@@ -40,7 +43,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, (uint64_t)incident->state);
     at = put(at, incident->group_id);
     at = put(at, incident->seq);
-    at = put(at, incident->op);
+    at = put(at, incident->op | (uint64_t)incident->policy << 32); /* older ones read half of it */
     at = put(at, (uint64_t)(int64_t)incident->claimant_rank);
     at = put(at, (uint64_t)(int64_t)incident->claimant_pid);
     at = put(at, incident->claimant_ticks);
@@ -48,25 +51,48 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->claimant_host);
     at = put(at, incident->label);
     at = put(at, (uint64_t)incident->stalled_ns);
+    at = put(at, incident->scope.all ? SCOPE_OF_ALL : incident->scope.count);
+    for (uint32_t i = 0; i < incident->scope.count; i++)
+        at = put(at, incident->scope.groups[i]);
     memcpy(at, incident->line, length);
     return (size_t)(at - ret_bytes) + length;
 }
 
+/* Moves *at on. False: cut off, or more than there is room for. */
+static bool get_scope(const unsigned char **at, const unsigned char *end, struct ng_scope *ret_scope)
+{
+    if (end - *at < 8)
+        return false;
+    uint64_t count = get(at);
+    ret_scope->all = count == SCOPE_OF_ALL;
+    if (ret_scope->all)
+        return true;
+    if (count > NG_SCOPE_GROUPS || (size_t)(end - *at) < 8 * count)
+        return false;
+    ret_scope->count = (uint32_t)count;
+    for (uint32_t i = 0; i < count; i++)
+        ret_scope->groups[i] = get(at);
+    return true;
+}
+
 int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident)
 {
-    const unsigned char *at = data;
+    const unsigned char *at = data, *end = at + bytes;
     struct ng_incident incident = {.source = NG_SOURCE_JOB};
 
     if (bytes < 8 * NUMBERS)
         return -EBADMSG;
-    if (get(&at) != MAGIC)
+    uint64_t magic = get(&at);
+    if (magic != MAGIC && magic != MAGIC_WITHOUT_SCOPE)
         return -EPROTO;
     incident.epoch = get(&at);
     incident.level = (enum ng_incident_level)get(&at);
     incident.state = (enum ng_incident_state)get(&at);
     incident.group_id = get(&at);
     incident.seq = get(&at);
-    incident.op = (uint32_t)get(&at);
+    uint64_t op_and_policy = get(&at);
+    incident.op = (uint32_t)op_and_policy;
+    incident.policy = (int32_t)(op_and_policy >> 32);
     incident.claimant_rank = (int32_t)get(&at);
     incident.claimant_pid = (int32_t)get(&at);
     incident.claimant_ticks = get(&at);
@@ -74,9 +100,11 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_host = get(&at);
     incident.label = get(&at);
     incident.stalled_ns = (int64_t)get(&at);
-    size_t length = bytes - 8 * NUMBERS;
+    if (magic == MAGIC && !get_scope(&at, end, &incident.scope))
+        return -EBADMSG;
+    size_t length = (size_t)(end - at);
     if (length >= sizeof(incident.line) || incident.level < NG_INCIDENT_SUSPECT ||
-        incident.level > NG_INCIDENT_DUMP || incident.state < NG_INCIDENT_CLAIMED ||
+        incident.level >= NG_INCIDENT_LIMIT || incident.state < NG_INCIDENT_CLAIMED ||
         incident.state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT)
         return -EBADMSG;
     memcpy(incident.line, at, length);

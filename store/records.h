@@ -11,7 +11,7 @@
 
 #include "core/board.h"
 
-#define NG_INCIDENT_RECORD_BYTES 700
+#define NG_INCIDENT_RECORD_BYTES (640 + 8 * NG_SCOPE_GROUPS)
 
 /* Returns the length. */
 size_t ng_incident_encode(const struct ng_incident *incident,

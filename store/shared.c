@@ -31,6 +31,7 @@
 #define ASK_VIEW_NS  (5 * NG_S)
 #define ASK_ALIVE_NS (500 * NG_MS)
 #define ASK_LEAVE_NS (300 * NG_MS)
+#define ASK_ENTRY_NS (500 * NG_MS)
 #define TEND_NS      NG_S /* neighbours are looked after once in this time */
 #define SILENT_NS                                                                                  \
     (3 * NG_S) /* a living neighbour that published nothing for so long, or longer                 \
@@ -176,6 +177,22 @@ static int ask(struct shared *shared, enum ng_ask_kind kind, struct ng_ask *ret_
 {
     ret_ask->kind = kind;
     return ng_publisher_ask(shared->publisher, ret_ask, in(ns));
+}
+
+/* Whatever kept the store from answering: it may be asked again. */
+static int silent(int error)
+{
+    switch (error) {
+    case 0:
+    case -ENOENT:
+    case -EEXIST:
+    case -ENOSPC:
+    case -ENOMEM:
+    case -EPROTO:
+        return error;
+    default:
+        return -EIO;
+    }
 }
 
 static int shared_begin(struct ng_board *board, enum ng_incident_level level)
@@ -392,6 +409,65 @@ static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *re
     return ng_publisher_grown(shared->publisher, joined_id, ret_id);
 }
 
+/* ---- Entries ---- */
+
+static int shared_put(struct ng_board *board, const struct ng_board_entry *entry)
+{
+    struct ng_ask question = {.keep_ns = entry->keep_ns, .data_bytes = entry->bytes};
+    char *key = ng_arena_strdup(&question.arena, entry->key);
+    void *data = ng_arena_alloc(&question.arena, entry->bytes + 1);
+    int error = -ENOMEM;
+
+    if (key && data) {
+        if (entry->bytes)
+            memcpy(data, entry->data, entry->bytes);
+        question.key = key;
+        question.data = data;
+        error = ask((struct shared *)board, NG_ASK_PUT, &question, ASK_ENTRY_NS);
+    }
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static int shared_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes)
+{
+    struct ng_ask question = {0};
+
+    question.key = ng_arena_strdup(&question.arena, key);
+    int error = question.key
+                    ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS)
+                    : -ENOMEM;
+    if (!error && question.data_bytes <= NG_BOARD_VALUE_MAX) {
+        if (question.data_bytes)
+            memcpy(ret_data, question.data, question.data_bytes);
+        *ret_bytes = question.data_bytes;
+    } else if (!error) {
+        error = -EPROTO;
+    }
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static int shared_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                       uint64_t *ret_there)
+{
+    struct ng_ask question = {.first = first, .count = count};
+
+    question.key = ng_arena_strdup(&question.arena, prefix);
+    int error = question.key ? ask((struct shared *)board, NG_ASK_HAVE, &question, ASK_ENTRY_NS)
+                             : -ENOMEM;
+    if (!error)
+        *ret_there = question.there;
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static void shared_forget(struct ng_board *board, const char *key)
+{
+    (void)board; /* it goes by its time to live */
+    (void)key;
+}
+
 /* ---- The end ---- */
 
 static void shared_leave(struct ng_board *board)
@@ -428,6 +504,10 @@ static const struct ng_board_ops shared_ops = {
     .dumps_missing = shared_dumps_missing,
     .read_verdict = shared_read_verdict,
     .grown = shared_grown,
+    .put = shared_put,
+    .fetch = shared_fetch,
+    .have = shared_have,
+    .forget = shared_forget,
     .leave = shared_leave,
     .abandon = shared_abandon,
 };

@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/report.h"
+#include "core/straggler.h"
 #include "core/trace.h"
 #include "core/verdict.h"
 #include "core/view.h"
@@ -125,6 +126,8 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
         error = ng_hindsight_judge(&analysis->view, &hindsight, &analysis->verdict);
     if (!error && analysis->verdict.kind == NG_KIND_HEALTHY && analysis->mismatches.count)
         error = ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
+    if (!error)
+        error = ng_straggler_blame(&analysis->view, &analysis->verdict);
     analysis->verdict.time_unix_ns = ng_clock_unix_ns();
     return error;
 }

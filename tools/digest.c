@@ -174,6 +174,10 @@ static int add_member(struct ng_digest *digest, const struct ng_view_member *fro
     *member = *from;
     member->process = process;
     member->group = group;
+    member->sample_count = 0;
+    for (uint32_t i = 0; i < from->sample_count; i++)
+        if (!ng_view_add_sample(digest->view, member, &from->samples[i]))
+            return -ENOMEM;
     if (index >= digest->member_room) {
         uint32_t room = digest->member_room ? digest->member_room * 2 : 64;
         bool *bigger = realloc(digest->kept_whole, room * sizeof(*bigger));
@@ -274,6 +278,10 @@ int ng_digest_add(struct ng_digest *digest, const struct ng_view *told, char *wh
         if (thread)
             memcpy(thread->name, from->name, sizeof(thread->name));
     }
+    for (uint32_t i = 0; !error && i < told->duration_count; i++)
+        if (!ng_view_add_duration(view, first + told->durations[i].process,
+                                  &told->durations[i].duration))
+            error = -ENOMEM;
     if (!error)
         error = add_notes(digest, told);
     if (error)

@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#include "core/straggler.h"
+
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
 
 bool ng_present_is_gone(enum ng_life life)
@@ -80,6 +82,11 @@ int ng_present_judge(const struct ng_view *view, int64_t asked_ns, int64_t suspe
 
     if (error)
         return error;
+    error = ng_straggler_blame(view, ret_verdict);
+    if (error) {
+        ng_verdict_fini(ret_verdict);
+        return error;
+    }
     ret_verdict->detected_by = -1;
     ret_verdict->action = "none";
     ret_verdict->time_unix_ns = ng_clock_unix_ns();

@@ -121,8 +121,59 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
         record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
         record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
         record.rolling_hash = get_hex(from, "rolling_hash");
+        record.duration_ns = get_age(from, "duration_ns");
         member->records[member->record_count++] = record;
     }
+    return 0;
+}
+
+/* What makes no sense is left out: it only helps to compare. */
+static int read_samples(struct ng_view *view, const json_t *list, struct ng_view_member *member)
+{
+    size_t count = json_array_size(list);
+
+    for (size_t i = count > NG_VIEW_SAMPLES ? count - NG_VIEW_SAMPLES : 0; i < count; i++) {
+        const json_t *from = json_array_get(list, i);
+        struct ng_view_sample sample = {.seq = get_uint(from, "seq"),
+                                        .calls = (uint32_t)get_int(from, "calls", 0, UINT32_MAX, 0),
+                                        .duration_ns = get_age(from, "duration_ns")};
+        if (sample.seq && sample.duration_ns && !ng_view_add_sample(view, member, &sample))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* False: it makes no sense. */
+static bool get_duration(const json_t *from, struct ng_duration *ret_duration)
+{
+    const json_t *histogram = json_object_get(from, "histogram");
+    struct ng_duration duration = {
+        .group_id = get_hex(from, "group_id"),
+        .op = (enum ng_op)get_int(from, "op_number", 1, NG_OP_LIMIT - 1, NG_OP_NONE),
+        .size_class = (uint32_t)get_int(from, "size_class", 0, 64, 65),
+        .count = get_uint(from, "count"),
+        .sum_ns = get_uint(from, "sum_ns"),
+        .min_ns = get_uint(from, "min_ns"),
+        .max_ns = get_uint(from, "max_ns")};
+
+    for (size_t i = 0; i < NG_DURATION_BUCKETS && i < json_array_size(histogram); i++) {
+        const json_t *count = json_array_get(histogram, i);
+        if (json_is_integer(count) && json_integer_value(count) >= 0)
+            duration.histogram[i] = (uint64_t)json_integer_value(count);
+    }
+    *ret_duration = duration;
+    return duration.group_id && duration.op != NG_OP_NONE && duration.size_class <= 64 &&
+           duration.count && duration.min_ns <= duration.max_ns;
+}
+
+static int read_durations(struct ng_view *view, uint32_t process, const json_t *list)
+{
+    struct ng_duration duration;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (get_duration(json_array_get(list, i), &duration) &&
+            !ng_view_add_duration(view, process, &duration))
+            return -ENOMEM;
     return 0;
 }
 
@@ -181,7 +232,9 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->pending_record = get_uint(from, "pending_record");
     member->pending_age_ns = get_age(from, "pending_age_ns");
     member->pending_started = json_is_true(json_object_get(from, "pending_started"));
-    return read_records(view, json_object_get(from, "records"), member, records_left_out);
+    int error = read_samples(view, json_object_get(from, "samples"), member);
+    return error ? error
+                 : read_records(view, json_object_get(from, "records"), member, records_left_out);
 }
 
 static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
@@ -242,6 +295,8 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
         (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_LOST, NG_LIFE_UNKNOWN);
     process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
     process->quiet_ns = get_age(from, "quiet_ns");
+    process->watchdog_stuck_ns = get_age(from, "watchdog_stuck_ns");
+    get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
     process->life_age_ns = get_age(from, "life_age_ns");
     process->moment_mono_ns = get_age(from, "moment_mono_ns");
     process->moment_unix_ns = get_age(from, "moment_unix_ns");
@@ -276,6 +331,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
         members_left_out += error == -EBADMSG;
         error = error == -EBADMSG ? 0 : error;
     }
+    if (!error)
+        error = read_durations(view, process, json_object_get(root, "durations"));
     if (error)
         return error;
     if (!json_is_array(calls))

@@ -36,7 +36,7 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
         {"timeout", "DURATION",
          "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n(sets NCCLGUARD_TIMEOUT)"},
     [OPTION_ON_TIMEOUT] = {"on-timeout", "POLICY",
-                           "what happens at a deadline: log or kill (sets NCCLGUARD_ON_TIMEOUT)"},
+                           "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
     [OPTION_STORE] =
         {"store", "URL",
          "where ranks share what they know: local: or local:DIR (one host),\n"

@@ -32,12 +32,12 @@ VARIABLES = {
     "NCCLGUARD_SUSPECT": "5s", "NCCLGUARD_ON_TIMEOUT": "kill", "NCCLGUARD_TRACE_SIZE": "2000",
     "NCCLGUARD_DUMP_WAIT": "15s", "NCCLGUARD_EXIT": "abort", "NCCLGUARD_STORE_TTL": "5s",
     # Names that a later version serves: known, so that setting them is told and not ignored.
-    "NCCLGUARD_INIT": None, "NCCLGUARD_BLOCKING_WAIT": None, "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": "incident",
+    "NCCLGUARD_INIT": None, "NCCLGUARD_BLOCKING_WAIT": "0", "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": "incident",
     "NCCLGUARD_REGISTER": None, "NCCLGUARD_ALLOC": None, "NCCLGUARD_CHECK": None, "NCCLGUARD_FAULT": None,
-    "NCCLGUARD_HEARTBEAT_TIMEOUT": None, "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
+    "NCCLGUARD_HEARTBEAT_TIMEOUT": "60s", "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
 }
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
-         "gpu_stall", "init_missing_rank", "unknown")
+         "gpu_stall", "init_missing_rank", "watchdog_stuck", "unknown")
 BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
 
 # What the objects of a room must not call, whatever their headers say.

@@ -1,29 +1,55 @@
 /*
- * What a program meets whose communicator somebody else aborts: `aborted WHERE` waits on every rank
- * until it happens, then says what each function of NCCL returns for the dead handle, and works on
- * with a new communicator. WHERE:
+ * What a program meets whose communicator somebody else aborts: `aborted WHERE [ERROR [REASON]]`
+ * waits on every rank until it happens, then says what each function of NCCL returns for the dead
+ * handle, and works on. WHERE:
  *
- *   warm  the last rank leaves out the second all-reduce: the others wait for their streams
- *   cold  it leaves out the first: the others wait inside the call
- *   init  it does not come to ncclCommInitRank: the others wait inside that
- *   idle  nobody waits for anything
+ *   warm      the last rank leaves out the second all-reduce: the others wait for their streams
+ *   cold      it leaves out the first: the others wait inside the call
+ *   group     the same in a NCCL group: they wait inside ncclGroupEnd
+ *   p2p       it leaves out its send: the others wait for their receive
+ *   split     it does not come to ncclCommSplit
+ *   finalize  it leaves out an all-reduce, and the others wait inside ncclCommFinalize
+ *   destroy   the same inside ncclCommDestroy, which nobody can abort
+ *   init      it does not come to ncclCommInitRank: the others wait inside that
+ *   graph     as warm, but the others hold a graph with captured work, which an abort waits for
+ *   dead      it kills itself instead of its second all-reduce
+ *   idle      nobody waits for anything
+ *   race      as warm, but the others abort their communicator themselves, again and again, from
+ *             two threads, when somebody else may
  *
- * The rank that is missing asks its communicator's state, in `init` that of one of its own. Lines on
- * stdout: "rank R: waiting", then "rank R: FUNCTION RESULT" with NCCL's numbers, at last "rank R:
- * new communicator works". Exit status 0 if it does.
+ * The rank that is missing asks its communicator's state, in `init` that of one of its own. Lines
+ * on stdout: "rank R: waiting", then "rank R: FUNCTION RESULT" with NCCL's numbers. All ranks, in
+ * `dead` those that are left, then make a new communicator and use it, and one that was there
+ * before: without the dead rank it works on, with it it is dead, too. At last "rank R: works on".
+ *
+ * ERROR is the number that calls shall return, REASON what ncclGetLastError shall hold; "-" any.
+ * Exit status 0 if all is as it should be, 5 if not.
  */
 #include "tests/programs/common.h"
 
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define COUNT 1024
 
+enum where { WARM, COLD, GROUP, P2P, SPLIT, FINALIZE, DESTROY, INIT, GRAPH, DEAD, IDLE, RACE, PLACES };
+static const char *const names[PLACES] = {"warm",    "cold", "group", "p2p",  "split", "finalize",
+                                          "destroy", "init", "graph", "dead", "idle",  "race"};
+
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
-static cudaStream_t stream;
+static enum where where;
+static int wanted_error = -1;            /* -1 any */
+static const char *wanted_reason = NULL; /* NULL any */
+static bool last;                        /* this rank is the one that the others miss */
+static cudaStream_t stream, other_stream;
 static float *buffer;
 
 static void say(const char *what, int result)
@@ -32,9 +58,19 @@ static void say(const char *what, int result)
     fflush(stdout);
 }
 
+static void expect(const char *what, int result, int wanted)
+{
+    say(what, result);
+    if (wanted < 0 || result == wanted)
+        return;
+    fprintf(stderr, "rank %d: %s is %d, should be %d\n", place.rank, what, result, wanted);
+    exit(5);
+}
+
 static void say_waiting(void)
 {
     printf("rank %d: waiting\n", place.rank);
+    fprintf(stderr, "rank %d (pid %d): waiting\n", place.rank, getpid());
     fflush(stdout);
 }
 
@@ -52,33 +88,123 @@ static void await_error(ncclComm_t comm)
         nanosleep(&pause, NULL);
 }
 
-/* Makes a communicator and waits on it; it is dead afterwards. */
-static ncclComm_t wait_for_abort(const char *where)
+/* Work that ends with the communicator, and leaves garbage. */
+static void wait_on_device(ncclComm_t comm)
 {
-    bool last = place.rank == place.nranks - 1;
+    NCCL(all_reduce(comm));
+    device_stream_sync(stream);
+}
+
+static void capture(ncclComm_t comm)
+{
+    cudaGraph_t graph;
+    cudaStream_t captured = device_stream_create();
+
+    if (cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+        fail(__FILE__, __LINE__, "cudaStreamBeginCapture", "failed");
+    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
+    if (cudaStreamEndCapture(captured, &graph) != cudaSuccess)
+        fail(__FILE__, __LINE__, "cudaStreamEndCapture", "failed");
+}
+
+static void *abort_it(void *comm)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < 1500; i++) {
+        ncclResult_t answer;
+        if (i == 1000)
+            say("own CommAbort", ncclCommAbort(comm));
+        else if (i < 1000 && ncclCommGetAsyncError(comm, &answer) == ncclSuccess && answer)
+            i = 999;
+        nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+/* Two threads end what the guard ends, about at the same time. */
+static void race(ncclComm_t comm)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, abort_it, comm) != 0)
+        fail(__FILE__, __LINE__, "pthread_create", "failed");
+    wait_on_device(comm);
+    pthread_join(thread, NULL);
+}
+
+static void wait_in_group(ncclComm_t comm)
+{
+    NCCL(ncclGroupStart());
+    NCCL(all_reduce(comm));
+    say("blocked GroupEnd", ncclGroupEnd());
+}
+
+static void wait_for_last(ncclComm_t comm)
+{
+    ncclComm_t child = NULL;
+    int sender = place.nranks - 1;
+
+    switch (where) {
+    case WARM:
+    case GRAPH:
+    case DEAD:
+        wait_on_device(comm);
+        break;
+    case RACE:
+        race(comm);
+        break;
+    case COLD:
+        say("blocked AllReduce", all_reduce(comm));
+        break;
+    case GROUP:
+        wait_in_group(comm);
+        break;
+    case P2P:
+        say("Recv", ncclRecv(buffer, COUNT, ncclFloat32, sender, comm, stream));
+        device_stream_sync(stream);
+        break;
+    case SPLIT:
+        say("blocked CommSplit", ncclCommSplit(comm, 0, place.rank, &child, NULL));
+        break;
+    case FINALIZE:
+        NCCL(all_reduce(comm));
+        say("blocked CommFinalize", ncclCommFinalize(comm));
+        break;
+    case DESTROY:
+        NCCL(all_reduce(comm));
+        say("blocked CommDestroy", ncclCommDestroy(comm));
+        break;
+    default:
+        break;
+    }
+}
+
+/* Makes a communicator and waits on it; it is dead afterwards. */
+static ncclComm_t wait_for_abort(void)
+{
     ncclComm_t comm = NULL;
     struct place alone = {0, 1, place.local_rank};
 
-    if (strcmp(where, "init") == 0 && !last) {
+    if (where == INIT && !last) {
         ncclUniqueId id = exchange_id(&place, &options, 0);
         say_waiting();
         say("CommInitRank", ncclCommInitRank(&comm, place.nranks, id, place.rank));
         return comm;
     }
-    comm = strcmp(where, "init") == 0 ? world_init(&alone, &options, 0)
-                                      : world_init(&place, &options, 0);
-    if (strcmp(where, "warm") == 0) {
+    comm = where == INIT ? world_init(&alone, &options, 0) : world_init(&place, &options, 0);
+    if (where != COLD && where != GROUP && where != SPLIT && where != INIT) {
         NCCL(all_reduce(comm));
         device_stream_sync(stream);
     }
+    if (where == GRAPH)
+        capture(comm);
     say_waiting();
-    if (!last && strcmp(where, "cold") == 0) {
-        say("blocked AllReduce", all_reduce(comm));
-    } else if (!last && strcmp(where, "warm") == 0) {
-        NCCL(all_reduce(comm));
-        device_stream_sync(stream);
-    }
-    await_error(comm);
+    if (where == DEAD && last)
+        kill(getpid(), SIGKILL);
+    if (!last)
+        wait_for_last(comm);
+    if (where != RACE && (where != INIT || !last))
+        await_error(comm);
     return comm;
 }
 
@@ -86,66 +212,86 @@ static void try_all(ncclComm_t comm)
 {
     ncclResult_t answer = ncclSuccess;
     ncclComm_t child = NULL;
-    int number = -1;
+    int number = -1, error = wanted_error;
     void *handle = NULL;
 
-    say("AllReduce", all_reduce(comm));
-    say("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream));
+    expect("AllReduce", all_reduce(comm), error);
+    expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
     NCCL(ncclGroupStart());
-    say("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream));
+    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
+           error);
     say("GroupEnd", ncclGroupEnd());
-    say("CommCount", ncclCommCount(comm, &number));
-    say("CommUserRank", ncclCommUserRank(comm, &number));
-    say("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle));
-    say("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL));
-    say("CommGetAsyncError", ncclCommGetAsyncError(comm, &answer));
-    say("CommGetAsyncError answers", answer);
-    printf("rank %d: GetLastError: %s\n", place.rank, ncclGetLastError(comm));
-    say("CommFinalize", ncclCommFinalize(comm));
+    expect("CommCount", ncclCommCount(comm, &number), error);
+    expect("CommUserRank", ncclCommUserRank(comm, &number), error);
+    expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);
+    expect("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL), error);
+    expect("CommGetAsyncError", ncclCommGetAsyncError(comm, &answer), ncclSuccess);
+    expect("CommGetAsyncError answers", answer, error);
+    const char *reason = ncclGetLastError(comm);
+    printf("rank %d: GetLastError: %s\n", place.rank, reason);
+    if (wanted_reason && !strstr(reason, wanted_reason)) {
+        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted_reason);
+        exit(5);
+    }
+    expect("CommFinalize", ncclCommFinalize(comm), ncclSuccess);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
-    say("CommRevoke", ncclCommRevoke(comm, 0));
+    expect("CommRevoke", ncclCommRevoke(comm, 0), ncclSuccess);
 #endif
-    say("CommAbort", ncclCommAbort(comm));
-    say("CommDestroy", ncclCommDestroy(comm));
-    say("CommAbort again", ncclCommAbort(comm));
+    expect("CommAbort", ncclCommAbort(comm), ncclSuccess);
+    expect("CommDestroy", ncclCommDestroy(comm), ncclSuccess);
+    expect("CommAbort again", ncclCommAbort(comm), ncclSuccess);
 }
 
-static void work_on(void)
+/* The ranks that live add up their numbers, from 1. */
+static void use(ncclComm_t comm, const struct place *mine)
 {
     float one[COUNT], sum[COUNT];
-    ncclComm_t comm = world_init(&place, &options, 1);
+
     for (int i = 0; i < COUNT; i++)
-        one[i] = (float)place.rank + 1;
-    device_copy_in(buffer, one, sizeof(one), stream);
-    device_stream_sync(stream);
-    NCCL(all_reduce(comm));
-    device_copy_out(sum, buffer, sizeof(sum), stream);
-    device_stream_sync(stream);
+        one[i] = (float)mine->rank + 1;
+    device_copy_in(buffer, one, sizeof(one), other_stream);
+    device_stream_sync(other_stream);
+    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, other_stream));
+    device_copy_out(sum, buffer, sizeof(sum), other_stream);
+    device_stream_sync(other_stream);
     for (int i = 0; i < COUNT; i++)
-        if (sum[i] != (float)(place.nranks * (place.nranks + 1) / 2))
-            fail(__FILE__, __LINE__, "all-reduce", "the new communicator adds up wrongly");
-    NCCL(ncclCommDestroy(comm));
-    printf("rank %d: new communicator works\n", place.rank);
+        if (sum[i] != (float)(mine->nranks * (mine->nranks + 1) / 2))
+            fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const places[] = {"warm", "cold", "init", "idle"};
-    const char *where = NULL;
-    for (size_t i = 0; argc == 2 && i < sizeof(places) / sizeof(places[0]); i++)
-        if (strcmp(argv[1], places[i]) == 0)
-            where = places[i];
-    if (!where) {
-        fprintf(stderr, "usage: aborted warm|cold|init|idle\n");
+    for (where = 0; argc >= 2 && where < PLACES && strcmp(argv[1], names[where]) != 0; where++)
+        ;
+    if (argc < 2 || argc > 4 || where == PLACES) {
+        fprintf(stderr, "usage: aborted WHERE [ERROR [REASON]]\n");
         return 2;
     }
+    if (argc > 2 && strcmp(argv[2], "-") != 0)
+        wanted_error = atoi(argv[2]);
+    if (argc > 3)
+        wanted_reason = argv[3];
     place_init(&place, &options);
+    last = place.rank == place.nranks - 1;
     device_use(place.local_rank);
     stream = device_stream_create();
+    other_stream = device_stream_create();
     buffer = device_alloc(COUNT * sizeof(*buffer));
-    ncclComm_t comm = wait_for_abort(where);
-    if (comm)
+
+    struct place living = {place.rank, place.nranks - (where == DEAD), place.local_rank};
+    ncclComm_t other = world_init(&place, &options, 2), without_dead = other;
+    use(other, &place);
+    if (where == DEAD)
+        NCCL(ncclCommSplit(other, last ? NCCL_SPLIT_NOCOLOR : 0, place.rank, &without_dead, NULL));
+    ncclComm_t comm = wait_for_abort();
+    if (where == DEAD)
+        expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
+    if (comm && where != RACE && (where != INIT || !last))
         try_all(comm);
-    work_on();
+    use(without_dead, &living);
+    comm = world_init(&living, &options, 1);
+    use(comm, &living);
+    NCCL(ncclCommDestroy(comm));
+    printf("rank %d: works on\n", place.rank);
     return 0;
 }

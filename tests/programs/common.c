@@ -367,12 +367,23 @@ static bool is_due(const struct options *options, int index, unsigned long nth)
     return access(path, F_OK) == 0 && !atomic_flag_test_and_set(&had[index]);
 }
 
+/* Who is late is so each time, and says so the first time only. */
+static void every_call(const struct options *options, int world_rank, unsigned long nth)
+{
+    for (int i = 0; i < options->nfaults; i++) {
+        const struct fault *fault = &options->faults[i];
+        if (fault->kind == FAULT_LATE && fault->rank == world_rank && nth >= fault->nth)
+            sleep_ms(fault->argument);
+    }
+}
+
 bool face_faults(const struct options *options, int world_rank, const char *comm_name,
                  unsigned long nth, struct call *call, cudaStream_t stream)
 {
     bool wanted = true;
     if (strcmp(comm_name, options->comm))
         return true;
+    every_call(options, world_rank, nth);
     for (int i = 0; i < options->nfaults; i++) {
         const struct fault *fault = &options->faults[i];
         if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || !is_due(options, i, nth))
@@ -391,6 +402,8 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         case FAULT_SLEEP:
             sleep_ms(fault->argument);
             break;
+        case FAULT_LATE: /* every_call() does it */
+            break;
         case FAULT_EXIT:
             exit((int)fault->argument);
         case FAULT_KILL:
@@ -399,6 +412,11 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         case FAULT_SEGV:
             write_to_nowhere();
             break;
+        case FAULT_TERM:
+            kill(getpid(), SIGTERM);
+            block_for_ever();
+        case FAULT_ABORT:
+            abort();
         case FAULT_STOP:
             kill(getpid(), SIGSTOP);
             break;

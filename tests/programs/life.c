@@ -32,6 +32,7 @@
  * - stack-use: how much stack a collective and a group of sends and receives need; prints that
  * alone
  * - signals: handlers, masks and the alternative stack stay as they were, and no signal comes
+ * - stopped: the whole process is stopped in the middle, for four seconds
  * - cancel: threads are cancelled in the middle of making communicators
  * - secure: as root; another user runs a copy of the program that has root's rights, in which no
  *   guard may show
@@ -921,6 +922,28 @@ static void secure(const struct options *options, const struct place *place)
     exit(end);
 }
 
+/* ---- Stopped ---- */
+
+static void be_stopped(const struct place *place)
+{
+    (void)place;
+    pid_t child = fork();
+    if (child == 0) {
+        struct timespec pause = {.tv_sec = 4};
+        pid_t parent = getppid();
+        kill(parent, SIGSTOP);
+        nanosleep(&pause, NULL);
+        kill(parent, SIGCONT);
+        _exit(0);
+    }
+    reap(child, 0);
+}
+
+static void stopped(const struct options *options, const struct place *place)
+{
+    work_around(options, place, 0, "world", be_stopped);
+}
+
 /* ---- */
 
 static const struct {
@@ -957,6 +980,7 @@ static const struct {
     {"small-stack", small_stack, true},
     {"stack-use", stack_use, true},
     {"signals", signals, true},
+    {"stopped", stopped, false},
     {"cancel", cancel, true},
     {"secure", secure, true},
     {"counted", counted, false},

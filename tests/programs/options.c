@@ -116,6 +116,8 @@ static const struct row {
     {"exit", "R:N[:CODE]", O_FAULT + FAULT_EXIT, 0, "calls exit() before its N-th call"},
     {"kill", "R:N", O_FAULT + FAULT_KILL, 0, "sends itself SIGKILL"},
     {"segv", "R:N", O_FAULT + FAULT_SEGV, 0, "writes to address 0"},
+    {"term", "R:N", O_FAULT + FAULT_TERM, 0, "sends itself SIGTERM"},
+    {"abort", "R:N", O_FAULT + FAULT_ABORT, 0, "calls abort()"},
     {"stop", "R:N", O_FAULT + FAULT_STOP, 0, "sends itself SIGSTOP"},
     {"stall", "R:N", O_FAULT + FAULT_STALL, 0,
      "enqueues a host function that never returns before its N-th call"},
@@ -125,6 +127,7 @@ static const struct row {
     {"no-init", "R", O_FAULT + FAULT_NO_INIT, 0, "never creates its communicator"},
     {"no-group-end", "R:N", O_FAULT + FAULT_NO_GROUP_END, 0,
      "one ncclGroupEnd too few from its N-th call on"},
+    {"late", "R:N:MS", O_FAULT + FAULT_LATE, 0, "sleeps before each call from its N-th on"},
     {"spin", "R:N", O_FAULT + FAULT_SPIN, 0, "computes for ever before its N-th call"},
 };
 
@@ -192,13 +195,15 @@ static void parse_fault(struct options *options, const char *option, enum fault_
     int nparts = 0;
     while (nparts < 3 && (parts[nparts] = strsep(&rest, ":")))
         nparts++;
-    bool has_argument = kind == FAULT_SLEEP || kind == FAULT_COUNT_DELTA || kind == FAULT_WITH;
+    bool has_argument = kind == FAULT_SLEEP || kind == FAULT_LATE || kind == FAULT_COUNT_DELTA ||
+                        kind == FAULT_WITH;
     int least = kind == FAULT_NO_INIT ? 1 : has_argument ? 3 : 2;
     int most = kind == FAULT_EXIT ? 3 : least;
     if (rest || nparts < least || nparts > most)
         usage_error(options, "--%s takes %s", option,
                     kind == FAULT_NO_INIT       ? "R"
                     : kind == FAULT_SLEEP       ? "R:N:MS"
+                    : kind == FAULT_LATE        ? "R:N:MS"
                     : kind == FAULT_COUNT_DELTA ? "R:N:D"
                     : kind == FAULT_WITH        ? "R:N:FIELD=VALUE"
                     : kind == FAULT_EXIT        ? "R:N[:CODE]"

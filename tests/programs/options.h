@@ -32,6 +32,8 @@ enum fault_kind {
     FAULT_EXIT,
     FAULT_KILL,
     FAULT_SEGV,
+    FAULT_TERM,
+    FAULT_ABORT,
     FAULT_STOP,
     FAULT_STALL,
     FAULT_COUNT_DELTA,
@@ -39,6 +41,7 @@ enum fault_kind {
     FAULT_NO_INIT,
     FAULT_NO_GROUP_END,
     FAULT_SPIN,
+    FAULT_LATE,
 };
 
 enum field { FIELD_OP, FIELD_DTYPE, FIELD_ROOT, FIELD_REDOP, FIELD_PEER };

@@ -502,7 +502,9 @@ TEST_P(EndingRank, EndsAsTheOptionSaysAndSpawnPassesItOn)
 INSTANTIATE_TEST_SUITE_P(Endings, EndingRank,
                          testing::Values(Ending{"--exit", "1:4:7", 7},
                                          Ending{"--kill", "1:4", 128 + SIGKILL},
-                                         Ending{"--segv", "1:4", 128 + SIGSEGV}),
+                                         Ending{"--segv", "1:4", 128 + SIGSEGV},
+                                         Ending{"--term", "1:4", 128 + SIGTERM},
+                                         Ending{"--abort", "1:4", 128 + SIGABRT}),
                          [](const auto &info) { return std::string(info.param.option + 2); });
 
 TEST(Misbehaviour, ExitWithoutCodeIsAnOrderlyEnd)

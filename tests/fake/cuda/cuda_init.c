@@ -23,6 +23,7 @@ pthread_mutex_t fake_mutex = PTHREAD_MUTEX_INITIALIZER;
 struct device fake_devices[FAKE_MAX_DEVICES];
 int fake_device_count;
 size_t fake_device_memory = (size_t)1 << 30;
+struct stuck_device fake_stuck_device = {.physical = -1};
 CUcontext fake_contexts;
 
 static _Atomic int state = STATE_NEW;
@@ -223,6 +224,15 @@ static size_t parse_bytes(const char *text, size_t otherwise)
     }
 }
 
+static void read_stuck_device(void)
+{
+    const char *text = getenv("FAKE_CUDA_STUCK");
+    struct stuck_device stuck;
+
+    if (text && sscanf(text, "device=%d,after=%lu", &stuck.physical, &stuck.after) == 2)
+        fake_stuck_device = stuck;
+}
+
 /* CUDA_VISIBLE_DEVICES as the real driver reads it: the list ends at the first bad entry. */
 static void read_devices(void)
 {
@@ -235,6 +245,7 @@ static void read_devices(void)
     if (total > FAKE_MAX_DEVICES)
         total = FAKE_MAX_DEVICES;
     fake_device_memory = parse_bytes(getenv("FAKE_CUDA_MEMORY"), (size_t)1 << 30);
+    read_stuck_device();
     fake_device_count = 0;
     if (!visible) {
         for (; fake_device_count < total; fake_device_count++)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Signalled when a stream wrote a value that another stream may wait for. */
 static pthread_cond_t value_written;
@@ -974,6 +975,8 @@ void fake_event_unref(struct CUevent_st *event)
 }
 
 /* Locks, and returns with the lock held on success only. */
+static unsigned long events_recorded; /* on the device that gets stuck */
+
 static CUresult event_enter(CUevent handle)
 {
     CUcontext ctx;
@@ -1071,6 +1074,7 @@ CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, u
         result = CUDA_ERROR_OUT_OF_MEMORY;
         goto out;
     }
+    events_recorded += fake_devices[hEvent->ctx->device].physical == fake_stuck_device.physical;
     /* Not ready from now on, also while this call waits for room in the queue. */
     before = hEvent->mark;
     hEvent->mark = op.event.mark;
@@ -1117,12 +1121,29 @@ static CUresult captured_event(CUevent event)
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
+/* Locked. */
+static bool is_stuck(CUcontext ctx)
+{
+    return fake_stuck_device.physical >= 0 &&
+           fake_devices[ctx->device].physical == fake_stuck_device.physical &&
+           events_recorded >= fake_stuck_device.after;
+}
+
+static void __attribute__((noreturn)) never_return(void)
+{
+    fake_unlock();
+    for (;;)
+        pause();
+}
+
 CUresult CUDAAPI cuEventQuery(CUevent hEvent)
 {
     CUresult result = event_enter(hEvent);
 
     if (result != CUDA_SUCCESS)
         return result;
+    if (is_stuck(hEvent->ctx))
+        never_return();
     result = captured_event(hEvent);
     if (result == CUDA_SUCCESS)
         result = fake_capture_guard();

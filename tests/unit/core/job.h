@@ -36,6 +36,7 @@ struct Member {
     struct ng_signature last = {0, -1, -1, -1, 0};
     uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
     std::vector<struct ng_view_record> records;
+    std::vector<struct ng_view_sample> samples;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
 
     /* `n` collectives that finished. */
@@ -77,6 +78,8 @@ struct Process {
     int exit_status = 0;
     int64_t life_age_ns = 0;
     int64_t quiet_ns = 0;
+    int64_t watchdog_stuck_ns = 0;
+    std::string watchdog_in;
     std::string host; /* empty: eight processes of the job share one */
 };
 
@@ -131,6 +134,6 @@ struct Judgement {
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
 };
-Judgement judge(const Job &job, int64_t stalled_ns = STALLED);
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false);
 
 #endif

@@ -60,8 +60,9 @@ std::vector<std::pair<int, int>> sizes_and_culprits()
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {
-        "healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
-        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "unknown"};
+        "healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch",
+        "order_deadlock", "gpu_stall", "init_missing_rank", "straggler", "async_error",
+        "abort_stuck", "watchdog_stuck", "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
@@ -276,6 +277,26 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
             EXPECT_TRUE(mentions(judgement.whys.at(0), "exit status " + std::to_string(status)));
         }
     }
+}
+
+TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
+{
+    for (enum ng_group_state end : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
+        Job job = waiting_for(2, {1});
+        job.process(1).life = NG_LIFE_EXITED;
+        job.at(WORLD, 1).state = NG_GROUP_ABORTED;
+        expect_kind(judge(job), NG_KIND_LEFT_EARLY);
+        /* Its watchdog has not looked since: the work still seems to be in flight. */
+        job.at(WORLD, 0).state = end;
+        expect_kind(judge(job), NG_KIND_HEALTHY);
+    }
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    job.process(1).life = NG_LIFE_EXITED;
+    EXPECT_NE(judge(job).kind, NG_KIND_HEALTHY);
+    job.at(WORLD, 0).state = NG_GROUP_ABORTED;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
 }
 
 TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
@@ -1741,4 +1762,85 @@ TEST(VerdictOfRandomJobs, SenselessEvidenceIsSurvived)
         EXPECT_TRUE(may_blame || judgement.culprits.empty())
             << "seed " << seed << ": " << judgement.line;
     }
+}
+
+/* ---- A watchdog that is stuck ---- */
+
+namespace
+{
+
+/* Rank 1's watchdog hangs, and its device seems not to finish what all have called. */
+Job unwatched(int ranks)
+{
+    Job job(ranks);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < ranks; rank++)
+        job.at(WORLD, rank).did(rank == 1 ? 6 : 7);
+    job.at(WORLD, 1).waits();
+    job.process(1).watchdog_stuck_ns = 60 * NG_S;
+    job.process(1).watchdog_in = "cuEventQuery (thread 7 in ioctl)";
+    return job;
+}
+
+} // namespace
+
+TEST(Verdict, AStuckWatchdogIsTheReasonOfADeviceThatSeemsNotToFinish)
+{
+    Judgement judgement = judge(unwatched(4));
+
+    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.whys.at(0), "the watchdog of its guard has made no round for 60.0 s: it is in "
+                                    "cuEventQuery (thread 7 in ioctl)");
+    EXPECT_EQ(judgement.seq, 7u);
+    EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.stalled_ns, 60 * NG_S);
+}
+
+TEST(Verdict, AStuckWatchdogIsToldOfWhereNothingElseIsWrong)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(6);
+    job.process(2).watchdog_stuck_ns = 60 * NG_S;
+    Judgement judgement = judge(job);
+
+    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_TRUE(judgement.waiting.empty());
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.group, 0u);
+    EXPECT_TRUE(mentions(judgement.line, "is no longer watched (the watchdog of its guard"))
+        << judgement.line;
+}
+
+TEST(Verdict, AStuckWatchdogDoesNotHideWhatTheCallsExplain)
+{
+    Job job = waiting_for(4, {2});
+    job.process(1).watchdog_stuck_ns = 60 * NG_S;
+
+    expect_kind(judge(job), NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{2});
+}
+
+TEST(Verdict, AStuckWatchdogIsToldOfFirstWhereItIsAskedAbout)
+{
+    Job job = waiting_for(4, {2});
+    job.process(1).watchdog_stuck_ns = 60 * NG_S;
+    Judgement judgement = judge(job, STALLED, true);
+
+    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+}
+
+TEST(Verdict, TheWatchdogOfARankThatHasEndedIsNotStuck)
+{
+    Job job = unwatched(4);
+    job.process(1).life = NG_LIFE_EXITED;
+
+    EXPECT_NE(judge(job).kind, NG_KIND_WATCHDOG_STUCK) << judge(job).line;
 }

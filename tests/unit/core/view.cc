@@ -246,6 +246,23 @@ TEST_F(FromBox, WhatTheBoxSaysOfItsEndOverrulesRunning)
     EXPECT_EQ(view_.members[0].records[0].entered_age_ns, 10 * NG_S) << "as of its end";
 }
 
+TEST_F(FromBox, AStuckWatchdogIsTold)
+{
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "");
+    memcpy((void *)box_.header->watchdog_in, "cuEventQuery", sizeof("cuEventQuery"));
+    box_.header->watchdog_stuck_mono_ns = 40 * NG_S;
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].watchdog_stuck_ns, 60 * NG_S);
+    EXPECT_STREQ(view_.processes[0].watchdog_in, "cuEventQuery");
+}
+
+TEST_F(FromBox, AWatchdogThatMakesItsRoundsIsNotStuck)
+{
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].watchdog_stuck_ns, 0);
+}
+
 TEST_F(FromBox, EndedByTheGuardIsAVictim)
 {
     box_.header->life = NG_BOX_ENDED_BY_GUARD;

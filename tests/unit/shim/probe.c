@@ -83,9 +83,10 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     return atomic_load(&answer);
 }
 
-void ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     leave(call, NG_CLASS_NONE, passage, result);
+    return result;
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -94,9 +95,10 @@ int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passa
     return atomic_load(&answer);
 }
 
-void ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     leave(call, NG_CLASS_COLLECTIVE, passage, result);
+    return result;
 }
 
 int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -105,9 +107,10 @@ int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     return atomic_load(&answer);
 }
 
-void ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     leave(call, NG_CLASS_P2P, passage, result);
+    return result;
 }
 
 /* This core knows no communicator, but one may be said to be aborted. */

@@ -105,6 +105,25 @@ TEST(LocalLife, ADeathEndsTheWaitByItselfThoughNobodyReapsTheProcess)
     EXPECT_EQ(board.ended(), 1u);
 }
 
+/* Its process ends after that: what is there to read must not keep the others awake for ever. */
+TEST(LocalLife, WhoSaidThatItLeftEndsNoWaitWhenItIsGone)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer peer(folder.path(), [](struct ng_box *box) {
+        __atomic_store_n((uint32_t *)&box->header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+        return 0;
+    });
+
+    EXPECT_TRUE(board.wait(0) & NG_BOARD_DEATH);
+    peer.kill_unreaped();
+    await_zombie(peer.pid());
+    int64_t before = ng_clock_mono_ns();
+    EXPECT_EQ(board.wait(200), 0u);
+    EXPECT_GE(ng_clock_mono_ns() - before, 200 * NG_MS) << "the whole wait";
+}
+
 TEST(LocalLife, ADeathIsNoticedAfterThePidIsGoneToo)
 {
     Folder folder;

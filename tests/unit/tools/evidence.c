@@ -107,7 +107,7 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
     group->id = GROUP_ID;
     group->nranks = nranks;
     group->group_rank = rank->rank;
-    snprintf(group->name, sizeof(group->name), "%s", group_name);
+    ng_box_write_name(group, group_name);
     group->device = rank->rank;
     group->entered = group->scheduled = rank->entered;
     group->started = group->completed = rank->completed;

@@ -1,0 +1,353 @@
+/*
+ * What a program may call of its own accord: the functions of ncclguard.h.
+ *
+ * Beside the life of a call. Entered by the program's threads, which find them with dlsym. Must
+ * never call NCCL or CUDA, nor change errno; only those that take a timeout wait.
+ */
+#define NCCLGUARD_IMPLEMENTATION
+#include <ncclguard.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/abort.h"
+#include "core/clock.h"
+#include "core/comm.h"
+#include "core/completion.h"
+#include "core/deadline.h"
+#include "core/guard.h"
+#include "core/log.h"
+#include "core/request.h"
+#include "shim/shim.h"
+
+#define EXPORT      __attribute__((visibility("default")))
+#define USER_PREFIX "u."
+
+_Static_assert(NCCLGUARD_ABSENT == -ENOSYS && NCCLGUARD_INVALID == -EINVAL &&
+                   NCCLGUARD_NO_GROUP == -ENOENT && NCCLGUARD_TIMED_OUT == -ETIMEDOUT &&
+                   NCCLGUARD_NOT_SHARED == -EOPNOTSUPP && NCCLGUARD_STORE_LOST == -EIO &&
+                   NCCLGUARD_EXISTS == -EEXIST && NCCLGUARD_TOO_LONG == -EMSGSIZE &&
+                   NCCLGUARD_BUSY == -EBUSY && NCCLGUARD_NO_ROOM == -ENOSPC &&
+                   NCCLGUARD_NO_ACCESS == -EACCES && NCCLGUARD_NO_PHASE == -EPERM &&
+                   NCCLGUARD_GOING == -ESHUTDOWN,
+               "results are errors");
+_Static_assert(NCCLGUARD_NAME_MAX == NG_BOX_NAME_BYTES - 1 &&
+                   NCCLGUARD_KEY_MAX + sizeof(USER_PREFIX) - 1 <= NG_BOARD_KEY_MAX &&
+                   NCCLGUARD_VALUE_MAX == NG_BOARD_VALUE_MAX,
+               "bounds are the board's");
+
+/* errno of the caller, as it was. */
+static void give_back(const int *saved)
+{
+    errno = *saved;
+}
+#define KEEP_ERRNO __attribute__((cleanup(give_back), unused)) const int saved = errno
+
+/* The results that are promised, and no others. */
+static int told(int error)
+{
+    switch (error) {
+    case -ENOMEM:
+        return NCCLGUARD_NO_ROOM;
+    case -ENAMETOOLONG:
+        return NCCLGUARD_TOO_LONG;
+    case -EPROTO:
+    case -EBADMSG:
+        return NCCLGUARD_STORE_LOST;
+    default:
+        return error;
+    }
+}
+
+static bool is_present(void)
+{
+    return ng_shim_is_active() && !ng_shim_is_inert();
+}
+
+/* For what needs the guard's threads, though no communicator has been made yet. */
+static bool start(void)
+{
+    ng_guard_expect_communicator();
+    return ng_guard_start();
+}
+
+/* In ms, as the program says it; a time that nobody lives to see is for ever. */
+static int64_t ns_of(int64_t ms)
+{
+    return ms < INT64_MAX / (4 * NG_MS) ? ms * NG_MS : INT64_MAX / 4;
+}
+
+static int64_t deadline_in(int64_t ms)
+{
+    return ng_clock_mono_ns() + ns_of(ms < 0 ? 0 : ms);
+}
+
+/* The group that a communicator belongs to, 0 for all where it is NULL: 0, or -ENOENT. */
+static int group_of(const void *comm, uint64_t *ret_id)
+{
+    const struct ng_comm *found = comm ? ng_comm_find(comm) : NULL;
+
+    *ret_id = found ? atomic_load(&found->group->id) : 0;
+    return comm && !*ret_id ? NCCLGUARD_NO_GROUP : 0;
+}
+
+EXPORT int ncclguard_present(void)
+{
+    return is_present() ? NCCLGUARD_OK : NCCLGUARD_ABSENT;
+}
+
+EXPORT int ncclguard_group_name(void *comm, const char *name)
+{
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (!name)
+        return NCCLGUARD_INVALID;
+    if (strnlen(name, NCCLGUARD_NAME_MAX + 1) > NCCLGUARD_NAME_MAX)
+        return NCCLGUARD_TOO_LONG;
+    struct ng_comm *found = ng_comm_find(comm);
+    if (!found)
+        return NCCLGUARD_NO_GROUP;
+    ng_comm_rename(found, name);
+    return NCCLGUARD_OK;
+}
+
+static void fill_status(const struct ng_comm *comm, const void *handle,
+                        struct ncclguard_group_status *ret_status)
+{
+    struct ng_box_group *group = comm->group;
+    const char *reason = ng_abort_reason(handle);
+
+    *ret_status = (struct ncclguard_group_status){
+        .id = atomic_load(&group->id),
+        .nranks = atomic_load(&group->nranks) > 0 ? atomic_load(&group->nranks) : -1,
+        .rank = atomic_load(&group->group_rank),
+        .entered = atomic_load(&group->entered),
+        .started = atomic_load(&group->started),
+        .completed = atomic_load(&group->completed),
+        .p2p_entered = atomic_load(&group->p2p_entered),
+        .p2p_completed = atomic_load(&group->p2p_completed),
+        .pending_ns = atomic_load(&group->pending_record) ? NG_LOAD(group->pending_age_ns) : 0,
+        .aborted = ng_comm_is_condemned(comm),
+    };
+    ng_box_read_name(group, ret_status->name);
+    snprintf(ret_status->reason, sizeof(ret_status->reason), "%s", reason ? reason : "");
+}
+
+EXPORT int ncclguard_group_get_status(void *comm, ncclguard_group_status *ret_status)
+{
+    struct ncclguard_group_status status;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (!ret_status || ret_status->size < sizeof(ret_status->size))
+        return NCCLGUARD_INVALID;
+    const struct ng_comm *found = ng_comm_find(comm);
+    if (!found)
+        return NCCLGUARD_NO_GROUP;
+    size_t size = ret_status->size;
+    fill_status(found, comm, &status);
+    status.size = size;
+    /* What a newer header has and we do not is not known. */
+    memset(ret_status, 0, size);
+    memcpy(ret_status, &status, size < sizeof(status) ? size : sizeof(status));
+    return NCCLGUARD_OK;
+}
+
+EXPORT int ncclguard_timeout_set(void *comm, int64_t timeout_ms)
+{
+    uint64_t id;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    int error = group_of(comm, &id);
+    return error ? error : ng_deadline_set_timeout(id, ns_of(timeout_ms));
+}
+
+EXPORT int ncclguard_timeout_extend(void *comm, int64_t more_ms)
+{
+    uint64_t id;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (more_ms < 0)
+        return NCCLGUARD_INVALID;
+    int error = group_of(comm, &id);
+    return error ? error : ng_deadline_extend(id, ns_of(more_ms));
+}
+
+EXPORT int ncclguard_phase_begin(void *comm, const char *what)
+{
+    uint64_t id;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    int error = group_of(comm, &id);
+    if (!error)
+        error = ng_deadline_rest_begin(id);
+    if (!error)
+        ng_log(NG_LOG_INFO, "phase %.63s: deadlines of %s rest", what ? what : "",
+               comm ? "a group" : "all groups");
+    return error;
+}
+
+EXPORT int ncclguard_phase_end(void *comm)
+{
+    uint64_t id;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    int error = group_of(comm, &id);
+    if (!error)
+        error = ng_deadline_rest_end(id);
+    if (!error)
+        ng_log(NG_LOG_INFO, "the phase is over: deadlines run again");
+    return error;
+}
+
+EXPORT int ncclguard_barrier(void *comm, int64_t timeout_ms, int *missing, int missing_room,
+                             int *ret_missing)
+{
+    uint32_t count = 0;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (ret_missing)
+        *ret_missing = 0;
+    if (timeout_ms < 0 || missing_room < 0 || (missing_room && !missing))
+        return NCCLGUARD_INVALID;
+    struct ng_comm *found = ng_comm_find(comm);
+    if (!found)
+        return NCCLGUARD_NO_GROUP;
+    int error =
+        ng_request_barrier(found, deadline_in(timeout_ms), missing, (uint32_t)missing_room, &count);
+    if (ret_missing)
+        *ret_missing = (int)count;
+    return told(error);
+}
+
+EXPORT int ncclguard_dump(const char *folder, int64_t timeout_ms)
+{
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    if (!start())
+        return NCCLGUARD_NO_ROOM;
+    return told(ng_request_dump(folder ? folder : "", deadline_in(timeout_ms)));
+}
+
+/* Programs' keys have a room of their own on the board. */
+static int board_key(const char *key, char ret_key[NG_BOARD_KEY_MAX + 1])
+{
+    if (!key || !*key)
+        return NCCLGUARD_INVALID;
+    if (strnlen(key, NCCLGUARD_KEY_MAX + 1) > NCCLGUARD_KEY_MAX)
+        return NCCLGUARD_TOO_LONG;
+    snprintf(ret_key, NG_BOARD_KEY_MAX + 1, "%s%s", USER_PREFIX, key);
+    return 0;
+}
+
+EXPORT int ncclguard_put(const char *key, const void *data, size_t bytes, int64_t timeout_ms)
+{
+    char on_board[NG_BOARD_KEY_MAX + 1];
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0 || (bytes && !data))
+        return NCCLGUARD_INVALID;
+    int error = board_key(key, on_board);
+    if (error)
+        return error;
+    if (!start())
+        return NCCLGUARD_NO_ROOM;
+    return told(ng_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
+}
+
+EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_bytes,
+                         int64_t timeout_ms)
+{
+    char on_board[NG_BOARD_KEY_MAX + 1];
+    size_t bytes = 0;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0 || (room && !data))
+        return NCCLGUARD_INVALID;
+    int error = board_key(key, on_board);
+    if (error)
+        return error;
+    if (!start())
+        return NCCLGUARD_NO_ROOM;
+    error = told(ng_request_get(on_board, data, room, &bytes, deadline_in(timeout_ms)));
+    if (ret_bytes && (!error || error == NCCLGUARD_TOO_LONG))
+        *ret_bytes = bytes;
+    return error;
+}
+
+static void tell(void (*callback)(void), void *context, const struct ng_completion *completion)
+{
+    bool p2p = ng_op_table[completion->op].op_class == NG_CLASS_P2P;
+    struct ncclguard_completion told = {
+        .size = sizeof(told),
+        .group_id = completion->group_id,
+        .group_name = completion->group_name,
+        .operation = ng_op_name(completion->op),
+        .type = p2p ? NCCLGUARD_SEND_RECV : NCCLGUARD_COLLECTIVE,
+        .peer = completion->peer,
+        .sequence = completion->seq,
+        .bytes = completion->bytes,
+        .called_ns = completion->called_ns,
+        .started_ns = completion->started_ns,
+        .completed_ns = completion->completed_ns,
+        .duration_ns = completion->duration_ns,
+        .result = completion->result,
+    };
+
+    ((ncclguard_completion_fn)callback)(context, &told);
+}
+
+EXPORT int ncclguard_on_completion(ncclguard_completion_fn callback, void *context)
+{
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (!callback)
+        return NCCLGUARD_INVALID;
+    int error = ng_completion_begin(tell, (void (*)(void))callback, context);
+    /* No thread is to be had at the moment. */
+    return error == -EAGAIN ? NCCLGUARD_NO_ROOM : told(error);
+}
+
+EXPORT int ncclguard_completion_stop(int64_t timeout_ms, uint64_t *ret_dropped)
+{
+    uint64_t dropped = 0;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    int error = ng_completion_end(deadline_in(timeout_ms), &dropped);
+    if (ret_dropped)
+        *ret_dropped = dropped;
+    return error == -ENOENT ? NCCLGUARD_INVALID : told(error);
+}

@@ -1,0 +1,296 @@
+/*
+ * A program that tells the guard more than it can see (ncclguard.h): one process a rank, one
+ * communicator. What it does is its first argument; the others are those of every program. Without
+ * the guard it does the same, and says the same, but for what only a guard can do.
+ *
+ *   exchange  the unique id by way of the guard; without it, as ever
+ *   phase     a pause of three seconds in one rank (--root) while deadlines rest, then calls
+ *   timeout   the group gets a deadline of its own, 2 s
+ *   extend    what is pending gets ten more seconds, and one rank (--root) comes four seconds late
+ *   barrier   a monitored barrier that rank --root does not come to
+ *   meet      a hundred monitored barriers that all come to, then calls
+ *   status    what the guard says of the group after the calls
+ *   count     completions told, against calls made
+ *   slow      the same with a callback that takes its time
+ *   odd-name  a name that is not easy to write down
+ *   shared-nothing  what is refused where ranks share nothing
+ *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <ncclguard.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/programs/common.h"
+
+#define WAIT_MS 20000
+
+static struct options options;
+static struct place place;
+static struct member world;
+
+/* Whatever the guard answers but what is expected, or that it is not there, ends the program. */
+static bool guarded(int result, int expected, const char *what)
+{
+    if (result == NCCLGUARD_ABSENT)
+        return false;
+    if (result != expected) {
+        fprintf(stderr, "rank %d: %s: %d instead of %d\n", place.rank, what, result, expected);
+        exit(1);
+    }
+    return true;
+}
+
+static void expect(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "rank %d: not so: %s\n", place.rank, what);
+    exit(1);
+}
+
+static void sleep_ms(long ms)
+{
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+static void run_calls(void)
+{
+    for (unsigned long i = 0; i < options.iters; i++) {
+        for (size_t j = 0; j < iteration_calls(&options); j++)
+            member_call(&world, iteration_op(&world, j));
+        if (drain_due(&options, i))
+            member_drain(&world);
+    }
+    member_drain(&world);
+}
+
+/* ---- What it does ---- */
+
+/* The guard carries the unique id, before there is any communicator. */
+static ncclComm_t exchange(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+    size_t bytes;
+
+    if (place.rank == 0)
+        NCCL(ncclGetUniqueId(&id));
+    int result = place.rank == 0 ? ncclguard_put("id", &id, sizeof(id), WAIT_MS)
+                                 : ncclguard_get("id", &id, sizeof(id), &bytes, WAIT_MS);
+    if (!guarded(result, NCCLGUARD_OK, "exchange"))
+        return world_init(&place, &options, 0);
+    if (place.rank == 0)
+        expect(ncclguard_put("id", "x", 1, WAIT_MS) == NCCLGUARD_EXISTS || place.nranks == 0,
+               "a key is put once");
+    else
+        expect(bytes == sizeof(id), "the id is whole");
+    NCCL(ncclCommInitRank(&comm, place.nranks, id, place.rank));
+    return comm;
+}
+
+static void phase(void)
+{
+    run_calls();
+    ncclguard_phase_begin(NULL, "checkpoint");
+    if (place.rank == options.root)
+        sleep_ms(4000);
+    member_call(&world, OP_ALLREDUCE);
+    member_drain(&world);
+    ncclguard_phase_end(NULL);
+    run_calls();
+}
+
+static void timeout(void)
+{
+    guarded(ncclguard_group_name(world.comm, "tensor parallel"), NCCLGUARD_OK, "group_name");
+    guarded(ncclguard_timeout_set(world.comm, 2000), NCCLGUARD_OK, "timeout_set");
+    run_calls();
+}
+
+static void extend(void)
+{
+    run_calls();
+    if (place.rank == options.root)
+        sleep_ms(5000);
+    member_call(&world, OP_ALLREDUCE);
+    guarded(ncclguard_timeout_extend(world.comm, 30000), NCCLGUARD_OK, "timeout_extend");
+    member_drain(&world);
+    run_calls();
+}
+
+static void barrier(void)
+{
+    int missing[4] = {-1, -1, -1, -1}, count;
+
+    run_calls();
+    if (place.rank != options.root &&
+        guarded(ncclguard_barrier(world.comm, 5000, missing, 4, &count), NCCLGUARD_TIMED_OUT,
+                "barrier")) {
+        expect(count == 1 && missing[0] == options.root, "who is missing is told");
+        fprintf(stderr, "rank %d: missing %d\n", place.rank, missing[0]);
+    }
+    run_calls();
+}
+
+static void meet(void)
+{
+    for (int i = 0; i < 100; i++)
+        guarded(ncclguard_barrier(world.comm, WAIT_MS, NULL, 0, NULL), NCCLGUARD_OK, "barrier");
+    run_calls();
+}
+
+static void status(void)
+{
+    ncclguard_group_status now;
+
+    guarded(ncclguard_group_name(world.comm, "data parallel"), NCCLGUARD_OK, "group_name");
+    run_calls();
+    for (int i = 0; i < 1000; i++) {
+        now.size = sizeof(now);
+        if (!guarded(ncclguard_group_get_status(world.comm, &now), NCCLGUARD_OK, "status"))
+            return;
+        if (now.completed == world.made)
+            break;
+        sleep_ms(10);
+    }
+    expect(now.entered == world.made && now.completed == world.made, "all calls have ended");
+    expect(now.nranks == place.nranks && now.rank == place.rank, "rank and size");
+    expect(strcmp(now.name, "data parallel") == 0 && now.id != 0, "the name");
+    expect(!now.aborted && !now.reason[0], "nobody has aborted it");
+}
+
+/* ---- Completions ---- */
+
+static struct {
+    unsigned long told, wrong;
+    long pause_ms;
+} heard;
+
+static void hear(void *context, const ncclguard_completion *completion)
+{
+    bool right = context == &heard && completion->size == sizeof(*completion) &&
+                 completion->type == NCCLGUARD_COLLECTIVE && completion->sequence > 0 &&
+                 completion->called_ns > 0 && completion->called_ns <= completion->started_ns &&
+                 completion->started_ns <= completion->completed_ns && completion->result == 0 &&
+                 strcmp(completion->operation, "AllReduce") == 0 &&
+                 completion->bytes == 4 * options.count && strcmp(completion->group_name, "") == 0;
+    heard.told++;
+    heard.wrong += !right;
+    if (heard.pause_ms)
+        sleep_ms(heard.pause_ms);
+}
+
+static void count(void)
+{
+    uint64_t dropped = 0;
+
+    bool there = guarded(ncclguard_on_completion(hear, &heard), NCCLGUARD_OK, "on_completion");
+    if (there)
+        expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "one callback at a time");
+    run_calls();
+    if (!there) {
+        run_calls();
+        return;
+    }
+    guarded(ncclguard_completion_stop(WAIT_MS, &dropped), NCCLGUARD_OK, "completion_stop");
+    fprintf(stderr, "rank %d: told %lu dropped %" PRIu64 " made %lu\n", place.rank, heard.told,
+            dropped, world.made);
+    expect(heard.wrong == 0, "what is told is right");
+    expect(heard.told + dropped == world.made, "each call is told once or counted as dropped");
+    expect(dropped == 0 || heard.pause_ms, "nothing is dropped that there is time for");
+    unsigned long before = heard.told;
+    run_calls();
+    expect(heard.told == before, "nothing is told any more");
+    expect(ncclguard_completion_stop(0, NULL) == NCCLGUARD_INVALID, "nobody is told");
+}
+
+/* One call of it takes as long as the run. */
+static void slow(void)
+{
+    uint64_t dropped = 0;
+
+    heard.pause_ms = 60000;
+    if (!guarded(ncclguard_on_completion(hear, &heard), NCCLGUARD_OK, "on_completion")) {
+        run_calls();
+        return;
+    }
+    run_calls();
+    guarded(ncclguard_completion_stop(100, &dropped), NCCLGUARD_TIMED_OUT, "completion_stop");
+    expect(heard.told == 1, "it is in its first call");
+    expect(dropped + 4096 >= world.made && dropped < world.made, "what does not fit is counted");
+    expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "it has not returned");
+}
+
+static void dump(void)
+{
+    run_calls();
+    guarded(ncclguard_dump(getenv("NCCLGUARD_TEST_FOLDER"), WAIT_MS), NCCLGUARD_OK, "dump");
+}
+
+/* A name with all that a file's format may trip over: quotes, a control character, no UTF-8. */
+static void odd_name(void)
+{
+    guarded(ncclguard_group_name(world.comm, "a \"b\" \\ c\nd \xff \xc3\xbc"), NCCLGUARD_OK,
+            "group_name");
+    run_calls();
+}
+
+/* NCCLGUARD_STORE=none: what needs others is refused, the rest is not. */
+static void shared_nothing(void)
+{
+    guarded(ncclguard_put("key", "x", 1, WAIT_MS), NCCLGUARD_NOT_SHARED, "put");
+    guarded(ncclguard_barrier(world.comm, WAIT_MS, NULL, 0, NULL), NCCLGUARD_NOT_SHARED, "barrier");
+    status();
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} deeds[] = {
+    {"exchange", run_calls},
+    {"phase", phase},
+    {"timeout", timeout},
+    {"extend", extend},
+    {"barrier", barrier},
+    {"meet", meet},
+    {"status", status},
+    {"dump", dump},
+    {"count", count},
+    {"slow", slow},
+    {"shared-nothing", shared_nothing},
+    {"odd-name", odd_name},
+};
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    size_t deed = 0;
+
+    while (deed < sizeof(deeds) / sizeof(deeds[0]) && strcmp(deeds[deed].name, what) != 0)
+        deed++;
+    if (deed == sizeof(deeds) / sizeof(deeds[0])) {
+        fprintf(stderr, "annotate: first say what to do\n");
+        return 2;
+    }
+    argv[1] = argv[0];
+    options_parse(&options, TAKES_OP, "world", argc - 1, argv + 1);
+    place_init(&place, &options);
+    device_use(place.local_rank);
+    ncclComm_t comm = strcmp(what, "exchange") == 0 ? exchange() : world_init(&place, &options, 0);
+    member_init(&world, &options, "world", place.rank, comm,
+                slots_needed(&options, iteration_calls(&options)) + 1);
+    deeds[deed].run();
+    comm_destroy(comm, &options);
+    report(place.rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+    return 0;
+}

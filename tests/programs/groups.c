@@ -1,0 +1,153 @@
+/*
+ * Communicators that come and go as programs do it: `groups MODE OPTIONS…`. Nothing is wrong in any mode, and every
+ * rank ends with the line of report().
+ *
+ * - orders: three of all ranks and one of half of them, used in turn; even ranks end them in the order in which they
+ *   were made, odd ones in reverse; one of the four is never used
+ * - left-out: two splits in turn, each of which leaves out every other rank; whoever is left out works on in the world
+ * - kept: as orders, but nobody ends any
+ * - abort-idle: each iteration a communicator is made, used, and aborted by everybody instead of destroyed
+ * - abort-blocked: the last rank leaves out a collective; on all others a second thread aborts the communicator under
+ *   the first one, which waits for its stream; then all go on with a new one
+ * - abort-cold: the same while the first thread is inside its first call on the communicator
+ */
+#include "tests/programs/common.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { FIRST, SECOND, UNUSED, PART, COMMUNICATORS };
+
+static struct options options;
+static struct place place;
+
+static void use(struct member *member)
+{
+    for (unsigned long i = 0; i < options.iters; i++) {
+        for (size_t j = 0; j < iteration_calls(&options); j++)
+            member_call(member, iteration_op(member, j));
+        if (drain_due(&options, i))
+            member_drain(member);
+    }
+}
+
+static void join(struct member *ret_member, const char *name, ncclComm_t comm)
+{
+    member_init(ret_member, &options, name, place.rank, comm, slots_needed(&options, iteration_calls(&options)));
+}
+
+static void orders(bool end)
+{
+    ncclComm_t comms[COMMUNICATORS];
+    struct member members[COMMUNICATORS];
+    const struct member *told[COMMUNICATORS];
+    for (int i = 0; i < PART; i++)
+        comms[i] = world_init(&place, &options, (unsigned)i);
+    NCCL(ncclCommSplit(comms[FIRST], place.rank % 2, place.rank, &comms[PART], NULL));
+    for (int i = 0; i < COMMUNICATORS; i++) {
+        join(&members[i], "world", comms[i]);
+        told[i] = &members[i];
+        if (i != UNUSED)
+            use(&members[i]);
+    }
+    for (int i = 0; end && i < COMMUNICATORS; i++)
+        comm_destroy(comms[place.rank % 2 ? COMMUNICATORS - 1 - i : i], &options);
+    report(place.rank, told, COMMUNICATORS);
+    for (int i = 0; i < COMMUNICATORS; i++)
+        member_fini(&members[i]);
+}
+
+static void left_out(void)
+{
+    ncclComm_t comm = world_init(&place, &options, 0), part[2];
+    struct member world, half;
+    for (int i = 0; i < 2; i++)
+        NCCL(ncclCommSplit(comm, place.rank % 2 == i ? i : NCCL_SPLIT_NOCOLOR, place.rank, &part[i], NULL));
+    if (part[1 - place.rank % 2])
+        fail(__FILE__, __LINE__, "ncclCommSplit", "who has no color has a communicator");
+    join(&half, "half", part[place.rank % 2]);
+    join(&world, "world", comm);
+    use(&half);
+    use(&world);
+    comm_destroy(part[place.rank % 2], &options);
+    comm_destroy(comm, &options);
+    report(place.rank, (const struct member *const[]){&half, &world}, 2);
+    member_fini(&world);
+    member_fini(&half);
+}
+
+static void abort_idle(void)
+{
+    struct member member;
+    for (unsigned i = 0; i < 5; i++) {
+        join(&member, "world", world_init(&place, &options, i));
+        use(&member);
+        NCCL(ncclCommAbort(member.comm));
+        if (i < 4)
+            member_fini(&member);
+    }
+    report(place.rank, (const struct member *const[]){&member}, 1);
+    member_fini(&member);
+}
+
+/* The second thread gives the first one the time to get stuck: without it the abort is only earlier. */
+static void *abort_later(void *comm)
+{
+    struct timespec pause = {.tv_nsec = 300000000};
+    nanosleep(&pause, NULL);
+    NCCL(ncclCommAbort(comm));
+    return NULL;
+}
+
+static void abort_under_way(bool cold)
+{
+    ncclComm_t comm = world_init(&place, &options, 0);
+    cudaStream_t stream = device_stream_create();
+    float *buffer = device_alloc(1024 * sizeof(*buffer));
+    struct member member;
+    pthread_t other;
+    if (!cold) {
+        NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream));
+        device_stream_sync(stream);
+    }
+    pthread_create(&other, NULL, abort_later, comm);
+    if (place.rank != place.nranks - 1) {
+        /* Cold, the call returns an error; warm, it is the stream that is given free. */
+        ncclResult_t result = ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
+        if (!cold && result != ncclSuccess)
+            fail(__FILE__, __LINE__, "ncclAllReduce", ncclGetErrorString(result));
+        device_stream_sync(stream);
+    }
+    pthread_join(other, NULL);
+    join(&member, "world", world_init(&place, &options, 1));
+    use(&member);
+    comm_destroy(member.comm, &options);
+    report(place.rank, (const struct member *const[]){&member}, 1);
+    member_fini(&member);
+    device_free(buffer);
+    device_stream_destroy(stream);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    options_parse(&options, TAKES_OP, "world", argc > 1 ? argc - 1 : argc, argc > 1 ? argv + 1 : argv);
+    place_init(&place, &options);
+    device_use(place.local_rank);
+    if (strcmp(mode, "orders") == 0 || strcmp(mode, "kept") == 0)
+        orders(strcmp(mode, "orders") == 0);
+    else if (strcmp(mode, "left-out") == 0)
+        left_out();
+    else if (strcmp(mode, "abort-idle") == 0)
+        abort_idle();
+    else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0)
+        abort_under_way(strcmp(mode, "abort-cold") == 0);
+    else {
+        fprintf(stderr, "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold OPTIONS...\n");
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,164 @@
+/*
+ * Blocking wait: when calls return, and with what.
+ */
+#include "tests/unit/core/core.h"
+#include "tests/unit/core/made_calls.h"
+
+#include <atomic>
+#include <sys/resource.h>
+#include <thread>
+
+#include <nccl.h>
+
+namespace
+{
+
+constexpr char REASON[] = "an order of ncclguard abort";
+constexpr int64_t LONG_MS = 20000;
+
+void *handle(uintptr_t number)
+{
+    return reinterpret_cast<void *>(number << 12);
+}
+
+/* A program thread that makes one call. */
+class Caller
+{
+  public:
+    explicit Caller(std::function<int()> call)
+        : thread_([this, call] {
+              result_ = call();
+              struct rusage usage;
+              getrusage(RUSAGE_THREAD, &usage);
+              sleeps_ = usage.ru_nvcsw;
+              returned_ = true;
+          })
+    {
+    }
+    ~Caller()
+    {
+        if (thread_.joinable())
+            thread_.join();
+    }
+    bool returned() const
+    {
+        return returned_;
+    }
+    int result()
+    {
+        thread_.join();
+        return result_;
+    }
+    long sleeps() const
+    {
+        return sleeps_;
+    }
+
+  private:
+    std::atomic<int> result_{-1};
+    std::atomic<bool> returned_{false};
+    std::atomic<long> sleeps_{0};
+    std::thread thread_;
+};
+
+int all_reduce(void *comm, void *stream)
+{
+    struct made_call call = {};
+
+    call.op = made_op_all_reduce();
+    call.comm = comm;
+    call.stream = stream;
+    return made_call(0, &call);
+}
+
+/* The device holds everything; the watchdog has seen that something waits on `comm`. */
+void await_pending(void *comm)
+{
+    for (int64_t until = ng_clock_mono_ns() + 20 * NG_S; !made_pending_record(comm);) {
+        ASSERT_LT(ng_clock_mono_ns(), until);
+        std::this_thread::yield();
+    }
+}
+
+class Wait : public testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        made_block_calls();
+        made_begin(2000);
+    }
+    void SetUp() override
+    {
+        static uintptr_t next = 100;
+        comm_ = handle(next++);
+        made_set_timeout(0);
+        made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+    }
+    void TearDown() override
+    {
+        made_hold(false);
+    }
+    void *comm_;
+    void *stream_ = made_stream(0);
+};
+
+} // namespace
+
+TEST_F(Wait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    EXPECT_FALSE(caller.returned());
+    made_hold(false);
+    EXPECT_EQ(caller.result(), ncclSuccess);
+    EXPECT_GT(caller.sleeps(), 0) << "it does not spin";
+    EXPECT_EQ(made_last_error(comm_), nullptr);
+}
+
+TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
+{
+    made_hold(true);
+    std::atomic<bool> ending{false};
+    Caller caller([&] {
+        struct made_call call = {};
+        made_group_start(0);
+        EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+        ending = true;
+        call.op = made_op_group_end();
+        return made_call(0, &call);
+    });
+    await_pending(comm_);
+    EXPECT_TRUE(ending);
+    EXPECT_FALSE(caller.returned());
+    made_hold(false);
+    EXPECT_EQ(caller.result(), ncclSuccess);
+}
+
+TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_EQ(caller.result(), ncclSystemError);
+    EXPECT_STREQ(made_last_error(comm_), REASON);
+}
+
+TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
+{
+    made_set_timeout(200);
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    EXPECT_EQ(caller.result(), ncclSystemError) << "nobody of the other rank is known to be to blame";
+    ASSERT_NE(made_last_error(comm_), nullptr);
+    EXPECT_NE(std::string(made_last_error(comm_)).find("unknown: AllReduce #1"), std::string::npos)
+        << made_last_error(comm_);
+    made_hold(false);
+    EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    struct made_group group;
+    ASSERT_TRUE(made_group_of(comm_, &group));
+    EXPECT_EQ(group.entered, 2u);
+    EXPECT_TRUE(made_await_completed(comm_, 2));
+}
