@@ -330,6 +330,11 @@ void made_block_calls(void)
     ng_guard.config.blocking_wait = true;
 }
 
+void made_poison(void)
+{
+    ng_guard.config.poison = NG_POISON_ON;
+}
+
 void made_set_timeout(int64_t timeout_ms)
 {
     ng_guard.config.timeout_ns = timeout_ms * NG_MS;

@@ -19,6 +19,7 @@ void made_begin(int64_t records);
 /* Calls wait for the device (core/wait.h); before made_begin. The deadline of collectives that are
  * made from now on; 0 none. */
 void made_block_calls(void);
+void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
 void made_set_timeout(int64_t timeout_ms);
 
 /* What the black box holds of a communicator. */
