@@ -35,6 +35,10 @@ enum ng_incident_level {
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
     NG_INCIDENT_DUMP = 4,    /* another: write what you know, of this host's board into folder `line`; `seq`
                                 0: everybody, else rank seq - 1 */
+    NG_INCIDENT_REST = 5,    /* another: the clocks of group_id (0: of all) rest for `stalled_ns`, INT64_MAX:
+                                until the next such order; 0: they run again */
+    NG_INCIDENT_RELOAD = 6,  /* another: read the rules file again */
+    NG_INCIDENT_LIMIT        /* every level lies below */
 };
 
 enum ng_incident_state {
@@ -67,6 +71,7 @@ struct ng_incident {
     int64_t claimed_mono_ns; /* on this host's clock: where it is another's, when it was heard of */
     int64_t since_mono_ns;   /* when that which is stuck began to wait; 0 not known */
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
+    int32_t policy; /* enum ng_on_timeout, plus one; 0 not said */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */

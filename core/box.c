@@ -24,7 +24,7 @@
 #define GROUP_CAPACITY  4096u
 #define THREAD_CAPACITY 256u
 #define DURATION_CAPACITY 256u
-#define SAMPLE_CAPACITY 1024u /* a power of two */
+#define SAMPLE_CAPACITY 512u /* a power of two */
 #define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
 #define NAMES_MAX       1000u
 

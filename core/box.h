@@ -14,10 +14,10 @@
  *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared field is atomic and
- * is read and written relaxed; a slot is valid when its own guard word says so (record.id_state,
- * group.state, thread.tid, duration.group_id, sample.number), which is written last with release. Readers copy a slot and check the
- * guard word before and after. A field may be added in reserved bytes, where zero means "not
+ * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
+ * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
+ * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
+ * last with release. Readers copy a slot and check the guard word before and after. A field may be added in reserved bytes, where zero means "not
  * known", within a version; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
@@ -128,6 +128,9 @@ struct ng_signature {
     uint64_t count;
 };
 
+/* A group's name with its end. */
+#define NG_BOX_NAME_BYTES 64
+
 /* One communicator handle of this process. 384 bytes. */
 struct ng_box_group {
     _Atomic uint32_t state;             /* guard word, enum ng_group_state */
@@ -145,8 +148,8 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    /* ncclConfig_t.commName, or what the program calls it; "" none. Text in the bytes of the words,
-     * ended: ng_box_write_name. */
+    /* ncclConfig_t.commName, or what the program or a rule (core/rules.h) calls it, maybe later; ""
+     * none. Text in the bytes of the words, ended: ng_box_write_name. */
     _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
@@ -351,8 +354,6 @@ uint64_t ng_box_uid(const struct ng_box_header *header);
 /* Shared fields are read and written like this, but for guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
-
-#define NG_BOX_NAME_BYTES 64
 
 /* A name may be changed while somebody reads it: he may then see parts of both. `name` is cut to
  * NG_BOX_NAME_BYTES - 1. */

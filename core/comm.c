@@ -20,6 +20,7 @@
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/poison.h"
+#include "core/rules_file.h"
 #include "core/timing.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
@@ -162,7 +163,6 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);
     atomic_store(&group->ended_mono_ns, 0);
-    ng_box_write_name(group, "");
     NG_STORE(group->pci_id[0], 0);
     NG_STORE(group->pci_id[1], 0);
     NG_STORE(group->joined_id, 0);
@@ -204,6 +204,17 @@ static void forget_peers(struct ng_comm *comm)
         munmap(peers, comm->peers_bytes);
 }
 
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
+}
+
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
                                int nranks, int rank, const char *name)
 {
@@ -216,6 +227,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
     reset_timing(comm);
@@ -230,14 +242,13 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
-    ng_box_write_name(group, name);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
     atomic_store(&group->nccl_version, nccl->version);
     atomic_store(&group->created_by, created_by);
-    ng_deadline_begin(comm);
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    ng_rules_file_begin(comm, name);
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
@@ -286,6 +297,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
+    ng_rules_file_apply(comm);
 }
 
 static bool has_life(const struct ng_box_group *group)
@@ -436,7 +448,7 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
     pthread_mutex_lock(&registry_lock);
     for (uint32_t i = 0; i < comm_count; i++)
         if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
-            ng_box_write_name(comms[i].group, name);
+            ng_rules_file_rename(&comms[i], name);
     pthread_mutex_unlock(&registry_lock);
 }
 

@@ -45,6 +45,18 @@ enum ng_comm_fate {
 
 #define NG_COMM_REASON_BYTES 512
 
+/* What the watchdog has counted of one operation on a communicator: those whose end it saw, by
+ * their records. Bytes as the callers passed them. */
+#define NG_COMM_COUNTED_OPS 20u /* every operation that is work has a number below */
+struct ng_comm_count {
+    _Atomic uint64_t calls, bytes;
+};
+
+/* Alarms that were raised. */
+struct ng_stall_count {
+    _Atomic uint64_t suspects, timeouts;
+};
+
 struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
@@ -84,6 +96,7 @@ struct ng_comm {
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
     char wait_reason[NG_COMM_REASON_BYTES];
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
 
     /* The watchdog's own. */
@@ -95,6 +108,10 @@ struct ng_comm {
     unsigned alarmed; /* levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
+
+    struct ng_comm_count counts[NG_COMM_COUNTED_OPS]; /* by operation; others may read them */
+    _Atomic uint64_t uncounted; /* operations that ended, and whose records were gone */
+    struct ng_stall_count stalls;
 
     struct ng_box_group spare;
 };

@@ -38,7 +38,7 @@ struct side {
     uint32_t place_mask;
 };
 
-struct search {
+struct ng_composed_search {
     const struct ng_view *view;
     struct ng_arena *arena;
     int nranks;
@@ -117,7 +117,7 @@ static uint32_t next_of(const struct ng_composed *composed, uint32_t work, uint3
 }
 
 /* What the calls are together, if each peer is met at most once in each direction. */
-static enum shape shape_of_peers(const struct search *search, const struct side *side,
+static enum shape shape_of_peers(const struct ng_composed_search *search, const struct side *side,
                                  uint32_t sends, uint32_t receives)
 {
     int me = side->member->group_rank, others = search->nranks - 1;
@@ -139,7 +139,7 @@ static enum shape shape_of_peers(const struct search *search, const struct side 
     return SHAPELESS;
 }
 
-static struct part part_of(const struct search *search, const struct side *side, uint32_t index)
+static struct part part_of(const struct ng_composed_search *search, const struct side *side, uint32_t index)
 {
     const struct ng_view_member *member = side->member;
     struct ng_composed_work *work = &side->composed.works[index];
@@ -189,7 +189,7 @@ static uint32_t *place_of(const struct side *side, enum ng_op op, int peer, uint
     return &side->places[at];
 }
 
-static int index_calls(struct search *search, struct side *side)
+static int index_calls(struct ng_composed_search *search, struct side *side)
 {
     const struct ng_view_member *member = side->member;
     uint32_t mask = 15;
@@ -210,7 +210,7 @@ static int index_calls(struct search *search, struct side *side)
 }
 
 /* Everything about one rank, once. */
-static int know(struct search *search, struct side *side)
+static int know(struct ng_composed_search *search, struct side *side)
 {
     if (side->known)
         return 0;
@@ -230,7 +230,7 @@ static int know(struct search *search, struct side *side)
 
 /* The work of `peer` that holds the other end of this call. *ret_index NG_COMPOSED_NONE: the view
  * does not tell. */
-static int other_end(struct search *search, const struct side *side,
+static int other_end(struct ng_composed_search *search, const struct side *side,
                      const struct ng_view_record *record, struct side **ret_peer,
                      uint32_t *ret_index)
 {
@@ -251,7 +251,7 @@ static int other_end(struct search *search, const struct side *side,
 }
 
 /* Does every other end that the view has belong to a work of the shape `wanted`? */
-static int ask_others(struct search *search, struct side *side, uint32_t index, enum shape wanted)
+static int ask_others(struct ng_composed_search *search, struct side *side, uint32_t index, enum shape wanted)
 {
     struct part *part = &side->parts[index];
     uint32_t i = side->composed.works[index].first, at;
@@ -272,7 +272,7 @@ static int ask_others(struct search *search, struct side *side, uint32_t index, 
 }
 
 /* A fan is one collective only if all counts are the same and everybody can say so. */
-static int name_fan(struct search *search, struct side *root, uint32_t index, bool *ret_named)
+static int name_fan(struct ng_composed_search *search, struct side *root, uint32_t index, bool *ret_named)
 {
     struct part *part = &root->parts[index];
 
@@ -284,7 +284,7 @@ static int name_fan(struct search *search, struct side *root, uint32_t index, bo
     return error;
 }
 
-static int name_work(struct search *search, struct side *side, uint32_t index)
+static int name_work(struct ng_composed_search *search, struct side *side, uint32_t index)
 {
     struct ng_composed_work *work = &side->composed.works[index];
     struct part *part = &side->parts[index];
@@ -332,10 +332,10 @@ static bool has_candidates(const struct ng_composed *composed)
     return false;
 }
 
-static int look_at_group(struct search *search, const struct ng_view_member *member)
+static int look_at_group(struct ng_composed_search *search, uint32_t group)
 {
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(search->view, member->group, &count);
+    const struct ng_view_member *members = ng_view_members(search->view, group, &count);
 
     search->sides = ng_arena_alloc(search->arena, (size_t)search->nranks * sizeof(*search->sides));
     search->seen = ng_arena_alloc(search->arena, (size_t)search->nranks);
@@ -354,30 +354,63 @@ static int look_at_group(struct search *search, const struct ng_view_member *mem
     return 0;
 }
 
-int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
-                     struct ng_arena *arena, struct ng_composed *ret_composed)
+int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
+                      struct ng_composed_search **ret_search)
 {
-    struct search search = {
-        .view = view, .arena = arena, .nranks = view->groups[member->group].nranks};
-    struct ng_composed composed;
+    struct ng_composed_search *search = ng_arena_alloc(arena, sizeof(*search));
 
-    int error = find_works(member, arena, &composed);
-    if (error)
-        return error;
-    *ret_composed = composed;
+    if (!search)
+        return -ENOMEM;
+    *search = (struct ng_composed_search){
+        .view = view, .arena = arena, .nranks = view->groups[group].nranks};
+    *ret_search = search;
     /* Nobody composes anything over more ranks than there are records. */
-    if (!has_candidates(&composed) || search.nranks < 2 || member->group_rank < 0 ||
-        member->group_rank >= search.nranks || (uint32_t)search.nranks > UINT32_C(1) << 20)
-        return 0;
-    error = look_at_group(&search, member);
-    if (error)
-        return error;
-    struct side *side = &search.sides[member->group_rank];
-    side->member = member;
-    error = know(&search, side);
+    if (search->nranks < 2 || (uint32_t)search->nranks > UINT32_C(1) << 20)
+        search->nranks = 0;
+    return search->nranks ? look_at_group(search, group) : 0;
+}
+
+int ng_composed_next(struct ng_composed_search *search, const struct ng_view_member *member,
+                     struct ng_composed *ret_composed)
+{
+    if (member->group_rank < 0 || member->group_rank >= search->nranks)
+        return find_works(member, search->arena, ret_composed);
+    struct side *side = &search->sides[member->group_rank];
+    if (side->member != member) {
+        side->member = member;
+        side->known = false;
+    }
+    int error = know(search, side);
     for (uint32_t i = 0; !error && i < side->composed.work_count; i++)
-        error = name_work(&search, side, i);
+        error = name_work(search, side, i);
     if (!error)
         *ret_composed = side->composed;
     return error;
+}
+
+int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
+                     struct ng_arena *arena, struct ng_composed *ret_composed)
+{
+    struct ng_composed_search *search;
+
+    int error = find_works(member, arena, ret_composed);
+    if (error || !has_candidates(ret_composed))
+        return error;
+    error = ng_composed_begin(view, member->group, arena, &search);
+    return error ? error : ng_composed_next(search, member, ret_composed);
+}
+
+const char *ng_composed_words(enum ng_op op)
+{
+    switch (op) {
+    case NG_OP_AlltoAll:
+    case NG_OP_AllToAllv:
+        return "all-to-all";
+    case NG_OP_Gather:
+        return "gather";
+    case NG_OP_Scatter:
+        return "scatter";
+    default:
+        return NULL;
+    }
 }

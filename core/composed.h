@@ -52,4 +52,15 @@ struct ng_composed {
 int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
                      struct ng_arena *arena, struct ng_composed *ret_composed);
 
+/* The same for one member of a group after another: what was found out about one is not looked for
+ * again, so all of them take no longer than reading their records. Lives in `arena`. 0 or -ENOMEM. */
+struct ng_composed_search;
+int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
+                      struct ng_composed_search **ret_search);
+int ng_composed_next(struct ng_composed_search *search, const struct ng_view_member *member,
+                     struct ng_composed *ret_composed);
+
+/* "all-to-all", "gather", "scatter"; NULL: no name of a composed operation. */
+const char *ng_composed_words(enum ng_op op);
+
 #endif

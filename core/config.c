@@ -219,7 +219,7 @@ static bool report_reserved(const char *name, const char *value, ng_config_repor
     return false;
 }
 
-static const struct ng_option *find_option(const char *name)
+const struct ng_option *ng_config_find(const char *name)
 {
     for (size_t i = 0; i < ng_option_count; i++)
         if (strcmp(ng_options[i].name, name) == 0)
@@ -258,7 +258,7 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *entry), *entry);
         const char *value = equals + 1;
-        const struct ng_option *option = find_option(name);
+        const struct ng_option *option = ng_config_find(name);
         bool internal = false;
         for (size_t i = 0; i < sizeof(internal_names) / sizeof(internal_names[0]); i++)
             internal |= strcmp(internal_names[i], name) == 0;

@@ -82,6 +82,9 @@ typedef void ng_config_report_fn(void *context, char severity, const char *line)
 int ng_config_parse(struct ng_config *ret_config, char *const *environment,
                     ng_config_report_fn *report, void *context);
 
+/* The option of this name; NULL none. */
+const struct ng_option *ng_config_find(const char *name);
+
 /*
  * Parse one value of an option into *ret_value (of the option's type). Returns 0, or -EINVAL with
  * what is allowed in `why`.

@@ -15,6 +15,7 @@
 #include "core/comm.h"
 #include "core/group_id.h"
 #include "core/guard.h"
+#include "core/rules_file.h"
 
 /* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it
  * the caller has. */
@@ -187,6 +188,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             if (call->op == NG_OP_CommGrow)
                 atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),
                                       memory_order_release);
+            ng_rules_file_apply(comm);
         }
         break;
     }

@@ -14,6 +14,9 @@
 #include "core/guard.h"
 #include "core/log.h"
 
+/* Whoever still has to wait with others after this looks at them again. */
+#define WITH_OTHERS_NS (10 * NG_S)
+
 /* Said of all communicators, those to come included; and of calls that belong to none. */
 static struct ng_deadline everything;
 
@@ -21,6 +24,7 @@ static struct ng_deadline everything;
 static struct suspension {
     _Atomic uint64_t group_id;     /* [0]: of the job */
     _Atomic int64_t until_mono_ns; /* 0 it is over */
+    atomic_bool with_others;       /* not by order */
 } suspensions[65];
 #define SUSPENSIONS (sizeof(suspensions) / sizeof(suspensions[0]))
 
@@ -145,7 +149,7 @@ int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op)
     return choose(&said, 1, ng_guard.config.suspect_ns);
 }
 
-int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns)
+static int suspend(uint64_t group_id, int64_t until_mono_ns, bool with_others)
 {
     struct suspension *place = group_id ? NULL : &suspensions[0];
 
@@ -158,9 +162,20 @@ int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns)
     if (!place)
         return -ENOSPC;
     NG_STORE(place->group_id, group_id);
+    NG_STORE(place->with_others, with_others);
     atomic_store(&place->until_mono_ns, until_mono_ns);
     show_all();
     return 0;
+}
+
+int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns)
+{
+    return suspend(group_id, until_mono_ns, false);
+}
+
+int ng_deadline_rest_with_others(uint64_t group_id)
+{
+    return suspend(group_id, ng_clock_mono_ns() + WITH_OTHERS_NS, true);
 }
 
 void ng_deadline_resume(uint64_t group_id)
@@ -181,7 +196,8 @@ void ng_deadline_tend(int64_t now_mono_ns)
         if (until && until <= now_mono_ns &&
             atomic_compare_exchange_strong(&suspensions[i].until_mono_ns, &until, 0)) {
             over = true;
-            ng_log(NG_LOG_WARN, "the time of a suspension is over: deadlines run again");
+            if (!NG_LOAD(suspensions[i].with_others))
+                ng_log(NG_LOG_WARN, "the time of a suspension is over: deadlines run again");
         }
     }
     if (over)
@@ -209,7 +225,7 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark)
     return NG_LOAD(deadline_of(comm)->extended_ns) - mark;
 }
 
-int ng_deadline_policy(uint64_t group_id)
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id)
 {
     uint32_t count = ng_comm_count();
 
@@ -217,9 +233,9 @@ int ng_deadline_policy(uint64_t group_id)
         const struct ng_comm *comm = ng_comm_at(i);
         int policy = NG_LOAD(comm->deadline.policy);
         if (policy && NG_LOAD(comm->group->id) == group_id)
-            return policy - 1;
+            return (enum ng_on_timeout)(policy - 1);
     }
-    return ng_guard.config.on_timeout;
+    return (enum ng_on_timeout)ng_guard.config.on_timeout;
 }
 
 /* Does `group_id` mean this communicator, and does it live? Also by the id that a group had before

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/config.h"
 #include "core/op.h"
 
 struct ng_comm;
@@ -78,9 +79,9 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark);
 
 /* ---- For the incident thread ---- */
 
-/* What a deadline of this group leads to: an index of NCCLGUARD_ON_TIMEOUT's choices. Of a group
- * that this process has no part in, what the configuration says. */
-int ng_deadline_policy(uint64_t group_id);
+/* What a deadline of this group leads to, as far as this process has part in it; else what the
+ * configuration says: core/rules_file.h knows more. */
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id);
 
 /*
  * A person's order: the clocks of a group (0: of all) rest until `until_mono_ns` (INT64_MAX: until
@@ -89,6 +90,10 @@ int ng_deadline_policy(uint64_t group_id);
  */
 int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns);
 void ng_deadline_resume(uint64_t group_id);
+
+/* Other ranks of the group let its clock rest, and this one, which did not hear the order, or is
+ * not told by its program, waits for them: it rests here, too, for some seconds. As above. */
+int ng_deadline_rest_with_others(uint64_t group_id);
 
 /* ---- For the program, on any of its threads (include/ncclguard.h) ----
  * `group_id` 0 means all groups of this process, also those that are made later. 0, or -ENOENT:

@@ -338,6 +338,7 @@ struct entry {
     bool has_input, has_output, is_p2p;
     bool lasts; /* the names are there until the file is written */
     uint64_t input, output;
+    int64_t duration_ns; /* 0 not measured, or told in the closing entry */
 };
 
 static int64_t unix_time(const struct flight *flight, int64_t age_ns)
@@ -429,6 +430,8 @@ static void put_entry(struct flight *flight, const struct track *track,
     ng_pickle_name(pickle, "state", state_of(track, record));
     put_time(flight, "time_discovered_started_ns", record->started_age_ns);
     put_time(flight, "time_discovered_completed_ns", record->completed_age_ns);
+    if (entry->duration_ns > 0)
+        ng_pickle_double(pickle, "duration_ms", (double)entry->duration_ns / NG_MS);
     ng_pickle_bool(pickle, "retired", ng_view_record_is_retired(record));
     ng_pickle_int(pickle, "timeout_ms", track->member->timeout_ns / NG_MS);
     ng_pickle_bool(pickle, "is_p2p", entry->is_p2p);
@@ -489,6 +492,13 @@ static void name_p2p(const struct track *track, enum ng_op op, int peer, uint32_
     name_repeat(ret_name, bytes, repeat);
 }
 
+/* Of a call that was launched alone. */
+static int64_t own_duration(const struct track *track, const struct ng_view_record *record,
+                            uint32_t work)
+{
+    return is_group(&track->composed.works[work]) ? 0 : record->duration_ns;
+}
+
 static void put_collective(struct flight *flight, struct track *track,
                            const struct ng_view_record *record, uint32_t work)
 {
@@ -501,6 +511,7 @@ static void put_collective(struct flight *flight, struct track *track,
         .collective_seq_id = track->after[work].colls,
         .p2p_seq_id = track->after[work].p2ps,
         .lasts = !repeat,
+        .duration_ns = own_duration(track, record, work),
     };
 
     name_collectives(track, repeat, group_name, sizeof(group_name));
@@ -519,7 +530,8 @@ static void put_composed(struct flight *flight, struct track *track,
                           .record_id = flight->next_id++,
                           .collective_seq_id = track->after[index].p2ps,
                           .p2p_seq_id = track->after[index].p2ps,
-                          .lasts = true};
+                          .lasts = true,
+                          .duration_ns = track->member->records[work->last].duration_ns};
 
     if (record != &track->member->records[work->first])
         return;
@@ -551,7 +563,8 @@ static void put_p2p(struct flight *flight, struct track *track, const struct ng_
                           .profiling_name = profiling_name,
                           .record_id = record_id,
                           .p2p_seq_id = track->after[work].p2ps,
-                          .is_p2p = true};
+                          .is_p2p = true,
+                          .duration_ns = own_duration(track, record, work)};
     set_sizes(track, op, peer, record->signature.count, &entry);
     put_entry(flight, track, record, &entry);
 }
@@ -567,7 +580,8 @@ static void put_end(struct flight *flight, struct track *track, const struct ng_
                           .collective_seq_id = work->coll_count ? track->after[index].colls : 0,
                           .p2p_seq_id = track->after[index].p2ps,
                           .is_p2p = !work->coll_count,
-                          .lasts = true};
+                          .lasts = true,
+                          .duration_ns = record->duration_ns};
 
     /* What is told as one call needs no end. */
     if (work->op != NG_OP_NONE)

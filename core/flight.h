@@ -34,9 +34,11 @@
  *   is_p2p, retired   bool; retired: the watchdog no longer waits for it
  *   time_created_ns, time_discovered_started_ns, time_discovered_completed_ns    Unix time; the
  *                     latter None where it has not happened
+ *   duration_ms       float, only where it was measured (NCCLGUARD_TIMING): how long the device took
+ *                     for the launch; of a NCCL group, in its closing entry
  *   timeout_ms, thread_id, thread_name
  *
- * Frames are left out, and duration_ms, as nothing is measured. Two and more calls of one NCCL
+ * Frames are left out. Two and more calls of one NCCL
  * group are one launch: they share their sequence numbers and are followed by "nccl:coalesced",
  * which has them too. A group of one call is a plain call: PyTorch itself wraps every call so.
  *

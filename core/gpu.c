@@ -380,8 +380,9 @@ struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *wor
 
     if (!gpu || gpu == work->gpu)
         return work;
+    struct ng_work *timed = work->timed ? take_timed(gpu) : NULL;
     ng_gpu_give(work);
-    work = ng_gpu_take(gpu);
+    work = timed ? timed : ng_gpu_take(gpu);
     if (work)
         work->has_start = ng_gpu_record(gpu, work->start, stream);
     return work;

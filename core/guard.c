@@ -17,7 +17,9 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/deadline.h"
+#include "core/dump_pipe.h"
 #include "core/folder.h"
 #include "core/gpu.h"
 #include "core/incident.h"
@@ -27,6 +29,8 @@
 #include "core/poison.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/status.h"
+#include "core/rules_file.h"
 #include "core/tasks.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -175,9 +179,12 @@ static bool start(void)
     }
     ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
     atomic_fetch_add(&ng_guard.generation, 1);
+    ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
         error = ng_tasks_start();
+    if (!error)
+        ng_dump_pipe_start();
     if (!error)
         error = ng_incident_start();
     if (!error)
@@ -191,7 +198,9 @@ static bool start(void)
         unlink_box();
         return false;
     }
-    atomic_store_explicit(&ng_guard.running, true, memory_order_release);
+    atomic_store(&ng_guard.running, true);
+    ng_completion_start();
+    ng_status_start();
     if (ng_guard.tell_start)
         ng_guard.tell_start(&ng_guard);
     return true;
@@ -258,6 +267,8 @@ void ng_guard_exit(int status)
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
+    /* What the program's callback needs may be on its way out already. */
+    ng_completion_quit();
     ng_watchdog_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
@@ -265,6 +276,7 @@ void ng_guard_exit(int status)
     /* What the program still calls, from static destructors perhaps, is nobody's business any more.
      */
     atomic_store(&ng_guard.running, false);
+    ng_status_finish();
     ng_incident_finish(500);
 }
 
@@ -293,13 +305,17 @@ void ng_guard_after_fork(void)
     ng_guard.board = NULL;
     ng_call_after_fork();
     ng_deadline_after_fork();
+    ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_watchdog_after_fork();
+    ng_completion_after_fork();
+    ng_status_after_fork();
     ng_incident_after_fork();
     ng_policy_after_fork();
     ng_tasks_after_fork();
     ng_monitor_after_fork();
     ng_wait_after_fork();
     ng_poison_after_fork();
+    ng_dump_pipe_after_fork();
 }

@@ -26,6 +26,9 @@ struct ng_guard {
     struct ng_board *board; /* NULL: this process knows only itself */
     char dir[PATH_MAX];     /* of the black boxes; "" none */
     char dump_dir[PATH_MAX];
+    char dump_pipe[PATH_MAX]; /* what the FIFO's name begins with; "" none is wanted */
+    char metrics_file[PATH_MAX]; /* a pattern of ng_log_expand; "" none */
+    char rules_path[PATH_MAX]; /* "" none */
     char run_id[64];     /* of the `ncclguard run` above the process; "" none */
     struct ng_cuda cuda; /* complete once `cuda_found` */
     atomic_bool cuda_found;

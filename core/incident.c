@@ -29,7 +29,10 @@
 
 #include "core/abort.h"
 #include "core/clock.h"
+#include "core/completion.h"
+#include "core/deadline.h"
 #include "core/dump.h"
+#include "core/dump_pipe.h"
 #include "core/evidence.h"
 #include "core/grown.h"
 #include "core/guard.h"
@@ -38,6 +41,8 @@
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/request.h"
+#include "core/status.h"
+#include "core/rules_file.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -54,9 +59,11 @@
 #define LAST_WORD_NS        NG_S          /* a claimant that is gone may have judged just before */
 #define CLAIMANT_MARGIN_NS                                                                         \
     (3 * NG_S) /* beyond the wait for dumps, for a claimant that does not come through */
-#define EVIDENCE_NS (5 * NG_S) /* for our own evidence at least, if the wait for dumps is shorter  \
-                                */
-#define WRITE_NS (2 * NG_S)    /* for a verdict to be on disk */
+#define EVIDENCE_NS                                                                                \
+    (5 * NG_S)                  /* for our own evidence at least, if the wait for dumps is shorter \
+                                 */
+#define REQUESTS_MAX 4          /* dumps that were asked for and are under way */
+#define WRITE_NS     (2 * NG_S) /* for a verdict to be on disk */
 
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,6 +92,7 @@ static struct {
     int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    struct ng_evidence *requested[REQUESTS_MAX];
 } own;
 
 void ng_incident_wake(void)
@@ -254,13 +262,22 @@ static bool dump_here(const struct ng_incident *incident, bool claimant)
     return done;
 }
 
+/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
+ * no part in the group. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
+               ? (enum ng_on_timeout)(incident->policy - 1)
+               : ng_deadline_policy(incident->group_id);
+}
+
 static void log_verdict(const struct ng_incident *incident)
 {
     if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
         ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
-               ng_guard.dump_dir, ng_policy_name(incident->group_id));
+               ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
 /* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
@@ -269,7 +286,7 @@ static void act(const struct ng_incident *incident)
 {
     uint32_t before = ng_watchdog_restarts();
 
-    ng_policy_act(incident->group_id, &incident->scope, incident->line);
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (ng_watchdog_restarts() != before)
         own.parked_count = 0;
 }
@@ -277,7 +294,7 @@ static void act(const struct ng_incident *incident)
 /* Whatever hangs from here on, the policy is carried out. */
 static void bound_the_end(const struct ng_incident *incident)
 {
-    ng_policy_bound(incident->group_id, 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+    ng_policy_bound(policy_of(incident), 2 * (evidence_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
 /* Did we claim it ourselves? */
@@ -486,6 +503,36 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
 
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
+{
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
+/* What a deadline of this group leads to, of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id)
+{
+    struct ng_rules_group known = {.id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].id == group_id) {
+            known.name = view->groups[i].name;
+            known.nranks = view->groups[i].nranks;
+            known.parent_id = view->groups[i].parent_id;
+        }
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (known.parent_id && view->groups[i].id == known.parent_id)
+            known.parent_name = view->groups[i].name;
+    return ng_rules_file_policy(&known);
+}
+
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
 static void act_unjudged(const struct ng_incident *wanted)
 {
@@ -509,8 +556,14 @@ static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look(JOB, &view) != 0 ||
-        judge(&view, &query, "none", &verdict) != 0) {
+    int error = look(JOB, &view);
+    if (!error && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        end_examination(wanted->level, false);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error || judge(&view, &query, "none", &verdict) != 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
         if (deadline)
@@ -519,13 +572,17 @@ static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
     }
     if (verdict.kind == NG_KIND_HEALTHY && sure)
         cannot_explain(&verdict, wanted);
-    if (deadline)
-        verdict.action = ng_policy_name(verdict.group_id);
+    struct ng_incident judged = *wanted;
+    if (deadline) {
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id);
+        verdict.action = ng_policy_name(policy);
+        judged.policy = (int)policy + 1;
+    }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY)
         end_examination(wanted->level, false);
     else
-        open_incident(wanted, &view, &verdict);
+        open_incident(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
 }
@@ -629,12 +686,34 @@ static void retry_parked(void)
     }
 }
 
+/* A place for one more dump that somebody asked for; NULL: too many are under way. */
+static struct ng_evidence **place_for_request(void)
+{
+    for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+        struct ng_evidence **place = &own.requested[i];
+        if (!*place)
+            return place;
+        if (!ng_tasks_await(&(*place)->pending, 0))
+            continue;
+        ng_evidence_release(*place);
+        *place = NULL;
+        return place;
+    }
+    return NULL;
+}
+
 /* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. */
 static void dump_on_request(const char *folder, int rank)
 {
+    struct ng_evidence **place = place_for_request();
     struct ng_view view;
     uint32_t self;
 
+    if (!place) {
+        ng_log(NG_LOG_WARN, "no dump to %s: those that were asked for before do not come back",
+               folder);
+        return;
+    }
     bool asked = look(HOST, &view) == 0 && find_self(&view, &self) &&
                  (rank < 0 || ng_dump_rank(&view, self) == rank);
     view.on_request = true;
@@ -642,9 +721,17 @@ static void dump_on_request(const char *folder, int rank)
     if (evidence) {
         evidence->self = self;
         ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
-        ng_evidence_release(evidence);
+        *place = evidence;
     }
     ng_view_fini(&view);
+}
+
+static void read_dump_pipe(void)
+{
+    if (!ng_dump_pipe_asked())
+        return;
+    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard.dump_dir);
+    dump_on_request(ng_guard.dump_dir, -1);
 }
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
@@ -690,6 +777,35 @@ static void obey_abort(const struct ng_incident *incident)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
 
+/* Suspended, or resumed: also those that come to know it late, for what is left. */
+static void obey_rest(const struct ng_incident *incident)
+{
+    int64_t for_ns = incident->stalled_ns,
+            until = for_ns < INT64_MAX - incident->claimed_mono_ns
+                        ? incident->claimed_mono_ns + for_ns
+                        : INT64_MAX;
+
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (for_ns <= 0)
+        ng_deadline_resume(incident->group_id);
+    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+}
+
+static void obey_reload(const struct ng_incident *incident)
+{
+    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_rules_file_reload();
+}
+
+/* What a person orders; each is dealt with by itself. */
+static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
+    [NG_INCIDENT_ABORT] = obey_abort,
+    [NG_INCIDENT_DUMP] = obey_dump,
+    [NG_INCIDENT_REST] = obey_rest,
+    [NG_INCIDENT_RELOAD] = obey_reload,
+};
+
 /* News from the board: incidents that others claimed. */
 static void read_news(enum ng_incident_source source)
 {
@@ -704,11 +820,8 @@ static void read_news(enum ng_incident_source source)
         } else if (incident.level == NG_INCIDENT_TIMEOUT) {
             join_incident(&incident);
             unpark(&incident);
-        } else if (incident.level == NG_INCIDENT_ABORT) {
-            obey_abort(&incident);
-            deal_done(&incident);
-        } else if (incident.level == NG_INCIDENT_DUMP) {
-            obey_dump(&incident);
+        } else if (incident.level < NG_INCIDENT_LIMIT && obey[incident.level]) {
+            obey[incident.level](&incident);
             deal_done(&incident);
         } else if (incident.state == NG_INCIDENT_JUDGED) {
             save_foreign_verdict(&incident);
@@ -897,6 +1010,7 @@ static void *attend(void *unused)
             handle_alarm(&alarm);
         retry_parked();
         own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
+        read_dump_pipe();
         if (board)
             check_deaths();
         own.group_unknown = ng_grown_tend(&ng_guard.box, board);
@@ -905,6 +1019,8 @@ static void *attend(void *unused)
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
             ng_monitor_quit();
             ng_policy_finish();
             ng_tasks_finish();
@@ -914,6 +1030,7 @@ static void *attend(void *unused)
     ng_request_close();
     if (board && !atomic_load(&left_alone))
         board->ops->leave(board);
+    ng_dump_pipe_finish();
     atomic_store(&stopped, true);
     return unused;
 }

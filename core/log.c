@@ -45,7 +45,7 @@ static struct {
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
-static void expand(const char *pattern, int rank, char *ret_path, size_t bytes)
+void ng_log_expand(const char *pattern, int rank, char *ret_path, size_t bytes)
 {
     char host[64] = "unknown";
     size_t used = 0;
@@ -144,7 +144,7 @@ static __attribute__((noinline)) int open_file(bool tell)
 {
     char path[sizeof(file_pattern)];
 
-    expand(file_pattern, log_rank, path, sizeof(path));
+    ng_log_expand(file_pattern, log_rank, path, sizeof(path));
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
     if (fd < 0 && tell)
         ng_log(NG_LOG_WARN,

@@ -8,6 +8,7 @@
 #define NCCLGUARD_CORE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum ng_log_level { NG_LOG_OFF, NG_LOG_ERROR, NG_LOG_WARN, NG_LOG_INFO, NG_LOG_DEBUG };
 
@@ -28,5 +29,8 @@ void ng_log_after_fork(void);
 
 /* One line without its newline; longer than about 1,000 bytes is cut. */
 __attribute__((format(printf, 2, 3))) void ng_log(enum ng_log_level level, const char *format, ...);
+
+/* A file's name as options have it: %r `rank`, %p this process, %h this host. Always ended. */
+void ng_log_expand(const char *pattern, int rank, char *ret_path, size_t bytes);
 
 #endif

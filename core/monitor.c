@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/deadline.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/inside.h"
@@ -110,8 +111,8 @@ static void end_without_verdict(void)
 {
     static const char words[] = "neither the watchdog nor the incident thread comes round";
 
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(0));
-    ng_policy_bound(0, 0);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0)));
+    ng_policy_bound(ng_deadline_policy(0), 0);
 }
 
 static bool is_wanted(uint32_t generation)

@@ -49,20 +49,13 @@ int ng_policy_parse_exit(const char *text, int *ret_code)
     return 0;
 }
 
-/* What holds for a group. */
-static enum ng_on_timeout policy_of(uint64_t group_id)
-{
-    (void)group_id; /* one for all */
-    return (enum ng_on_timeout)ng_guard.config.on_timeout;
-}
-
-const char *ng_policy_name(uint64_t group_id)
+const char *ng_policy_name(enum ng_on_timeout policy)
 {
     static const char *const names[] = {[NG_ON_TIMEOUT_LOG] = "log",
                                         [NG_ON_TIMEOUT_TEARDOWN] = "teardown",
                                         [NG_ON_TIMEOUT_ABORT] = "abort",
                                         [NG_ON_TIMEOUT_KILL] = "kill"};
-    return names[policy_of(group_id)];
+    return names[policy];
 }
 
 /* ---- The two bounds, and the thread that keeps them ---- */
@@ -202,7 +195,8 @@ static void *enforce(void *unused)
 
 int ng_policy_start(void)
 {
-    if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG)
+    /* A rule may say otherwise at any time. */
+    if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
         return 0;
     int error = ng_guard_thread("ncclguard/end", enforce);
     atomic_store(&enforced, error == 0);
@@ -249,11 +243,11 @@ static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
     atomic_compare_exchange_strong(bound, &none, mono_ns);
 }
 
-void ng_policy_bound(uint64_t group_id, int64_t bound_ns)
+void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
 {
     int64_t until = ng_clock_mono_ns() + bound_ns;
 
-    switch (policy_of(group_id)) {
+    switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_ABORT:
@@ -283,11 +277,11 @@ static void abort_or_end(const struct ng_scope *scope, const char *line)
     ng_watchdog_restart();
 }
 
-void ng_policy_act(uint64_t group_id, const struct ng_scope *scope, const char *line)
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
 {
     const struct ng_scope all = NG_SCOPE_ALL;
 
-    switch (policy_of(group_id)) {
+    switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_TEARDOWN:

@@ -8,11 +8,11 @@
 
 #include <stdint.h>
 
+#include "core/config.h"
 #include "core/scope.h"
 
-/* Name of the policy that holds for a group (0: for what belongs to none): "log", "abort",
- * "teardown", "kill". */
-const char *ng_policy_name(uint64_t group_id);
+/* "log", "abort", "teardown", "kill". */
+const char *ng_policy_name(enum ng_on_timeout policy);
 
 /*
  * Start the thread that acts where nothing else does: now, since later the program may be stuck
@@ -27,19 +27,19 @@ void ng_policy_finish(void);
 void ng_policy_after_fork(void);
 
 /*
- * An incident of this group begins: from now on the policy is carried out within `bound_ns`, though
+ * An incident begins that this policy is for: from now on the policy is carried out within `bound_ns`, though
  * writing evidence, logging or waiting hang (a dead file server, a pipe that nobody reads): the
  * process ends, or all its communicators are aborted. Until it has been acted on, later calls
  * change nothing.
  */
-void ng_policy_bound(uint64_t group_id, int64_t bound_ns);
+void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 
 /*
- * Act on a verdict about this group that is written and logged: `line` is the verdict's, and
+ * Act on a verdict that is written and logged: `line` is the verdict's, and
  * becomes the reason that the program's calls give. `kill` does not return; `abort` and `teardown`
  * do, and are to be tended.
  */
-void ng_policy_act(uint64_t group_id, const struct ng_scope *scope, const char *line);
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line);
 
 /*
  * See to an abort that a policy has ordered: once it has returned, `teardown` ends the process;

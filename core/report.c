@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/composed.h"
 #include "core/json.h"
 #include "core/stacks.h"
 #include "core/text.h"
@@ -48,9 +49,13 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
-/* "AllReduce #7", "Send", "a collective"… and then of which group. */
+/* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
+    if (verdict->composed) {
+        ng_text_add(line, "%s (send/recv)", ng_composed_words(verdict->composed));
+        return;
+    }
     ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
     if (verdict->seq)
         ng_text_add(line, " #%" PRIu64, verdict->seq);
@@ -357,6 +362,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     }
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    if (verdict->composed)
+        ng_json_string(json, "composed", ng_op_name(verdict->composed));
     ng_report_add_culprits(json, verdict);
     ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < verdict->waiting_count; i++)

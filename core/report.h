@@ -26,6 +26,8 @@
  *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
  *   seq              the group's collective, from 1; 0 where it is no collective
  *   op               "AllReduce"; null where there is none
+ *   composed         where sends and receives are waited in that make up an operation: its name,
+ *                    AlltoAll, AllToAllv, Gather or Scatter; missing else
  *   culprits         array of {"rank", "group_rank": int, -1 not known; "host": string;
  *                    "pid": int, 0 not known; "why": string}
  *   waiting          array of int: global ranks

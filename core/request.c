@@ -380,7 +380,8 @@ static void tell_missing(const struct slot *slot)
          i++)
         used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d", i ? "," : "",
                                  outcome->ranks[i]);
-    ng_log(NG_LOG_WARN,
+    /* The program hears it, and says what it means. */
+    ng_log(NG_LOG_INFO,
            "barrier #%" PRIu64 " of group %016" PRIx64 ": %" PRIu32 " of %" PRIu32
            " ranks did not come within %.1f s: %s%s",
            slot->barrier.ordinal, slot->barrier.group_id, outcome->missing, slot->barrier.nranks,

@@ -288,19 +288,48 @@ static int blame(const struct ng_view *view, const struct ng_straggler *straggle
     return 0;
 }
 
+void ng_stragglers_find(const struct ng_view *view, struct ng_arena *arena,
+                        struct ng_stragglers *ret_stragglers)
+{
+    struct ng_stragglers found = {0};
+    struct ng_arena scratch = {0};
+    uint32_t room = 0;
+
+    for (uint32_t group = 0; group < view->group_count; group++) {
+        struct ng_straggler straggler;
+        bool any = ng_straggler_find(view, group, &scratch, &straggler);
+        ng_arena_recycle(&scratch);
+        if (!any)
+            continue;
+        if (found.count == room) {
+            struct ng_straggler *bigger =
+                ng_arena_alloc(arena, (room ? room * 2 : 8) * sizeof(*bigger));
+            if (!bigger)
+                break;
+            if (room)
+                memcpy(bigger, found.stragglers, room * sizeof(*bigger));
+            found.stragglers = bigger;
+            room = room ? room * 2 : 8;
+        }
+        found.stragglers[found.count++] = straggler;
+    }
+    ng_arena_reset(&scratch);
+    *ret_stragglers = found;
+}
+
 int ng_straggler_blame(const struct ng_view *view, struct ng_verdict *verdict)
 {
     struct ng_arena arena = {0};
-    struct ng_straggler worst = {0}, straggler;
+    struct ng_stragglers found;
+    const struct ng_straggler *worst = NULL;
 
     if (verdict->kind != NG_KIND_HEALTHY)
         return 0;
-    for (uint32_t group = 0; group < view->group_count; group++) {
-        if (ng_straggler_find(view, group, &arena, &straggler) &&
-            (!worst.member || straggler.total_wait_ns > worst.total_wait_ns))
-            worst = straggler;
-        ng_arena_recycle(&arena);
-    }
+    ng_stragglers_find(view, &arena, &found);
+    for (uint32_t i = 0; i < found.count; i++)
+        if (!worst || found.stragglers[i].total_wait_ns > worst->total_wait_ns)
+            worst = &found.stragglers[i];
+    int error = worst ? blame(view, worst, verdict) : 0;
     ng_arena_reset(&arena);
-    return worst.member ? blame(view, &worst, verdict) : 0;
+    return error;
 }

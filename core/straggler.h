@@ -46,6 +46,14 @@ struct ng_straggler {
 bool ng_straggler_find(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
                        struct ng_straggler *ret_straggler);
 
+/* Those of all groups, in order of the groups; as many as there is memory for. */
+struct ng_stragglers {
+    struct ng_straggler *stragglers;
+    uint32_t count;
+};
+void ng_stragglers_find(const struct ng_view *view, struct ng_arena *arena,
+                        struct ng_stragglers *ret_stragglers);
+
 /* One sentence, as of a culprit: "came last in 15 of 16 …". */
 void ng_straggler_why(const struct ng_straggler *straggler, char *ret_why, size_t bytes);
 

@@ -294,6 +294,9 @@ struct ng_span ng_timeline_span(const struct ng_timeline *timeline,
         span.start_ns = since > span.entered_ns ? since : span.entered_ns;
         span.start_ns = span.start_ns < span.end_ns ? span.start_ns : span.end_ns;
     }
+    if (span.state == NG_SPAN_DONE && record->duration_ns > 0 &&
+        record->duration_ns < span.end_ns - span.start_ns)
+        span.start_ns = span.end_ns - record->duration_ns;
     return span;
 }
 

@@ -49,7 +49,8 @@ enum ng_span_state {
 /*
  * A record on the clock of the timeline. What the device does is seen by polling: of a short
  * operation, begin and end may be seen together. Then it ran at some time since the one before it
- * was seen to end, and since it was called.
+ * was seen to end, and since it was called; where the device has measured how long it took, so long
+ * before it was seen to end.
  */
 struct ng_span {
     enum ng_span_state state;

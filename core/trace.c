@@ -189,6 +189,8 @@ static void put_record_arguments(struct tracing *tracing, const struct ng_view_m
     put_ts(tracing, "entered_us", span->entered_ns);
     if (span->bounds)
         ng_json_bool(json, "bounds", true);
+    if (record->duration_ns)
+        ng_json_us(json, "duration_us", record->duration_ns);
     if (record->result)
         ng_json_string(json, "result", ng_result_name(record->result));
 }

@@ -28,8 +28,10 @@
  *
  * Timestamps are microseconds since the oldest call that is drawn, on one clock for all hosts. The
  * arguments of an operation: seq, op, count, dtype, redop, root or peer, group, group_id, state,
- * record, entered_us, result where NCCL returned an error, and bounds: true where begin and end
- * were seen together, and it ran at some time between the two. What is not known is left out.
+ * record, entered_us, result where NCCL returned an error, bounds: true where begin and end were
+ * seen together, and it ran at some time between the two; and duration_us, how long the device took
+ * for it, all of its NCCL group together, where that was measured: the slice is then no longer than
+ * that, and ends where it was seen to end. What is not known is left out.
  */
 #ifndef NCCLGUARD_CORE_TRACE_H
 #define NCCLGUARD_CORE_TRACE_H

@@ -58,7 +58,9 @@ struct ng_verdict {
     int group_nranks;
     uint64_t seq; /* from 1; 0 where it is no collective */
     enum ng_op op;
-    int64_t stalled_ns; /* the longest wait in that operation */
+    enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
+                            those are known to: core/composed.h; NG_OP_NONE else */
+    int64_t stalled_ns;  /* the longest wait in that operation */
     struct ng_culprit *culprits;
     uint32_t culprit_count;
     int *waiting; /* global ranks, ascending, that wait directly or indirectly */

@@ -33,6 +33,7 @@
 
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/deadline.h"
 #include "core/durations.h"
 #include "core/gpu.h"
@@ -63,6 +64,8 @@ struct watched_call {
 #define WATCHED_CALLS 256
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
+static _Atomic uint32_t rounds;
+static struct ng_stall_count stalls_elsewhere; /* of calls that belong to no communicator yet */
 
 static _Atomic(const char *) place = "its first round"; /* what the thread is at */
 static atomic_int thread_id;
@@ -129,17 +132,50 @@ static struct ng_box_record *far_from_overwritten(uint64_t id)
     return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
 }
 
+/* How many operations a work stands for. */
+static uint64_t operations_of(const struct ng_work *work)
+{
+    return work->p2p_count + (work->last_seq ? work->last_seq - work->first_seq + 1 : 0);
+}
+
+/* A record has reached its last state. */
+static void count_record(struct ng_comm *comm, const struct ng_box_record *record,
+                         enum ng_record_state state)
+{
+    uint32_t op = NG_LOAD(record->op);
+
+    if (state == NG_RECORD_COMPLETED && op < NG_COMM_COUNTED_OPS) {
+        uint64_t bytes = NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
+        NG_STORE(comm->counts[op].calls, NG_LOAD(comm->counts[op].calls) + 1);
+        NG_STORE(comm->counts[op].bytes, NG_LOAD(comm->counts[op].bytes) + bytes);
+    }
+    if (state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED)
+        ng_completion_note(comm, record, state);
+}
+
+/* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
+static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint64_t seen,
+                         enum ng_record_state state)
+{
+    uint64_t all = operations_of(work), lost = all > seen ? all - seen : 0;
+
+    if (state != NG_RECORD_COMPLETED)
+        return;
+    NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
+    ng_completion_lose(lost);
+}
+
 /* The records of a work change state together; each is left alone once it is near being
  * overwritten. */
-static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
+static void mark_records(struct ng_comm *comm, const struct ng_work *work,
                          enum ng_record_state state, int64_t now_mono_ns)
 {
-    uint64_t id = work->last_record;
+    uint64_t id = work->last_record, counted = 0;
 
     while (id) {
         struct ng_box_record *record = far_from_overwritten(id);
         if (!record)
-            return;
+            break;
         uint64_t previous = NG_LOAD(record->work_previous);
         /* The round may have begun before the call did. */
         int64_t entered = NG_LOAD(record->entered_mono_ns);
@@ -152,8 +188,12 @@ static void mark_records(const struct ng_comm *comm, const struct ng_work *work,
         if (state == NG_RECORD_FAILED)
             NG_STORE(record->result, comm->abort_result);
         ng_ring_set_state(id, state);
+        count_record(comm, record, state);
+        counted++;
         id = previous;
     }
+    if (id || !work->last_record)
+        lose_records(comm, work, counted, state);
 }
 
 /* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
@@ -280,7 +320,7 @@ static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, int64_
 }
 
 static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
-                         const struct ng_alarm *what)
+                         const struct ng_alarm *what, struct ng_stall_count *counts)
 {
     struct ng_alarm alarm = *what;
 
@@ -293,6 +333,9 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
     else
         return;
     *alarmed = alarm.level;
+    _Atomic uint64_t *stalls =
+        alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
+    atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
     ng_incident_raise(&alarm);
 }
 
@@ -344,7 +387,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     if (NG_LOAD(group->rests))
         comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
     else
-        raise_if_due(&comm->alarmed, &bounds, &alarm);
+        raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
     if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
         ng_wait_expire(comm->slot, work->entered_mono_ns);
 }
@@ -382,7 +425,7 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
 }
 
-static const struct ng_comm *comm_of_slot(uint32_t slot)
+static struct ng_comm *comm_of_slot(uint32_t slot)
 {
     return slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
@@ -412,7 +455,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct watched_call *watched = &watched_calls[i];
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
-        const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
+        struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* Who is inside a communicator that the guard aborts has the bound of that. */
         if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
@@ -436,7 +479,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         if (rests)
             watched->alarmed = 0;
         else
-            raise_if_due(&watched->alarmed, &bounds, &alarm);
+            raise_if_due(&watched->alarmed, &bounds, &alarm,
+                         comm ? &comm->stalls : &stalls_elsewhere);
     }
 }
 
@@ -503,6 +547,18 @@ static void look(int64_t step_ns, bool relaxed)
     be_at("its own tables");
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
+    ng_completion_flush();
+    atomic_fetch_add(&rounds, 1);
+}
+
+uint32_t ng_watchdog_rounds(void)
+{
+    return atomic_load(&rounds);
+}
+
+struct ng_stall_count *ng_watchdog_stalls_elsewhere(void)
+{
+    return &stalls_elsewhere;
 }
 
 static void *watch(void *unused)

@@ -10,12 +10,19 @@
 #include <stdint.h>
 
 struct ng_alarm;
+struct ng_stall_count;
 
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
 /* Program threads: works are getting short, look soon. At most one system call. */
 void ng_watchdog_hurry(void);
+
+/* How many rounds there were: grows with the end of each. Any thread. */
+uint32_t ng_watchdog_rounds(void);
+
+/* Alarms about calls that belong to no communicator. */
+struct ng_stall_count *ng_watchdog_stalls_elsewhere(void);
 
 /*
  * What is stuck gets its whole deadline once more, and alarms that were raised before count no

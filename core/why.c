@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/composed.h"
 #include "core/text.h"
 
 /* No %f: the locale would choose the point. */
@@ -33,8 +34,10 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
     if (wait->type == NG_WAIT_COLLECTIVE)
         ng_text_add(text, "%s #%" PRIu64, ng_op_name(wait->op), wait->seq);
     else if (wait->type == NG_WAIT_P2P)
-        ng_text_add(text, "the %s that group rank %d waits for",
-                    absentee->send ? "send" : "receive", absentee->for_rank);
+        ng_text_add(text, "the %s that group rank %d waits for%s%s",
+                    absentee->send ? "send" : "receive", absentee->for_rank,
+                    wait->composed ? " in the " : "",
+                    wait->composed ? ng_composed_words(wait->composed) : "");
     else
         ng_text_add(text, "%s", ng_op_name(wait->op));
 }

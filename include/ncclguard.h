@@ -36,8 +36,8 @@ enum {
     NCCLGUARD_STORE_LOST = -5,  /* the store of the job did not answer within the timeout */
     NCCLGUARD_EXISTS = -17,     /* another rank has put something under this key */
     NCCLGUARD_TOO_LONG = -90,   /* a key or value beyond its bound, or a buffer that is too small */
-    NCCLGUARD_BUSY = -16, /* too many threads wait for the guard, or it has a callback already */
-    NCCLGUARD_NO_ROOM = -28,   /* no memory, no room on the board, or too many keys */
+    NCCLGUARD_BUSY = -16,    /* too many threads wait for the guard, or it has a callback already */
+    NCCLGUARD_NO_ROOM = -28, /* no memory, no room on the board, or too many keys */
     NCCLGUARD_NO_ACCESS = -13, /* the folder cannot be written to; the guard's log says why */
     NCCLGUARD_NO_PHASE = -1,   /* none was begun */
     NCCLGUARD_GOING = -108     /* the process is ending */

@@ -17,13 +17,14 @@
 #include "core/abort.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/deadline.h"
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/request.h"
 #include "shim/shim.h"
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT      __attribute__((visibility("default")))
 #define USER_PREFIX "u."
 
 _Static_assert(NCCLGUARD_ABSENT == -ENOSYS && NCCLGUARD_INVALID == -EINVAL &&
@@ -222,17 +223,17 @@ EXPORT int ncclguard_barrier(void *comm, int64_t timeout_ms, int *missing, int m
     uint32_t count = 0;
     KEEP_ERRNO;
 
-    if (ret_missing)
-        *ret_missing = 0;
     if (!is_present())
         return NCCLGUARD_ABSENT;
+    if (ret_missing)
+        *ret_missing = 0;
     if (timeout_ms < 0 || missing_room < 0 || (missing_room && !missing))
         return NCCLGUARD_INVALID;
     struct ng_comm *found = ng_comm_find(comm);
     if (!found)
         return NCCLGUARD_NO_GROUP;
-    int error = ng_request_barrier(found, deadline_in(timeout_ms), missing, (uint32_t)missing_room,
-                                   &count);
+    int error =
+        ng_request_barrier(found, deadline_in(timeout_ms), missing, (uint32_t)missing_room, &count);
     if (ret_missing)
         *ret_missing = (int)count;
     return told(error);
@@ -299,4 +300,54 @@ EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_b
     if (ret_bytes && (!error || error == NCCLGUARD_TOO_LONG))
         *ret_bytes = bytes;
     return error;
+}
+
+static void tell(void (*callback)(void), void *context, const struct ng_completion *completion)
+{
+    bool p2p = ng_op_table[completion->op].op_class == NG_CLASS_P2P;
+    struct ncclguard_completion told = {
+        .size = sizeof(told),
+        .group_id = completion->group_id,
+        .group_name = completion->group_name,
+        .operation = ng_op_name(completion->op),
+        .type = p2p ? NCCLGUARD_SEND_RECV : NCCLGUARD_COLLECTIVE,
+        .peer = completion->peer,
+        .sequence = completion->seq,
+        .bytes = completion->bytes,
+        .called_ns = completion->called_ns,
+        .started_ns = completion->started_ns,
+        .completed_ns = completion->completed_ns,
+        .duration_ns = completion->duration_ns,
+        .result = completion->result,
+    };
+
+    ((ncclguard_completion_fn)callback)(context, &told);
+}
+
+EXPORT int ncclguard_on_completion(ncclguard_completion_fn callback, void *context)
+{
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (!callback)
+        return NCCLGUARD_INVALID;
+    int error = ng_completion_begin(tell, (void (*)(void))callback, context);
+    /* No thread is to be had at the moment. */
+    return error == -EAGAIN ? NCCLGUARD_NO_ROOM : told(error);
+}
+
+EXPORT int ncclguard_completion_stop(int64_t timeout_ms, uint64_t *ret_dropped)
+{
+    uint64_t dropped = 0;
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    int error = ng_completion_end(deadline_in(timeout_ms), &dropped);
+    if (ret_dropped)
+        *ret_dropped = dropped;
+    return error == -ENOENT ? NCCLGUARD_INVALID : told(error);
 }

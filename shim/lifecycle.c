@@ -102,8 +102,8 @@ static void remember_surroundings(void)
         strncpy(ng_guard.run_id, run_id, sizeof(ng_guard.run_id) - 1);
 }
 
-/* A configured folder, as it was meant where the program began. */
-static void set_folder(char *ret_path, const char *folder)
+/* A configured folder or file, as it was meant where the program began. */
+static void set_path(char *ret_path, const char *folder)
 {
     if (folder[0] == '/' || !start_folder[0])
         snprintf(ret_path, PATH_MAX, "%s", folder);
@@ -133,7 +133,7 @@ static const struct ng_tls_ops *load_tls(void)
     if (!self)
         return NULL;
     /* Preloaded by a relative path: as it was meant where the program began. */
-    set_folder(here, self);
+    set_path(here, self);
     if (here[0] != '/')
         return NULL;
     for (unsigned i = 0; !found && ng_tls_module_path(here, i, path, sizeof(path)); i++)
@@ -187,10 +187,16 @@ static int open_board(struct ng_guard *guard)
     if (guard->config.stacks)
         ng_python_prepare();
     if (guard->config.dump_dir)
-        set_folder(guard->dump_dir, guard->config.dump_dir);
+        set_path(guard->dump_dir, guard->config.dump_dir);
     else
         ng_paths_dump_dir_in(temporary_folder, guard->launch.job, guard->dump_dir,
                              sizeof(guard->dump_dir));
+    if (guard->config.dump_pipe && guard->config.dump_pipe[0])
+        set_path(guard->dump_pipe, guard->config.dump_pipe);
+    if (guard->config.metrics)
+        set_path(guard->metrics_file, guard->config.metrics);
+    if (guard->config.rules)
+        set_path(guard->rules_path, guard->config.rules);
     if (ng_url_parse(store, &url, why, sizeof(why)) != 0) {
         ng_log(NG_LOG_ERROR, "NCCLGUARD_STORE: %s; local: is used", why);
         store = "local:";
@@ -199,9 +205,9 @@ static int open_board(struct ng_guard *guard)
     if (url.kind == NG_URL_NONE)
         return 0;
     if (guard->config.dir)
-        set_folder(guard->dir, guard->config.dir);
+        set_path(guard->dir, guard->config.dir);
     else if (url.kind == NG_URL_LOCAL && url.path[0])
-        set_folder(guard->dir, url.path);
+        set_path(guard->dir, url.path);
     else
         ng_paths_default_dir(guard->launch.job, guard->dir, sizeof(guard->dir));
     int error = ng_paths_make(guard->dir);

@@ -67,9 +67,9 @@ struct incident_file {
 
 struct entry_file {
     uint64_t magic;
-    uint64_t uid; /* of the process with whose life it ends; 0 it stays */
+    uint64_t uid; /* of the process that put it */
     uint32_t bytes;
-    uint32_t reserved;
+    uint32_t stays; /* 1: beyond the life of that process */
     char data[NG_BOARD_VALUE_MAX];
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
@@ -761,6 +761,21 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     return 0;
 }
 
+/* What led to an incident is evidence. A suspension, or rules that were read again, led to none. */
+static bool has_evidence(const struct local *local)
+{
+    struct ng_incident incident;
+    uint64_t next = 0, largest;
+
+    do {
+        find_epochs(local, next, &next, &largest);
+        if (next && (read_incident(local, next, &incident) != 0 ||
+                     (incident.level != NG_INCIDENT_REST && incident.level != NG_INCIDENT_RELOAD)))
+            return true;
+    } while (next);
+    return false;
+}
+
 /* ---- Entries ---- */
 
 static void entry_path(const struct local *local, const char *key, char *ret_path)
@@ -793,14 +808,14 @@ static int read_entry(const char *path, struct entry_file *ret_file)
     return 0;
 }
 
-/* Does what this process put still count? */
-static bool lingers(struct local *local, uint64_t uid)
+/* Does this entry still count? */
+static bool counts(struct local *local, const struct entry_file *file)
 {
-    if (!uid || uid == ng_box_uid(local->own_box->header))
+    if (file->stays || file->uid == ng_box_uid(local->own_box->header))
         return true;
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct peer *peer = &local->peers[i];
-        if (ng_box_uid(peer->box.header) != uid)
+        if (ng_box_uid(peer->box.header) != file->uid)
             continue;
         refresh_peer(peer);
         int64_t left = atomic_load(&peer->box.header->life) == NG_BOX_RUNNING
@@ -854,7 +869,7 @@ static int put_file(struct local *local, const char *path, const struct entry_fi
         error = -errno;
         if (error != -EEXIST || read_entry(path, &there) != 0)
             break;
-        if (lingers(local, there.uid)) {
+        if (counts(local, &there)) {
             bool same = there.uid == file->uid && there.bytes == file->bytes &&
                         memcmp(there.data, file->data, there.bytes) == 0;
             error = same ? 0 : -EEXIST;
@@ -870,20 +885,20 @@ static int put_file(struct local *local, const char *path, const struct entry_fi
 static int local_put(struct ng_board *board, const struct ng_board_entry *entry)
 {
     struct local *local = (struct local *)board;
-    struct entry_file file = {.magic = ENTRY_MAGIC, .bytes = (uint32_t)entry->bytes};
+    struct entry_file file = {.magic = ENTRY_MAGIC,
+                              .uid = ng_box_uid(local->own_box->header),
+                              .bytes = (uint32_t)entry->bytes,
+                              .stays = entry->keep_ns != 0};
     char path[PATH_MAX];
 
-    if (!entry->keep_ns) {
-        file.uid = ng_box_uid(local->own_box->header);
-        if (local->kept == NG_BOARD_KEEP_MAX)
-            return -ENOSPC;
-    }
+    if (!file.stays && local->kept == NG_BOARD_KEEP_MAX)
+        return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
     scan(local);
     entry_path(local, entry->key, path);
     int error = put_file(local, path, &file);
-    if (!error && !entry->keep_ns)
+    if (!error && !file.stays)
         local->kept++;
     return error == -ENOENT ? -EIO : error; /* the folder is not there (yet, or any more) */
 }
@@ -898,7 +913,7 @@ static int local_fetch(struct ng_board *board, const char *key, void *ret_data, 
     if (read_entry(path, &file) != 0)
         return -ENOENT;
     scan(local);
-    if (!lingers(local, file.uid))
+    if (!counts(local, &file))
         return -ENOENT;
     memcpy(ret_data, file.data, file.bytes);
     *ret_bytes = file.bytes;
@@ -933,17 +948,17 @@ static void local_forget(struct ng_board *board, const char *key)
 static void local_leave(struct ng_board *board)
 {
     struct local *local = (struct local *)board;
-    uint64_t next, largest;
 
     scan(local);
     for (uint32_t i = 0; i < local->peer_count; i++)
         if (!local->peers[i].self && takes_part(&local->peers[i]))
             return;
-    find_epochs(local, 0, &next, &largest);
-    /* What led to an incident is evidence; `ncclguard run`, or a later job, removes it. */
-    if (!largest && ng_descriptor_ours(&local->folder_fd))
+    /* `ncclguard run`, or a later job, removes it. */
+    if (has_evidence(local))
+        return;
+    if (ng_descriptor_ours(&local->folder_fd))
         ng_paths_remove_open_board(local->folder_fd.fd, local->folder);
-    else if (!largest)
+    else
         ng_paths_remove_board(local->folder);
 }
 

@@ -32,7 +32,7 @@ struct ng_observed {
 int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, struct ng_view *view,
                     char *why, size_t why_bytes);
 
-/* Tell every rank of the job an order: level NG_INCIDENT_ABORT or NG_INCIDENT_DUMP. How many
+/* Tell every rank of the job an order: level NG_INCIDENT_ABORT or above. How many
  * processes of it lived, or -errno as above. */
 int ng_observe_order(const struct ng_observed *job, const struct ng_incident *order,
                      int64_t deadline_mono_ns, char *why, size_t why_bytes);

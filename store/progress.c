@@ -21,7 +21,8 @@ enum {
     MEMBER_TIMEOUT = 16,
     MEMBER_JOINED = 32,
     MEMBER_GROWN = 64,
-    MEMBER_SAMPLES = 128
+    MEMBER_SAMPLES = 128,
+    MEMBER_RESTS = 256
 };
 enum {
     SAME_SIGNATURE = 1,
@@ -31,7 +32,8 @@ enum {
     RECORD_STARTED = 16,
     RECORD_COMPLETED = 32,
     OTHER_STREAM = 64,
-    RECORD_JOINED = 128
+    RECORD_JOINED = 128,
+    RECORD_DURATION = 256
 };
 
 /* Parents and groups of calls: an index in the blob's groups follows from here. */
@@ -213,7 +215,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
                            (member->pending_started ? MEMBER_STARTED : 0) |
                            (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
                            (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0) |
-                           (member->sample_count ? MEMBER_SAMPLES : 0));
+                           (member->sample_count ? MEMBER_SAMPLES : 0) |
+                           (member->rests ? MEMBER_RESTS : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -270,7 +273,8 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
                     (record->started_age_ns ? RECORD_STARTED : 0) |
                     (record->completed_age_ns ? RECORD_COMPLETED : 0) |
                     (record->stream != before->stream ? OTHER_STREAM : 0) |
-                    (record->work_previous ? RECORD_JOINED : 0);
+                    (record->work_previous ? RECORD_JOINED : 0) |
+                    (record->duration_ns ? RECORD_DURATION : 0);
 
     put_number(writer, bits);
     put_difference(writer, record->id, before->id);
@@ -298,6 +302,8 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
         put_number(writer, record->stream);
     if (bits & RECORD_JOINED)
         put_difference(writer, record->id, record->work_previous);
+    if (bits & RECORD_DURATION)
+        put_number(writer, (uint64_t)record->duration_ns);
     close_block(writer, block);
     writer->before = *record;
 }
@@ -742,6 +748,8 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
     if (bits & OTHER_STREAM)
         record.stream = get_number(reader);
     record.work_previous = bits & RECORD_JOINED ? record.id - get_difference(reader) : 0;
+    record.duration_ns =
+        bits & RECORD_DURATION ? (int64_t)get_number_below(reader, INT64_MAX) : 0;
     close_reading(reader, end);
     reader->before = record;
     *ret_record = record;
@@ -817,6 +825,7 @@ static void get_member(struct reader *reader)
         told.pending_age_ns = get_signed(reader);
     }
     told.pending_started = bits & MEMBER_STARTED;
+    told.rests = bits & MEMBER_RESTS;
     if (bits & MEMBER_TIMEOUT)
         told.timeout_ns = get_signed(reader);
     if (bits & MEMBER_JOINED) {

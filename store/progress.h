@@ -13,7 +13,7 @@
  * program text      struct ng_view_process.source number    how many groups, then their ids fixed,
  * then as many blocks: parent, nranks signed, nccl_version signed, name. parent: 0 none; 1 and then
  * fixed; else 2 + index here number    how many members, then for each a block: bits (1 a rolling
- * hash, 2 a signature, 4 pending, 8 pending_started), group (index), group_rank, device signed,
+ * hash, 2 a signature, 4 pending, 8 pending_started, 256 rests), group (index), group_rank, device signed,
  * state, async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
  * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
  * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
@@ -24,7 +24,8 @@
  * "before" is the record before in the blob, at first one of zeros: bits (1 signature, 2 caller, 4
  * tid as before, 8 a rolling hash), signed differences id, coll_seq, p2p_seq, entered_age_ns to
  * before; state, peer_ordinal, flags, result signed, then what the bits say: signature, caller,
- * tid, rolling hash fixed number    how many calls, then as many blocks: tid, op, group_id (like a
+ * tid, rolling hash fixed, 16 started and 32 completed, as signed differences entered_age_ns minus
+ * theirs, 64 stream, 128 signed difference id minus work_previous, 256 duration_ns; number    how many calls, then as many blocks: tid, op, group_id (like a
  * parent), group_rank signed, seq, record_id, age_ns signed
  *
  * A signature is: op, dtype, redop, root signed, count. Whatever follows the known fields of a

@@ -32,6 +32,7 @@ uint64_t ng_publisher_digest(const struct ng_box *box)
         MIX(NG_LOAD(group->p2p_completed));
         MIX(NG_LOAD(group->pending_record));
         MIX(NG_LOAD(group->async_error));
+        MIX(NG_LOAD(group->rests));
         for (unsigned j = 0; j < sizeof(group->name) / sizeof(group->name[0]); j++)
             MIX(NG_LOAD(group->name[j]));
     }

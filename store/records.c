@@ -43,7 +43,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, (uint64_t)incident->state);
     at = put(at, incident->group_id);
     at = put(at, incident->seq);
-    at = put(at, incident->op);
+    at = put(at, incident->op | (uint64_t)incident->policy << 32); /* older ones read half of it */
     at = put(at, (uint64_t)(int64_t)incident->claimant_rank);
     at = put(at, (uint64_t)(int64_t)incident->claimant_pid);
     at = put(at, incident->claimant_ticks);
@@ -90,7 +90,9 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.state = (enum ng_incident_state)get(&at);
     incident.group_id = get(&at);
     incident.seq = get(&at);
-    incident.op = (uint32_t)get(&at);
+    uint64_t op_and_policy = get(&at);
+    incident.op = (uint32_t)op_and_policy;
+    incident.policy = (int32_t)(op_and_policy >> 32);
     incident.claimant_rank = (int32_t)get(&at);
     incident.claimant_pid = (int32_t)get(&at);
     incident.claimant_ticks = get(&at);
@@ -102,7 +104,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
         return -EBADMSG;
     size_t length = (size_t)(end - at);
     if (length >= sizeof(incident.line) || incident.level < NG_INCIDENT_SUSPECT ||
-        incident.level > NG_INCIDENT_DUMP || incident.state < NG_INCIDENT_CLAIMED ||
+        incident.level >= NG_INCIDENT_LIMIT || incident.state < NG_INCIDENT_CLAIMED ||
         incident.state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT)
         return -EBADMSG;
     memcpy(incident.line, at, length);

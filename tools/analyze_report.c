@@ -15,11 +15,13 @@
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/report.h"
+#include "core/straggler.h"
 #include "core/text.h"
 #include "tools/advice.h"
 
 #define ROWS_MAX     8  /* of what ranks are doing */
 #define REPORTS_MAX  20 /* mismatches told in full; all of them are in the JSON */
+#define STRAGGLERS_MAX 8
 #define CULPRITS_MAX 4  /* of a mismatch, with a sentence each */
 
 /* What a rank is doing, most telling first. */
@@ -294,6 +296,31 @@ static void put_mismatches(struct ng_output *output, const struct ng_view *view,
     }
 }
 
+/* Stragglers other than the one that the verdict is about. */
+static void put_stragglers(struct ng_output *output, const struct ng_view *view,
+                           const struct ng_verdict *verdict)
+{
+    struct ng_arena arena = {0};
+    struct ng_stragglers found;
+    uint32_t told = 0;
+
+    ng_stragglers_find(view, &arena, &found);
+    for (uint32_t i = 0; i < found.count && told < STRAGGLERS_MAX; i++) {
+        const struct ng_straggler *straggler = &found.stragglers[i];
+        const struct ng_view_group *group = &view->groups[straggler->group];
+        char text[768] = "", why[512];
+        struct ng_text line = {text, 0, sizeof(text)};
+        if (verdict->kind == NG_KIND_STRAGGLER && verdict->group_id == group->id)
+            continue;
+        ng_straggler_why(straggler, why, sizeof(why));
+        ng_text_add(&line, "rank %d", ng_view_rank(view, straggler->member));
+        add_group(&line, group);
+        ng_text_add(&line, " %s; %s", why, ng_confidence_name(straggler->confidence));
+        put_row(output, told++ ? "" : "late", text);
+    }
+    ng_arena_reset(&arena);
+}
+
 int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
                           const struct ng_mismatches *mismatches, const char *folder, int fd)
 {
@@ -306,11 +333,48 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
     if (verdict->kind != NG_KIND_HEALTHY)
         error = put_activities(&output, view);
     put_mismatches(&output, view, verdict, mismatches);
+    put_stragglers(&output, view, verdict);
     const char *step;
     for (unsigned i = 0; (step = ng_advice_step(verdict->kind, i)) != NULL; i++)
         put_row(&output, i ? "" : "look at", step);
     int written = ng_output_flush(&output);
     return error ? error : written;
+}
+
+static void write_group(struct ng_json *json, const struct ng_view_group *group)
+{
+    ng_json_open_object(json, "group", NG_JSON_COMPACT);
+    ng_json_hex(json, "id", group->id);
+    ng_json_string(json, "name", group->name);
+    ng_json_int(json, "nranks", group->nranks);
+    ng_json_close_object(json);
+}
+
+static void write_stragglers(struct ng_json *json, const struct ng_view *view)
+{
+    struct ng_arena arena = {0};
+    struct ng_stragglers found;
+    char why[512];
+
+    ng_stragglers_find(view, &arena, &found);
+    ng_json_open_array(json, "stragglers", NG_JSON_LINES);
+    for (uint32_t i = 0; i < found.count; i++) {
+        const struct ng_straggler *straggler = &found.stragglers[i];
+        ng_straggler_why(straggler, why, sizeof(why));
+        ng_json_open_object(json, NULL, NG_JSON_LINES);
+        write_group(json, &view->groups[straggler->group]);
+        ng_json_int(json, "rank", ng_view_rank(view, straggler->member));
+        ng_json_int(json, "group_rank", straggler->member->group_rank);
+        ng_json_uint(json, "last", straggler->last);
+        ng_json_uint(json, "samples", straggler->samples);
+        ng_json_int(json, "wait_ns", straggler->wait_ns);
+        ng_json_int(json, "total_wait_ns", straggler->total_wait_ns);
+        ng_json_string(json, "confidence", ng_confidence_name(straggler->confidence));
+        ng_json_string(json, "why", why);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_arena_reset(&arena);
 }
 
 static void write_finding(struct ng_json *json, const struct ng_view *view,
@@ -320,11 +384,7 @@ static void write_finding(struct ng_json *json, const struct ng_view *view,
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_string(json, "kind", ng_verdict_kind_name(NG_KIND_MISMATCH));
-    ng_json_open_object(json, "group", NG_JSON_COMPACT);
-    ng_json_hex(json, "id", group->id);
-    ng_json_string(json, "name", group->name);
-    ng_json_int(json, "nranks", group->nranks);
-    ng_json_close_object(json);
+    write_group(json, group);
     ng_json_uint(json, "seq", report->seq);
     ng_json_uint(json, "last_seq", report->last_seq);
     ng_json_uint(json, "count", report->count);
@@ -355,6 +415,7 @@ int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *v
         write_finding(&json, view, &mismatches->reports[i]);
     ng_json_close_array(&json);
     ng_json_uint(&json, "findings_left_out", mismatches->left_out);
+    write_stragglers(&json, view);
     ng_json_close_object(&json);
     return ng_json_finish(&json);
 }

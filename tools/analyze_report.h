@@ -10,7 +10,8 @@
 
 /*
  * For people: the verdict as ng_report_write_text writes it (`folder` as there), then what the
- * ranks were doing, mismatches other than the one that it is about, and what to look at next. 0,
+ * ranks were doing, mismatches and stragglers other than the one that it is about, and what to look
+ * at next. 0,
  * -ENOMEM, or -errno of writing to `fd`.
  */
 int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
@@ -28,6 +29,13 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
  *     op, confidence   as in the verdict
  *     culprits         array of {"rank", "group_rank", "why"}
  *   findings_left_out  int: more than that
+ *   stragglers         array, one for each group that has one, that of the verdict included, also
+ *                      beside a hang:
+ *     group            as above
+ *     rank, group_rank of the rank that comes last
+ *     last, samples    it came last in so many of so many measured collectives
+ *     wait_ns, total_wait_ns    what the others waited for it each time (median), and altogether
+ *     confidence, why  as in the verdict
  *
  * 0, or -errno of writing to `fd`.
  */

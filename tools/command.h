@@ -19,6 +19,9 @@ enum {
 int ng_command_run(int argc, char **argv);
 int ng_command_top(int argc, char **argv);
 int ng_command_abort(int argc, char **argv);
+int ng_command_suspend(int argc, char **argv);
+int ng_command_resume(int argc, char **argv);
+int ng_command_reload(int argc, char **argv);
 int ng_command_dump(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);
 int ng_command_apis(int argc, char **argv);

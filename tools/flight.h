@@ -41,6 +41,7 @@ struct ng_flight_entry {
     int64_t record_id, coll_seq, p2p_seq;         /* -1 not told */
     int64_t created_ns, started_ns, completed_ns; /* Unix time; 0 not told, or not yet */
     int64_t timeout_ms;                           /* 0 not told */
+    int64_t duration_ns;                          /* 0 not measured */
     struct ng_flight_text profiling_name;
     const struct ng_flight_op *op; /* NULL: a name that is not known, or one with ranks in it */
     uint64_t input_count, output_count; /* elements */

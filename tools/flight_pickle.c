@@ -17,6 +17,8 @@
 #define GROUPS_MAX     ((size_t)1 << 20)
 #define NAMES_MAX      ((size_t)1 << 20)
 #define NAME_BYTES_MAX 1024
+/* No collective takes longer. */
+#define DURATION_MAX_MS 1e9
 
 /* What the containers of such a pickle are. */
 enum shape {
@@ -201,6 +203,14 @@ static struct ng_flight_text text_of(const struct ng_unpickle_value *value)
 static int64_t number_of(const struct ng_unpickle_value *value, int64_t otherwise)
 {
     return value->kind == NG_UNPICKLE_INT && value->number >= 0 ? value->number : otherwise;
+}
+
+/* Of milliseconds; 0 for what is none. */
+static int64_t duration_of(const struct ng_unpickle_value *value)
+{
+    double ms = value->kind == NG_UNPICKLE_FLOAT ? value->real : (double)number_of(value, 0);
+
+    return ms > 0 && ms < DURATION_MAX_MS ? (int64_t)(ms * 1e6) : 0;
 }
 
 static bool is_name(const struct ng_flight *flight, size_t index, const struct ng_flight_text *text)
@@ -416,6 +426,9 @@ static void take_field(struct ng_flight_entry *entry, unsigned key,
         break;
     case KEY_time_discovered_completed_ns:
         entry->completed_ns = number_of(value, 0);
+        break;
+    case KEY_duration_ms:
+        entry->duration_ns = duration_of(value);
         break;
     case KEY_timeout_ms:
         entry->timeout_ms = number_of(value, 0);

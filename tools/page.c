@@ -19,6 +19,7 @@
 #include "core/dump.h"
 #include "core/json.h"
 #include "core/report.h"
+#include "core/straggler.h"
 #include "core/timeline.h"
 #include "tools/advice.h"
 #include "tools/page_parts.h"
@@ -382,6 +383,32 @@ static void put_mismatches(struct writer *writer, const struct ng_mismatches *mi
     put_count(writer, "mismatches_left_out", mismatches ? mismatches->left_out : 0);
 }
 
+static void put_stragglers(struct writer *writer)
+{
+    const struct ng_view *view = writer->timeline.view;
+    struct ng_json *json = &writer->json;
+    struct ng_arena arena = {0};
+    struct ng_stragglers found;
+
+    ng_stragglers_find(view, &arena, &found);
+    ng_json_open_array(json, "stragglers", NG_JSON_LINES);
+    for (uint32_t i = 0; i < found.count; i++) {
+        const struct ng_straggler *straggler = &found.stragglers[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_uint(json, "group", straggler->group);
+        ng_json_int(json, "rank", ng_view_rank(view, straggler->member));
+        ng_json_uint(json, "last", straggler->last);
+        ng_json_uint(json, "samples", straggler->samples);
+        put_duration(writer, "wait", straggler->wait_ns);
+        put_duration(writer, "duration", straggler->duration_ns);
+        put_duration(writer, "total", straggler->total_wait_ns);
+        ng_json_string(json, "confidence", ng_confidence_name(straggler->confidence));
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_arena_reset(&arena);
+}
+
 static void put_document(struct writer *writer, const struct ng_page *page)
 {
     const struct ng_timeline *timeline = &writer->timeline;
@@ -403,6 +430,7 @@ static void put_document(struct writer *writer, const struct ng_page *page)
     ng_json_close_array(json);
     put_signatures(writer);
     put_mismatches(writer, page->mismatches);
+    put_stragglers(writer);
     put_stacks(writer, page->stacks);
     ng_json_close_object(json);
 }

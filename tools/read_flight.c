@@ -408,6 +408,7 @@ static bool close_group(const struct reading *reading, struct ng_view_member *me
         tell_state(reading, entry, record);
         record->flags |= NG_RECORD_IN_GROUP;
     }
+    member->records[member->record_count - 1].duration_ns = entry->duration_ns;
     return true;
 }
 
@@ -480,6 +481,7 @@ static void take_entry(struct reading *reading, const struct ng_flight_entry *en
         .p2p_seq = entry->p2p_seq > 0 ? (uint64_t)entry->p2p_seq : 0,
         .entered_age_ns = age_at(reading, entry->created_ns),
         .flags = entry->is_p2p ? NG_RECORD_P2P : 0,
+        .duration_ns = entry->duration_ns,
     };
     tell_state(reading, entry, &member->records[member->record_count]);
     member->record_count++;
@@ -577,6 +579,22 @@ static void find_pending(struct ng_view_member *member)
     member->pending_age_ns = pending->entered_age_ns > 0 ? pending->entered_age_ns : 1;
 }
 
+/* Measured collectives that ranks can compare, in order. */
+static int add_samples(struct ng_view *view, struct ng_view_member *member)
+{
+    for (uint32_t i = 0; i < member->record_count; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        /* How many calls were in a NCCL group does not matter, where all ranks have it. */
+        struct ng_view_sample sample = {.seq = record->coll_seq,
+                                        .calls = record->flags & NG_RECORD_IN_GROUP ? 2 : 1,
+                                        .duration_ns = record->duration_ns};
+        if (record->duration_ns > 0 && ng_op_is_symmetric(record->signature.op) &&
+            !ng_view_add_sample(view, member, &sample))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 /* --- all of it --- */
 
 static void look_at_times(struct reading *reading, const struct stat *status)
@@ -669,6 +687,8 @@ static int tell(struct ng_flight_reader *reader, struct reading *reading, const 
         error = number_pairs(reading, member);
         if (!error)
             find_pending(member);
+        if (!error)
+            error = add_samples(reading->view, member);
     }
     if (!error)
         note_left_out(reading, source);

@@ -14,6 +14,7 @@
 #include "core/dump.h"
 #include "core/json.h"
 #include "core/report.h"
+#include "core/straggler.h"
 
 /* A group's size is what a process said of it. */
 #define MISSING_MAX 65536
@@ -238,6 +239,7 @@ static void put_member(struct writer *writer, uint32_t index)
     put_count(json, "behind", row->behind);
     put_ms(json, "behind_ms", row->behind_ns);
     put_in(json, row);
+    ng_json_bool(json, "suspended", member->rests);
     put_signature(json, "last", &member->last);
     put_id(json, "rolling_hash", member->rolling_hash);
     put_count(json, "p2p_entered", member->p2p_entered);
@@ -274,6 +276,33 @@ static void put_making(struct ng_json *json, const struct ng_view_member *member
     ng_json_bool(json, "ended", ended);
 }
 
+static void put_straggler(struct writer *writer, uint32_t group)
+{
+    const struct ng_table *table = writer->table;
+    struct ng_json *json = &writer->json;
+    struct ng_arena arena = {0};
+    struct ng_straggler straggler;
+    char why[512];
+
+    bool any = ng_straggler_find(table->view, group, &arena, &straggler);
+    ng_arena_reset(&arena);
+    if (!any) {
+        ng_json_null(json, "straggler");
+        return;
+    }
+    ng_straggler_why(&straggler, why, sizeof(why));
+    ng_json_open_object(json, "straggler", NG_JSON_COMPACT);
+    ng_json_int(json, "rank", table->rows[straggler.member - table->view->members].rank);
+    ng_json_int(json, "group_rank", straggler.member->group_rank);
+    ng_json_uint(json, "last", straggler.last);
+    ng_json_uint(json, "samples", straggler.samples);
+    ng_json_int(json, "wait_ns", straggler.wait_ns);
+    ng_json_int(json, "total_wait_ns", straggler.total_wait_ns);
+    ng_json_string(json, "confidence", ng_confidence_name(straggler.confidence));
+    ng_json_string(json, "why", why);
+    ng_json_close_object(json);
+}
+
 static void put_group(struct writer *writer, uint32_t index)
 {
     const struct ng_view *view = writer->table->view;
@@ -302,6 +331,7 @@ static void put_group(struct writer *writer, uint32_t index)
         }
     }
     ng_json_close_array(json);
+    put_straggler(writer, index);
     ng_json_open_array(json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < count; i++)
         put_member(writer, (uint32_t)(&members[i] - view->members));

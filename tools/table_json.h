@@ -31,6 +31,9 @@
  *     same_members_as  id of the first group with the same processes and devices in the same order;
  *                    null: it is the first
  *     missing        array of int: group ranks that nobody has seen (the first 65,536)
+ *     straggler      the rank that comes last, again and again (core/straggler.h); null: none
+ *       rank, group_rank, last (it came last in so many), samples (of so many measured collectives),
+ *       wait_ns (of the others for it, each time: median), total_wait_ns, confidence, why
  *     members        array of, in order of group rank; a rank that made its communicator anew has
  *                    several, the newest first
  *       group_rank, rank (global), host, pid, device, pci_id
@@ -42,6 +45,7 @@
  *       in           what it has been in for the longest: {"op", "seq", "age_ms", "phase": "call"
  *                    (a thread is inside it), "group" (its ncclGroupEnd has not come), "queued" (on
  *                    the stream) or "device"}; null: nothing
+ *       suspended    true: its deadlines rest, by order or since its program says so
  *       last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
  *       rolling_hash of all collectives up to `entered`: 16 hex digits; null
  *       p2p_entered, p2p_completed   sends and receives

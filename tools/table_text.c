@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/dump.h"
 #include "core/report.h"
+#include "core/straggler.h"
 #include "tools/findings.h"
 #include "tools/table.h"
 
@@ -24,6 +25,7 @@
 #define FOLDS_TOLD 16
 #define NOTES_TOLD 3
 #define WHYS_TOLD  4
+#define LATE_TOLD  4 /* stragglers that the verdict is not about */
 
 enum {
     COLUMN_MARK,
@@ -246,8 +248,8 @@ static void put_operation(const struct ng_table_row *row, char *ret_text, size_t
         snprintf(ret_text, bytes, "%s", name);
 }
 
-/* Where a row stands, without how long: what rows that are folded have in common. */
-static void put_place(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
+/* Where a row stands by what it is in. */
+static void put_stage(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
                       size_t bytes)
 {
     char operation[96];
@@ -278,6 +280,17 @@ static void put_place(const struct ng_table *table, const struct ng_table_row *r
         snprintf(ret_text, bytes, "%s", ng_dump_group_state_name(row->member->state));
     else
         snprintf(ret_text, bytes, "-");
+}
+
+/* Where a row stands, without how long: what rows that are folded have in common. */
+static void put_place(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
+                      size_t bytes)
+{
+    put_stage(table, row, ret_text, bytes);
+    if (!row->member || !row->member->rests || row->hidden)
+        return;
+    size_t used = strcmp(ret_text, "-") == 0 ? 0 : strlen(ret_text);
+    snprintf(ret_text + used, bytes - used, "%ssuspended", used ? ", " : "");
 }
 
 static void put_p2p(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
@@ -463,6 +476,8 @@ static void put_fold_text(const struct ng_table *table, const struct ng_table_ro
     put_group(table, row->member->group, group, sizeof(group));
     if (strcmp(place, "-") == 0)
         snprintf(ret_text, bytes, "%soutside NCCL in group %s", life, group);
+    else if (strcmp(place, "suspended") == 0)
+        snprintf(ret_text, bytes, "%soutside NCCL in group %s, suspended", life, group);
     else
         snprintf(ret_text, bytes, "%sin %s of group %s", life, place, group);
 }
@@ -534,6 +549,49 @@ static void put_clock(int64_t unix_ns, char *ret_text, size_t bytes)
         strftime(ret_text, bytes, "%F %T UTC", &parts);
 }
 
+/* Stragglers of groups other than the one that the verdict names. */
+static void put_stragglers(struct sheet *sheet, const struct ng_table *table)
+{
+    const struct ng_verdict *verdict = table->verdict;
+    struct ng_arena arena = {0};
+    struct ng_stragglers found;
+    char why[512], group[CELL_BYTES], line[1024];
+    unsigned told = 0;
+
+    ng_stragglers_find(table->view, &arena, &found);
+    for (uint32_t i = 0; i < found.count && told < LATE_TOLD; i++) {
+        const struct ng_straggler *straggler = &found.stragglers[i];
+        if (verdict->kind == NG_KIND_STRAGGLER &&
+            verdict->group_id == table->view->groups[straggler->group].id)
+            continue;
+        put_group(table, straggler->group, group, sizeof(group));
+        ng_straggler_why(straggler, why, sizeof(why));
+        snprintf(line, sizeof(line), "late in %s: rank %d %s; %s", group,
+                 table->rows[straggler->member - table->view->members].rank, why,
+                 ng_confidence_name(straggler->confidence));
+        put_sentence(sheet, line, "    ", NULL, 3);
+        told++;
+    }
+    ng_arena_reset(&arena);
+}
+
+/* Nothing becomes suspect there, and no deadline passes. */
+static void put_suspended(struct sheet *sheet, const struct ng_table *table)
+{
+    uint32_t shown = 0, rest = 0;
+
+    for (uint32_t i = 0; i < table->row_count; i++) {
+        const struct ng_table_row *row = &table->rows[i];
+        bool counts = row->member && !row->hidden;
+        shown += counts;
+        rest += counts && row->member->rests;
+    }
+    if (rest)
+        put(sheet, "33",
+            "  suspended: the deadlines of %" PRIu32 " of %" PRIu32 " communicators rest", rest,
+            shown);
+}
+
 static void put_head(struct sheet *sheet, const struct ng_table *table,
                      const struct ng_table_paper *paper)
 {
@@ -560,6 +618,7 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
         table->view->process_count, table->view->process_count == 1 ? "" : "es", counts, when);
     ng_report_line(table->verdict, line, NG_REPORT_LINE_BYTES);
     put_sentence(sheet, line, "  ", table->verdict->kind == NG_KIND_HEALTHY ? "32" : "1;31", 4);
+    put_suspended(sheet, table);
     for (uint32_t i = 0; i < table->verdict->culprit_count && i < WHYS_TOLD; i++) {
         const struct ng_culprit *culprit = &table->verdict->culprits[i];
         char why[sizeof(culprit->why) * 3], name[32] = "?";
@@ -571,6 +630,7 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
         snprintf(line, sizeof(line), "  rank %s: %.1200s", name, why);
         put_sentence(sheet, line, "    ", NULL, 3);
     }
+    put_stragglers(sheet, table);
     for (uint32_t i = 0; i < table->view->note_count && i < NOTES_TOLD; i++) {
         put_safe(line, sizeof(line), table->view->notes[i]);
         put(sheet, NULL, "not known: %s", line);

@@ -12,6 +12,8 @@
  *   status    what the guard says of the group after the calls
  *   count     completions told, against calls made
  *   slow      the same with a callback that takes its time
+ *   odd-name  a name that is not easy to write down
+ *   shared-nothing  what is refused where ranks share nothing
  *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
 #include <errno.h>
@@ -131,7 +133,7 @@ static void barrier(void)
 
     run_calls();
     if (place.rank != options.root &&
-        guarded(ncclguard_barrier(world.comm, 1500, missing, 4, &count), NCCLGUARD_TIMED_OUT,
+        guarded(ncclguard_barrier(world.comm, 5000, missing, 4, &count), NCCLGUARD_TIMED_OUT,
                 "barrier")) {
         expect(count == 1 && missing[0] == options.root, "who is missing is told");
         fprintf(stderr, "rank %d: missing %d\n", place.rank, missing[0]);
@@ -166,18 +168,106 @@ static void status(void)
     expect(!now.aborted && !now.reason[0], "nobody has aborted it");
 }
 
+/* ---- Completions ---- */
+
+static struct {
+    unsigned long told, wrong;
+    long pause_ms;
+} heard;
+
+static void hear(void *context, const ncclguard_completion *completion)
+{
+    bool right = context == &heard && completion->size == sizeof(*completion) &&
+                 completion->type == NCCLGUARD_COLLECTIVE && completion->sequence > 0 &&
+                 completion->called_ns > 0 && completion->called_ns <= completion->started_ns &&
+                 completion->started_ns <= completion->completed_ns && completion->result == 0 &&
+                 strcmp(completion->operation, "AllReduce") == 0 &&
+                 completion->bytes == 4 * options.count && strcmp(completion->group_name, "") == 0;
+    heard.told++;
+    heard.wrong += !right;
+    if (heard.pause_ms)
+        sleep_ms(heard.pause_ms);
+}
+
+static void count(void)
+{
+    uint64_t dropped = 0;
+
+    bool there = guarded(ncclguard_on_completion(hear, &heard), NCCLGUARD_OK, "on_completion");
+    if (there)
+        expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "one callback at a time");
+    run_calls();
+    if (!there) {
+        run_calls();
+        return;
+    }
+    guarded(ncclguard_completion_stop(WAIT_MS, &dropped), NCCLGUARD_OK, "completion_stop");
+    fprintf(stderr, "rank %d: told %lu dropped %" PRIu64 " made %lu\n", place.rank, heard.told,
+            dropped, world.made);
+    expect(heard.wrong == 0, "what is told is right");
+    expect(heard.told + dropped == world.made, "each call is told once or counted as dropped");
+    expect(dropped == 0 || heard.pause_ms, "nothing is dropped that there is time for");
+    unsigned long before = heard.told;
+    run_calls();
+    expect(heard.told == before, "nothing is told any more");
+    expect(ncclguard_completion_stop(0, NULL) == NCCLGUARD_INVALID, "nobody is told");
+}
+
+/* One call of it takes as long as the run. */
+static void slow(void)
+{
+    uint64_t dropped = 0;
+
+    heard.pause_ms = 60000;
+    if (!guarded(ncclguard_on_completion(hear, &heard), NCCLGUARD_OK, "on_completion")) {
+        run_calls();
+        return;
+    }
+    run_calls();
+    guarded(ncclguard_completion_stop(100, &dropped), NCCLGUARD_TIMED_OUT, "completion_stop");
+    expect(heard.told == 1, "it is in its first call");
+    expect(dropped + 4096 >= world.made && dropped < world.made, "what does not fit is counted");
+    expect(ncclguard_on_completion(hear, &heard) == NCCLGUARD_BUSY, "it has not returned");
+}
+
 static void dump(void)
 {
     run_calls();
     guarded(ncclguard_dump(getenv("NCCLGUARD_TEST_FOLDER"), WAIT_MS), NCCLGUARD_OK, "dump");
 }
 
+/* A name with all that a file's format may trip over: quotes, a control character, no UTF-8. */
+static void odd_name(void)
+{
+    guarded(ncclguard_group_name(world.comm, "a \"b\" \\ c\nd \xff \xc3\xbc"), NCCLGUARD_OK,
+            "group_name");
+    run_calls();
+}
+
+/* NCCLGUARD_STORE=none: what needs others is refused, the rest is not. */
+static void shared_nothing(void)
+{
+    guarded(ncclguard_put("key", "x", 1, WAIT_MS), NCCLGUARD_NOT_SHARED, "put");
+    guarded(ncclguard_barrier(world.comm, WAIT_MS, NULL, 0, NULL), NCCLGUARD_NOT_SHARED, "barrier");
+    status();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } deeds[] = {
-    {"exchange", run_calls}, {"phase", phase},   {"timeout", timeout}, {"extend", extend},
-    {"barrier", barrier},    {"meet", meet},     {"status", status},   {"dump", dump},
+    {"exchange", run_calls},
+    {"phase", phase},
+    {"timeout", timeout},
+    {"extend", extend},
+    {"barrier", barrier},
+    {"meet", meet},
+    {"status", status},
+    {"dump", dump},
+    {"count", count},
+    {"slow", slow},
+    {"shared-nothing", shared_nothing},
+    {"odd-name", odd_name},
 };
 
 int main(int argc, char **argv)

@@ -67,7 +67,7 @@ SIGNATURE = {"op": (TEXT, None), "op_number": COUNT, "dtype": (TEXT, None), "dty
              "redop": (TEXT, None), "redop_number": INT, "root": INT, "count": COUNT}
 FILE = {"schema": TEXT, "guard_version": TEXT, "job": TEXT, "written_unix_ns": COUNT,
         "on_request": BOOL, "rank": Number(-1), "process": dict,
-        "calls": list, "calling_threads": list, "members": list, "notes": list}
+        "calls": list, "calling_threads": list, "durations": list, "members": list, "notes": list}
 PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1), "pid": COUNT, "uid": ID,
            "host": TEXT, "program": TEXT, "source": TEXT, "life": TEXT, "life_number": COUNT, "exit_status": INT,
            "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT, "life_age_ns": COUNT,
@@ -83,11 +83,14 @@ MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "p
           "completed": COUNT, "p2p_entered": COUNT, "p2p_completed": COUNT, "rolling_hash": ID, "last": dict,
           "timeout_ns": COUNT, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
-          "records": list, "composed": list}
+          "records": list, "composed": list, "samples": list}
 RECORD = {"id": Number(1), "state": TEXT, "state_number": Number(1), **SIGNATURE, "coll_seq": COUNT, "p2p_seq": COUNT,
           "peer_ordinal": COUNT, "op_id": Number(1), "retired": BOOL, "entered_age_ns": COUNT, "started_age_ns": COUNT,
           "completed_age_ns": COUNT, "stream": ID, "work_previous": COUNT, "caller": ID, "flags": COUNT, "tid": COUNT,
-          "result": TEXT, "result_number": COUNT, "rolling_hash": ID}
+          "result": TEXT, "result_number": COUNT, "rolling_hash": ID, "duration_ns": COUNT}
+SAMPLE = {"seq": Number(1), "calls": Number(1), "duration_ns": Number(1)}
+DURATION = {"group_id": ID, "op": TEXT, "op_number": Number(1), "size_class": COUNT, "count": Number(1), "sum_ns": COUNT,
+            "min_ns": Number(1), "max_ns": Number(1), "histogram": list}
 COMPOSED = {"op": TEXT, "op_number": Number(1), "root": Number(-1), "sent": COUNT, "received": COUNT, "records": list}
 
 
@@ -107,6 +110,9 @@ def check_member(what, member):
         need(record["work_previous"] < record["id"], name, "follows itself")
         need(record["completed_age_ns"] <= record["started_age_ns"] <= record["entered_age_ns"], name,
              "has times out of order")
+        need(not record["duration_ns"] or record["state"] == "completed", name, "has a duration and is", record["state"])
+    for sample in member["samples"]:
+        check_fields(f"{what} sample", sample, SAMPLE)
     for composed in member["composed"]:
         check_fields(f"{what} composed", composed, COMPOSED)
         need(composed["records"] and ids.issuperset(composed["records"]), what, "is composed of records it has not")
@@ -124,6 +130,10 @@ def read_dump(path):
         check_fields(f"{what} call", call, CALL)
     for thread in dump["calling_threads"]:
         check_fields(f"{what} thread", thread, THREAD)
+    for duration in dump["durations"]:
+        check_fields(f"{what} duration", duration, DURATION)
+        # It is written while it is counted.
+        need(duration["count"] - 1 <= sum(duration["histogram"]) <= duration["count"], what, "duration", duration)
     for member in dump["members"]:
         check_member(f"{what} {member.get('group_id')}", member)
     need(all(isinstance(note, str) for note in dump["notes"]), what, "notes")
@@ -228,7 +238,11 @@ def read_flight(path, rank):
     before = -1
     for entry in flight["entries"]:
         name = f"{what} entry {entry.get('record_id')}"
+        # Only what was measured has a duration.
+        duration = entry.pop("duration_ms", None)
         check_fields(name, entry, ENTRY)
+        need(duration is None or (type(duration) is float and duration > 0), name, "took", duration)
+        need(duration is None or entry["state"] == "completed", name, "has a duration and is", entry["state"])
         need(entry["record_id"] > before, name, "is out of order")
         before = entry["record_id"]
         group, desc = entry["process_group"]

@@ -15,6 +15,8 @@
  *               async error, signature of `entered`, pending seq, pending age or -1, pending started, spans]
  *   spans       six numbers each: signature, seq, state, entered, from then until it started, until it ended
  *   mismatches  {group: index, op, seq, last_seq, count, confidence, culprits: [rank, why]}
+ *   stragglers  {group: index, rank, last: it came last so often, samples: of so many collectives, wait: of the others
+ *               for it, duration: of the collectives, medians, total: of all waits, confidence}
  *   stacks      {title, text, threads, ranks}; look_at: [rank, text]
  */
 "use strict";
@@ -236,7 +238,7 @@
       `${verdict.group_name || `group ${verdict.group}`}, ${plural(verdict.nranks, "rank")}`;
     box.append(make("div", {class: "facts"},
       fact("Operation", verdict.op ? operation(verdict.op, verdict.seq) : inGroup, verdict.op && inGroup),
-      !healthy && fact("Stuck for", duration(verdict.stalled)),
+      !healthy && fact(verdict.kind === "straggler" ? "Each time" : "Stuck for", duration(verdict.stalled)),
       verdict.waiting.length > 0 && fact("Waiting", plural(verdict.waiting.length, "rank"), ranges(verdict.waiting)),
       fact("Confidence", verdict.confidence, healthy ? null : sure[verdict.confidence]),
       fact("Ranks seen", String(data.ranks.filter((rank) => rank.host !== undefined).length),
@@ -306,6 +308,18 @@
       make("td", {class: "ranks"}, ranges(report.culprits.map(([rank]) => rank))),
       make("td", {}, report.culprits.length ? report.culprits[0][1] : ""),
       make("td", {class: "number"}, String(report.count)), make("td", {}, report.confidence))), 50);
+  }
+
+  /* Of each group that has one: that of the verdict, and others. */
+  function showStragglers() {
+    if (!data.stragglers.length) return;
+    byId("stragglers-section").hidden = false;
+    const numbers = ["Came last", "Others waited", "Of", "Altogether"].map((name) => ({name, number: true}));
+    table(byId("stragglers"), ["Rank", "Group", ...numbers, "Confidence"], data.stragglers.map((late) => () =>
+      make("tr", {}, make("td", {class: "ranks"}, String(late.rank)), make("td", {class: "dim"}, groupName(late.group)),
+        make("td", {class: "number"}, `${late.last} of ${late.samples}`),
+        make("td", {class: "number"}, duration(late.wait)), make("td", {class: "number"}, duration(late.duration)),
+        make("td", {class: "number"}, duration(late.total)), make("td", {}, late.confidence))), 50);
   }
 
   function groupsText(ranks) {
@@ -469,7 +483,8 @@
       if (!spans.some((span) => inFlight(span.state) && span.group === group && span.seq === seq))
         spans.push({begin: rank.moment - age, end: rank.moment, entered: rank.moment - age, state: CALLED,
           signature: -1, op, seq, group, lane: 0});
-    if (rank.culprit !== undefined && data.verdict.stalled > 0 && !spans.some((span) => inFlight(span.state))) {
+    const awaited = rank.culprit !== undefined && data.verdict.stalled > 0 && data.verdict.kind !== "straggler";
+    if (awaited && !spans.some((span) => inFlight(span.state))) {
       const since = Math.max(0, data.length - data.verdict.stalled);
       spans.push({begin: since, end: data.length, entered: since, state: FAILED, signature: -1,
         op: "awaited by the others", seq: 0, group: -1, lane: 0, absent: true});
@@ -1000,6 +1015,7 @@
     for (const rank of data.ranks) rank.activity = activity(rank);
     showBands(makeBands(false, 0));
     showMismatches();
+    showStragglers();
     if (data.ranks.length) showTimeline(makeBands(data.ranks.length <= 24, 16));
     else byId("when-section").hidden = true;
     showGroups();

@@ -246,7 +246,7 @@ TEST(Box, AFullTmpfsIsAnErrorNotASignal)
         /* A mount of this child's own: it goes with the child. */
         if (unshare(CLONE_NEWNS) != 0 ||
             mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-            mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
+            mount("none", folder.path().c_str(), "tmpfs", 0, "size=160k,mode=0700") != 0)
             return may_not;
         if (ng_box_create(folder.path().c_str(), &who, 2000, &box) != -ENOSPC)
             return 1;

@@ -21,7 +21,7 @@ class Writer
         put(&group->group_rank, group_rank);
         put(&group->device, 0);
         put(&group->nccl_version, 22809);
-        snprintf(group->name, sizeof(group->name), "%s", name);
+        snprintf((char *)group->name, sizeof(group->name), "%s", name);
         __atomic_store_n(&group->state, (uint32_t)NG_GROUP_READY, __ATOMIC_RELEASE);
         if (box_->header->group_used <= slot)
             put(&box_->header->group_used, slot + 1);

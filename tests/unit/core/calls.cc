@@ -5,6 +5,7 @@
 #include "tests/unit/core/core.h"
 #include "tests/unit/core/made_calls.h"
 
+#include <cmath>
 #include <sys/mman.h>
 
 #include <cuda.h>
@@ -12,6 +13,8 @@
 
 extern "C" {
 #include "core/signature.h"
+/* core/timing.h, which C++ cannot read. */
+uint64_t ng_timing_next(int mode, uint64_t number);
 }
 
 namespace
@@ -522,3 +525,219 @@ INSTANTIATE_TEST_SUITE_P(Drivers, ResetDevices, testing::Bool(),
                          [](const testing::TestParamInfo<bool> &info) {
                              return info.param ? "ThatNumberContexts" : "ThatDoNot";
                          });
+
+/* ---- Measured works ---- */
+
+namespace
+{
+
+class Measured : public Calls
+{
+  protected:
+    Measured()
+    {
+        made_elapsed(0, 0.041f);
+        made_timing(NG_TIMING_ALL);
+    }
+    void TearDown() override
+    {
+        made_refuse_timing(false);
+        made_timing(NG_TIMING_OFF);
+        made_elapsed(0, 1);
+        Calls::TearDown();
+    }
+    void all_reduces(void *comm, int count)
+    {
+        for (int i = 0; i < count; i++) {
+            made_all_reduce(0, comm, stream_, OK);
+            ASSERT_TRUE(made_await_completed(comm, group_of(comm).entered));
+        }
+    }
+    static std::vector<uint64_t> samples(const void *comm)
+    {
+        uint64_t seqs[1000];
+        return {seqs, seqs + made_samples(comm, seqs, 1000)};
+    }
+    static uint64_t measured(const void *comm, unsigned op)
+    {
+        uint64_t bytes;
+        return made_measured(comm, op, &bytes);
+    }
+};
+
+} // namespace
+
+TEST_F(Measured, WithAllEachCallHasItsDuration)
+{
+    void *comm = init(0);
+    all_reduces(comm, 3);
+    EXPECT_EQ(made_newest_record().duration_ns, 41000);
+    EXPECT_EQ(made_record_before(2).duration_ns, 41000);
+    uint64_t bytes;
+    EXPECT_EQ(made_measured(comm, NG_OP_AllReduce, &bytes), 3u);
+    EXPECT_EQ(bytes, 16u) << "four numbers of four bytes";
+    EXPECT_EQ(samples(comm), (std::vector<uint64_t>{1, 2, 3}));
+}
+
+TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
+{
+    made_timing(NG_TIMING_OFF);
+    unsigned before = made_timing_events();
+    void *comm = init(0);
+    all_reduces(comm, 10);
+    EXPECT_EQ(made_timing_events(), before);
+    EXPECT_EQ(made_newest_record().duration_ns, 0);
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+}
+
+TEST_F(Measured, WithSampledEachCommunicatorMeasuresTheSameCalls)
+{
+    made_timing(NG_TIMING_SAMPLED);
+    std::vector<uint64_t> expected;
+    for (uint64_t next = 1; (next = ng_timing_next(NG_TIMING_SAMPLED, next)) <= 600; next++)
+        expected.push_back(next);
+    for (int rank = 0; rank < 2; rank++) {
+        void *comm = init(0);
+        for (int i = 0; i < 600; i++) {
+            /* Not alike on both: what NCCL refuses, and sends and receives between. */
+            if (rank && i % 7 == 0)
+                made_all_reduce(0, comm, stream_, REFUSED);
+            if (rank && i % 5 == 0)
+                made_send(0, comm, stream_, 1, OK);
+            made_all_reduce(0, comm, stream_, OK);
+        }
+        ASSERT_TRUE(made_await_completed(comm, 600));
+        EXPECT_EQ(samples(comm), expected) << rank;
+        EXPECT_EQ(measured(comm, NG_OP_AllReduce), expected.size());
+    }
+}
+
+TEST_F(Measured, WhatCudaDoesNotTellIsNoDuration)
+{
+    void *comm = init(0);
+    for (auto [error, ms] : {std::pair{(int)CUDA_ERROR_INVALID_HANDLE, 1.f},
+                             {(int)CUDA_ERROR_NOT_READY, 1.f},
+                             {(int)CUDA_ERROR_UNKNOWN, 1.f},
+                             {0, -1.f},
+                             {0, NAN},
+                             {0, INFINITY}}) {
+        made_elapsed(error, ms);
+        all_reduces(comm, 1);
+        EXPECT_EQ(made_newest_record().state, NG_RECORD_COMPLETED);
+        EXPECT_EQ(made_newest_record().duration_ns, 0) << error << " " << ms;
+    }
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+    made_elapsed(0, 0);
+    all_reduces(comm, 1);
+    EXPECT_EQ(made_newest_record().duration_ns, 1) << "too short for its clock, but measured";
+    EXPECT_EQ(group_of(comm).cuda_error, 0);
+}
+
+TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
+{
+    /* A context of its own: of the other one, there may be some. */
+    void *comm = init(0), *stream = made_stream(1);
+    made_reset(1);
+    made_refuse_timing(true);
+    uint64_t lost = made_records_lost();
+    unsigned before = made_timing_events();
+    for (uint64_t seq = 1; seq <= 20; seq++) {
+        made_all_reduce(0, comm, stream, OK);
+        ASSERT_TRUE(made_await_completed(comm, seq));
+        EXPECT_EQ(made_newest_record().duration_ns, 0);
+    }
+    EXPECT_EQ(made_timing_events(), before + 1) << "not asked for again with each call";
+    EXPECT_EQ(made_records_lost(), lost);
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+    made_reset(1);
+}
+
+TEST_F(Measured, WhenAllEventsWithTimingAreInFlightTheOthersServe)
+{
+    constexpr int MORE = 300;
+    void *comm = init(0);
+    uint64_t lost = made_records_lost();
+    made_hold(true);
+    for (int i = 0; i < 2048 + MORE; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    made_hold(false);
+    ASSERT_TRUE(made_await_completed(comm, 2048 + MORE));
+    EXPECT_EQ(made_records_lost(), lost);
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 2048u);
+    all_reduces(comm, 1);
+    EXPECT_EQ(made_newest_record().duration_ns, 41000) << "they came back";
+}
+
+TEST_F(Measured, TheDurationOfANcclGroupIsThatOfItsLastCall)
+{
+    void *comm = init(0);
+    made_group_start(0);
+    for (int i = 0; i < 3; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    ASSERT_TRUE(made_await_completed(comm, 3));
+    EXPECT_EQ(made_record_before(0).duration_ns, 41000);
+    EXPECT_EQ(made_record_before(1).duration_ns, 0);
+    EXPECT_EQ(made_record_before(2).duration_ns, 0);
+    uint64_t bytes;
+    EXPECT_EQ(made_measured(comm, NG_OP_GroupEnd, &bytes), 1u);
+    EXPECT_EQ(bytes, 64u) << "48";
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+    EXPECT_EQ(samples(comm), (std::vector<uint64_t>{3}));
+    /* A group of one call is a plain call. */
+    made_group_start(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    ASSERT_TRUE(made_await_completed(comm, 4));
+    EXPECT_EQ(measured(comm, NG_OP_AllReduce), 1u);
+    EXPECT_EQ(samples(comm), (std::vector<uint64_t>{3, 4}));
+}
+
+/* Not everybody waits for everybody there: one side may have done its part before the other comes.
+ */
+TEST_F(Measured, SendsAndRootedCollectivesAreNotComparedBetweenRanks)
+{
+    void *comm = init(0);
+    struct made_call broadcast = {};
+    broadcast.op = NG_OP_Broadcast;
+    broadcast.comm = comm;
+    broadcast.stream = stream_;
+    EXPECT_EQ(made_call(0, &broadcast), OK);
+    made_send(0, comm, stream_, 1, OK);
+    made_group_start(0);
+    made_send(0, comm, stream_, 1, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    ASSERT_TRUE(made_await_completed(comm, 2));
+    EXPECT_EQ(measured(comm, NG_OP_Broadcast), 1u);
+    EXPECT_EQ(measured(comm, NG_OP_Send), 1u);
+    EXPECT_EQ(measured(comm, NG_OP_GroupEnd), 1u);
+    EXPECT_TRUE(samples(comm).empty());
+}
+
+/* So that a group of many calls is not measured more often than one of few. */
+TEST_F(Measured, WithSampledGroupsAreCountedAsSuch)
+{
+    made_timing(NG_TIMING_SAMPLED);
+    void *comm = init(0);
+    for (int i = 0; i < 100; i++) {
+        made_group_start(0);
+        for (int k = 0; k < 16; k++)
+            made_all_reduce(0, comm, stream_, OK);
+        made_group_end(0, i % 3 ? OK : ncclRemoteError);
+    }
+    ASSERT_TRUE(made_await_completed(comm, 66 * 16));
+    EXPECT_EQ(samples(comm),
+              (std::vector<uint64_t>{2 * 16, 4 * 16, 8 * 16, 16 * 16, 32 * 16, 64 * 16}));
+}
+
+TEST_F(Measured, AResetDeviceIsMeasuredAgain)
+{
+    void *comm = init(0), *stream = made_stream(1);
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        made_all_reduce(0, comm, stream, OK);
+        ASSERT_TRUE(made_await_completed(comm, seq));
+        EXPECT_EQ(made_newest_record().duration_ns, 41000) << seq;
+        made_reset(1);
+    }
+}

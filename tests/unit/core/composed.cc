@@ -92,6 +92,66 @@ TEST(Composed, AnExchangeOfAllWithAllIsAllToAll)
         }
 }
 
+namespace
+{
+
+/* One NCCL group of this rank that does not finish: sends to `to`, receives from `from`. */
+void stuck(World &world, int rank, const std::vector<int> &to, const std::vector<int> &from)
+{
+    for (int peer : to)
+        world.rank(rank).p2p(NG_OP_Send, peer, false);
+    for (int peer : from)
+        world.rank(rank).p2p(NG_OP_Recv, peer, false);
+    world.rank(rank).grouped((int)(to.size() + from.size()));
+    world.rank(rank).pending_record = world.rank(rank).records.back().id;
+}
+
+} // namespace
+
+TEST(Composed, AVerdictNamesTheAllToAllThatAllWaitIn)
+{
+    World world(4);
+    for (int rank : {0, 1, 3})
+        stuck(world, rank, world.everybody(), world.everybody());
+    Judgement judgement = judge(world);
+    EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_NE(judgement.line.find("never called all-to-all (send/recv) of group"),
+              std::string::npos)
+        << judgement.line;
+    EXPECT_NE(judgement.whys.at(0).find("waits for in the all-to-all"), std::string::npos)
+        << judgement.whys.at(0);
+}
+
+TEST(Composed, AVerdictNamesTheGatherThatAllWaitIn)
+{
+    World world(4);
+    stuck(world, 0, {}, {1, 2, 3});
+    for (int rank : {1, 2})
+        stuck(world, rank, {0}, {});
+    Judgement judgement = judge(world);
+    EXPECT_NE(judgement.line.find("gather (send/recv)"), std::string::npos) << judgement.line;
+}
+
+TEST(Composed, AVerdictNamesNothingWhereOneRankWaitsInSomethingElse)
+{
+    World world(4);
+    for (int rank : {0, 1})
+        stuck(world, rank, world.everybody(), world.everybody());
+    stuck(world, 3, {2}, {});
+    Judgement judgement = judge(world);
+    EXPECT_EQ(judgement.line.find("all-to-all"), std::string::npos) << judgement.line;
+    EXPECT_NE(judgement.line.find("Send"), std::string::npos) << judgement.line;
+}
+
+TEST(Composed, AVerdictNamesNothingOfAPlainSend)
+{
+    World world(3);
+    stuck(world, 0, {1}, {});
+    Judgement judgement = judge(world);
+    EXPECT_NE(judgement.line.find("never called Send"), std::string::npos) << judgement.line;
+}
+
 TEST(Composed, AllToAllOfDifferentCountsIsNamedSo)
 {
     World world(4);

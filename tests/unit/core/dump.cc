@@ -27,6 +27,10 @@ class View
             snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
             struct ng_view_thread *thread = ng_view_add_thread(&view, i, 1002 + i);
             snprintf(thread->name, sizeof(thread->name), "pt_autograd_%u", i);
+            struct ng_duration duration = {0xfedcba9876543210, NG_OP_AllReduce, 12, 3 + i,
+                                           UINT64_MAX, 40000, 42000, {1, 2}};
+            duration.histogram[NG_DURATION_BUCKETS - 1] = i;
+            EXPECT_NE(ng_view_add_duration(&view, i, &duration), nullptr);
         }
         for (uint32_t i = 0; i < view.member_count; i++) {
             struct ng_view_member *member = &view.members[i];
@@ -47,6 +51,11 @@ class View
                 record->completed_age_ns = k % 3 ? 7 + k : 0;
                 record->stream = 0x7f0000000000 + k;
                 record->work_previous = k % 2 ? record->id - 1 : 0;
+                record->duration_ns = k == 1 ? 41000 : 0;
+            }
+            for (uint32_t k = 0; k < 2 - i % 2; k++) {
+                struct ng_view_sample sample = {k + 2, 1 + k, 41000 + k};
+                EXPECT_TRUE(ng_view_add_sample(&view, member, &sample));
             }
         }
     }
@@ -123,8 +132,10 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 472u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 136u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 256u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 144u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 264u);
+    EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
+    EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
 }
 

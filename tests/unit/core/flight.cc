@@ -197,6 +197,22 @@ TEST(Flight, CallsOfOneNcclGroupShareTheirNumberAndAreClosed)
               "{'': '[0, 1]', '/2': '[0, 1]', '/3': '[0, 1]', '/end': '[0]'}");
 }
 
+TEST(Flight, WhatWasMeasuredHasItsDurationAndNothingElseHas)
+{
+    Job job(2);
+    job.group(WORLD, "");
+    Member &member = job.at(WORLD, 0);
+    member.did(2).did(3).grouped(3);
+    member.p2p(NG_OP_Send, 1, true).p2p(NG_OP_Recv, 1, true).p2p(NG_OP_Send, 0, true);
+    member.p2p(NG_OP_Recv, 0, true).grouped(4); /* an all-to-all */
+    member.records[1].duration_ns = 41500;
+    member.records[4].duration_ns = 2 * NG_MS;
+    member.records[8].duration_ns = 3 * NG_MS;
+    EXPECT_EQ(ask(job, 0, "*[(x['profiling_name'][5:], x.get('duration_ms')) for x in e]"),
+              "('all_reduce', None) ('all_reduce', 0.0415) ('all_reduce', None) "
+              "('all_reduce', None) ('all_reduce', None) ('coalesced', 2.0) ('all_to_all', 3.0)");
+}
+
 TEST(Flight, AnOpenNcclGroupHasNoEnd)
 {
     Job job(2);

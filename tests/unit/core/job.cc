@@ -240,6 +240,8 @@ void Job::fill(struct ng_view *view) const
             std::copy(from.records.begin(), from.records.end(), member->records);
             for (uint32_t i = 0; i < member->record_count && !tells_hashes; i++)
                 member->records[i].rolling_hash = 0;
+            for (const struct ng_view_sample &sample : from.samples)
+                ng_view_add_sample(view, member, &sample);
         }
     }
     for (const std::string &note : notes)

@@ -36,6 +36,7 @@ struct Member {
     struct ng_signature last = {0, -1, -1, -1, 0};
     uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
     std::vector<struct ng_view_record> records;
+    std::vector<struct ng_view_sample> samples;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
 
     /* `n` collectives that finished. */

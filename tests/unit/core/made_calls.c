@@ -14,6 +14,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/durations.h"
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/watchdog.h"
@@ -34,6 +35,7 @@ struct CUevent_st {
     CUcontext context;
     unsigned long long id; /* of the context, when the event was made */
     atomic_bool recorded;
+    bool timed;
     struct CUevent_st *next; /* of all that were ever made: stale handles are looked at as well */
 };
 
@@ -104,14 +106,24 @@ static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+static _Atomic unsigned timing_events;
+static atomic_bool timing_refused;
+static _Atomic int elapsed_error;
+static _Atomic float elapsed_ms = 1;
+
 static CUresult event_create(CUevent *event, unsigned flags)
 {
-    (void)flags;
+    bool timed = !(flags & CU_EVENT_DISABLE_TIMING);
+
+    timing_events += timed;
+    if (timed && atomic_load(&timing_refused))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (current->error)
         return (CUresult)current->error;
     struct CUevent_st *made = calloc(1, sizeof(*made));
     made->context = current;
     made->id = current->id;
+    made->timed = timed;
     made->next = events;
     while (!atomic_compare_exchange_weak(&events, &made->next, made))
         ;
@@ -152,6 +164,21 @@ static CUresult event_query(CUevent event)
     return held && atomic_load(&event->recorded) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
+static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
+{
+    CUresult result = event_state(end);
+
+    if (result == CUDA_SUCCESS)
+        result = event_state(start);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!start->timed || !end->timed || !atomic_load(&start->recorded) ||
+        !atomic_load(&end->recorded))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *ms = atomic_load(&elapsed_ms);
+    return (CUresult)atomic_load(&elapsed_error);
+}
+
 static CUresult ctx_get_id(CUcontext context, unsigned long long *id)
 {
     *id = context->id;
@@ -182,10 +209,32 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
         .event_destroy = event_destroy,
         .event_record = event_record,
         .event_query = event_query,
+        .event_elapsed = event_elapsed,
         .ctx_get_id = ctx_get_id,
         .device_get_pci_bus_id = device_get_pci_bus_id,
     };
     return true;
+}
+
+void made_timing(int mode)
+{
+    ng_guard.config.timing = mode;
+}
+
+void made_elapsed(int error, float ms)
+{
+    atomic_store(&elapsed_error, error);
+    atomic_store(&elapsed_ms, ms);
+}
+
+void made_refuse_timing(bool refuse)
+{
+    atomic_store(&timing_refused, refuse);
+}
+
+unsigned made_timing_events(void)
+{
+    return atomic_load(&timing_events);
 }
 
 void *made_stream(unsigned context)
@@ -595,11 +644,53 @@ bool made_group_in_making(struct made_group *ret_group)
     return false;
 }
 
+unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room)
+{
+    const struct ng_comm *found = ng_comm_find(comm);
+    struct ng_duration_sample sample;
+    uint64_t number, end;
+    unsigned count = 0;
+
+    for (ng_duration_samples(&ng_guard.box, &number, &end); number < end; number++)
+        if (ng_duration_sample_read(&ng_guard.box, number, &sample) && count < room &&
+            sample.group_id == found->group->id && sample.group_slot == found->slot)
+            ret_seqs[count++] = sample.seq;
+    return count;
+}
+
+uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes)
+{
+    const struct ng_comm *found = ng_comm_find(comm);
+    struct ng_duration row;
+    uint64_t count = 0;
+
+    *ret_bytes = 0;
+    for (uint32_t i = 0; i < ng_guard.box.duration_capacity; i++) {
+        if (!ng_durations_read(&ng_guard.box, i, &row) || row.group_id != found->group->id ||
+            row.op != op)
+            continue;
+        count += row.count;
+        if (UINT64_C(1) << row.size_class > *ret_bytes)
+            *ret_bytes = UINT64_C(1) << row.size_class;
+    }
+    return count;
+}
+
+uint64_t made_records_lost(void)
+{
+    return ng_guard.box.header->records_lost;
+}
+
 struct made_record made_newest_record(void)
+{
+    return made_record_before(0);
+}
+
+struct made_record made_record_before(unsigned back)
 {
     const struct ng_box *box = &ng_guard.box;
     const struct ng_box_record *record =
-        &box->records[ng_record_slot(box->header->record_next - 1, box->record_capacity)];
+        &box->records[ng_record_slot(box->header->record_next - 1 - back, box->record_capacity)];
 
     return (struct made_record){.state = ng_record_state(record->id_state),
                                 .flags = record->flags,
@@ -607,7 +698,8 @@ struct made_record made_newest_record(void)
                                 .result = record->result,
                                 .coll_seq = record->coll_seq,
                                 .peer_ordinal = record->peer_ordinal,
-                                .rolling_hash = record->rolling_hash};
+                                .rolling_hash = record->rolling_hash,
+                                .duration_ns = record->duration_ns};
 }
 
 int made_library_of(const void *comm)
@@ -669,4 +761,9 @@ void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64
     ng_guard.config.init_timeout_ns = init_timeout_ns;
     ng_guard.config.suspect_ns = suspect_ns;
     ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
+}
+
+void made_set_rules(const char *path)
+{
+    snprintf(ng_guard.rules_path, sizeof(ng_guard.rules_path), "%s", path);
 }

@@ -38,6 +38,7 @@ bool made_group_in_making(struct made_group *ret_group); /* one that is; false: 
 /* Its record, and whether the black box says that its clock rests. */
 struct ng_comm *made_comm(const void *comm);
 bool made_rests(const void *comm);
+void made_set_rules(const char *path);
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns);
 
 /* The newest record. */
@@ -45,8 +46,10 @@ struct made_record {
     uint32_t state, flags, tid;
     int32_t result;
     uint64_t coll_seq, peer_ordinal, rolling_hash;
+    int64_t duration_ns;
 };
 struct made_record made_newest_record(void);
+struct made_record made_record_before(unsigned back); /* 0: the newest */
 
 /* Library 0, 1, ... of the program; `result` is what NCCL answers. */
 void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result);
@@ -104,6 +107,21 @@ void made_hold(bool hold);                   /* work does not finish from now on
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */
 void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */
+
+/* NCCLGUARD_TIMING for communicators that are made from now on. */
+void made_timing(int mode);
+/* What cuEventElapsedTime answers; and whether events with timing can be made. */
+void made_elapsed(int error, float ms);
+void made_refuse_timing(bool refuse);
+/* Events with timing that were asked for so far. */
+unsigned made_timing_events(void);
+/* Collectives of the communicator that are among the samples in the black box, in order: how many
+ * there are. */
+unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
+/* Measured works of a communicator, all sizes of one operation together, and up to how many bytes
+ * the largest had. */
+uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes);
+uint64_t made_records_lost(void);
 
 /* Wait until the watchdog has seen collective `seq`, or the error. False: not within 20 s. */
 bool made_await_completed(const void *comm, uint64_t seq);

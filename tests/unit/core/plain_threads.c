@@ -3,13 +3,46 @@
  */
 #include "tests/unit/core/plain_threads.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "core/dump_pipe.h"
 #include "core/guard.h"
+#include "core/tasks.h"
 
 static void adopt_nothing(void)
 {
 }
 
-void allow_plain_threads(void)
+void start_tasks(void)
 {
+    static bool started;
+
     ng_guard.adopt_thread = adopt_nothing;
+    ng_guard.box = NG_BOX_NONE; /* another test may have left one that is gone */
+    if (!started && ng_tasks_start() != 0)
+        abort();
+    started = true;
+}
+
+static void take_away(void *count)
+{
+    ng_tasks_take_away(count);
+}
+
+void make_dump_pipe(const char *prefix, int rank)
+{
+    struct ng_tasks_count count = {1};
+    char path[PATH_MAX + 16];
+
+    start_tasks();
+    snprintf(ng_guard.dump_pipe, sizeof(ng_guard.dump_pipe), "%s", prefix);
+    ng_guard.launch.rank = rank;
+    ng_dump_pipe_start();
+    /* Tasks of one place are done in order. */
+    snprintf(path, sizeof(path), "%s%d.pipe", prefix, rank);
+    if (ng_tasks_add(path, take_away, &count) != 0 ||
+        !ng_tasks_await(&count, ng_clock_mono_ns() + 60 * NG_S))
+        abort();
 }

@@ -9,7 +9,11 @@
 extern "C" {
 #endif
 
-void allow_plain_threads(void);
+/* The threads of core/tasks.h run from here on. */
+void start_tasks(void);
+
+/* The FIFO that asks for a dump is there, as far as it could be made. */
+void make_dump_pipe(const char *prefix, int rank);
 
 #ifdef __cplusplus
 }

@@ -25,11 +25,7 @@ class Work
   public:
     Work()
     {
-        static bool started = [] {
-            allow_plain_threads();
-            return ng_tasks_start() == 0;
-        }();
-        EXPECT_TRUE(started);
+        start_tasks();
     }
     ~Work()
     {

@@ -338,6 +338,30 @@ TEST(Trace, WhatTheDeviceDidBetweenTwoLooksHasBounds)
                   i > 0);
 }
 
+TEST(Trace, WhatTheDeviceMeasuredIsAsLongAsThat)
+{
+    Job one(1);
+    one.group(WORLD, "");
+    one.at(WORLD, 0).did(4);
+    Timed job(one);
+    struct ng_view_record *records = job.view.members[0].records;
+    for (int i = 1; i < 4; i++)
+        records[i].started_age_ns = records[i].completed_age_ns = 39 * NG_S;
+    records[2].duration_ns = 41500;
+    records[3].duration_ns = 20 * NG_S; /* longer than it can have been: another clock */
+    std::string text = job.trace();
+    EXPECT_EQ(flaw_of(text), "");
+    Parsed trace(text);
+    std::vector<json_t *> slices = trace.events("X");
+    ASSERT_EQ(slices.size(), 4u);
+    EXPECT_EQ(number(slices[2], "dur"), 41.5);
+    EXPECT_EQ(number(slices[2], "ts") + 41.5, number(slices[1], "ts") + number(slices[1], "dur"))
+        << "it ends where it was seen to end";
+    EXPECT_EQ(number(json_object_get(slices[2], "args"), "duration_us"), 41.5);
+    EXPECT_EQ(json_object_get(json_object_get(slices[1], "args"), "duration_us"), nullptr);
+    EXPECT_LT(number(slices[3], "dur"), 1e6);
+}
+
 TEST(Trace, WithoutRecordsTheWaitIsThatOfTheGroup)
 {
     Timed job(stuck_job());

@@ -60,9 +60,9 @@ std::vector<std::pair<int, int>> sizes_and_culprits()
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {
-        "healthy",  "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
-        "mismatch", "order_deadlock", "gpu_stall", "init_missing_rank", "watchdog_stuck",
-        "unknown"};
+        "healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch",
+        "order_deadlock", "gpu_stall", "init_missing_rank", "straggler", "async_error",
+        "abort_stuck", "watchdog_stuck", "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);

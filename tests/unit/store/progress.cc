@@ -147,6 +147,12 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             record->completed_age_ns = (int64_t)any(random);
             record->stream = any(random);
             record->work_previous = any(random);
+            record->duration_ns = (int64_t)(any(random) >> 2);
+        }
+        for (uint64_t samples = random() % (NG_PROGRESS_SAMPLES + 1); samples > 0; samples--) {
+            struct ng_view_sample sample = {any(random), (uint32_t)any(random),
+                                            (int64_t)(any(random) >> 2)};
+            EXPECT_TRUE(ng_view_add_sample(view, member, &sample));
         }
     }
     for (uint64_t calls = random() % 4; calls > 0; calls--) {
@@ -220,6 +226,7 @@ void expect_same(const struct ng_view_record &a, const struct ng_view_record &b)
     SAME(completed_age_ns);
     SAME(stream);
     SAME(work_previous);
+    SAME(duration_ns);
 }
 
 void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
@@ -258,6 +265,12 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(record_count);
     for (uint32_t i = 0; i < a.record_count && i < b.record_count; i++)
         expect_same(a.records[i], b.records[i]);
+    SAME(sample_count);
+    for (uint32_t i = 0; i < a.sample_count && i < b.sample_count; i++) {
+        SAME(samples[i].seq);
+        SAME(samples[i].calls);
+        SAME(samples[i].duration_ns);
+    }
 }
 
 void expect_same(const struct ng_view_process &a, const struct ng_view_process &b)
@@ -403,9 +416,28 @@ TEST(Progress, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 336u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 136u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 256u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 144u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 264u);
+    EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+}
+
+TEST(Progress, OfTheSamplesTheNewestAreTold)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 1);
+    for (uint64_t seq = 1; seq <= 40; seq++) {
+        struct ng_view_sample sample = {seq * 128, 1, 3 * NG_MS};
+        ASSERT_TRUE(ng_view_add_sample(&view.view, &view->members[0], &sample));
+    }
+    std::string with = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, with.data(), with.size(), &index), 0);
+    ASSERT_EQ(again->members[0].sample_count, NG_PROGRESS_SAMPLES);
+    EXPECT_EQ(again->members[0].samples[0].seq, (40 - NG_PROGRESS_SAMPLES + 1) * 128u);
+    view->members[0].sample_count = 0;
+    std::string without = encode(&view.view, 0, all_of_it);
+    EXPECT_LT(with.size() - without.size(), NG_PROGRESS_SAMPLES * 8u);
 }
 
 TEST(Progress, TheHeadIsReadAlone)

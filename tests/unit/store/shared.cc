@@ -523,3 +523,102 @@ TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
     ng_view_fini(&view);
 }
 #endif
+
+/* ---- Entries ---- */
+
+static int put(Rank &rank, const char *key, const std::string &data, int64_t keep_ns = 0)
+{
+    struct ng_board_entry entry = {};
+    entry.key = key;
+    entry.data = data.data();
+    entry.bytes = data.size();
+    entry.keep_ns = keep_ns;
+    return rank.board->ops->put(rank.board, &entry);
+}
+
+/* What is there, or the error as text. */
+static std::string fetch(Rank &rank, const char *key)
+{
+    char data[NG_BOARD_VALUE_MAX];
+    size_t bytes = 0;
+    int error = rank.board->ops->fetch(rank.board, key, data, &bytes);
+    return error ? strerror(-error) : std::string(data, bytes);
+}
+
+static const std::string nothing = strerror(ENOENT);
+
+TEST_P(Shared, EntriesAreSeenOnOtherHostsAndPutOnce)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    std::string odd("\0\n\xff", 3), large(NG_BOARD_VALUE_MAX, 'x');
+    EXPECT_EQ(fetch(far, "u.key"), nothing);
+    EXPECT_EQ(put(a, "u.key", odd), 0);
+    EXPECT_EQ(put(a, "u.large", large), 0);
+    EXPECT_EQ(put(a, "u.empty", ""), 0);
+    EXPECT_EQ(fetch(far, "u.key"), odd);
+    EXPECT_EQ(fetch(far, "u.large"), large);
+    EXPECT_EQ(fetch(far, "u.empty"), "");
+    EXPECT_EQ(put(far, "u.key", odd), -EEXIST) << "by another process";
+    EXPECT_EQ(put(a, "u.key", odd), 0) << "the same by the same";
+    EXPECT_EQ(put(a, "u.key", "other"), -EEXIST);
+}
+
+TEST_P(Shared, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
+{
+    Rank &a = start(one, 0, NG_S), &far = start(two, 1, NG_S);
+    EXPECT_EQ(put(a, "u.key", "value"), 0);
+    EXPECT_EQ(put(a, "b.key", "kept", 60 * NG_S), 0);
+    int64_t until = ng_clock_mono_ns() + 3 * NG_S;
+    EXPECT_TRUE(soon([&] {
+        EXPECT_EQ(fetch(far, "u.key"), "value");
+        return ng_clock_mono_ns() > until;
+    }));
+    kill(a);
+    EXPECT_TRUE(soon([&] { return fetch(far, "u.key") == nothing; }));
+    EXPECT_EQ(fetch(far, "b.key"), "kept");
+    EXPECT_EQ(put(far, "u.key", "new"), 0);
+}
+
+TEST_P(Shared, APutWhoseAnswerWasLostFindsItself)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    a.kv.lose_answer("put", "k/u.key");
+    EXPECT_EQ(put(a, "u.key", "value"), -EIO);
+    EXPECT_TRUE(soon([&] { return put(a, "u.key", "value") == 0; }));
+    EXPECT_EQ(fetch(far, "u.key"), "value");
+}
+
+TEST_P(Shared, EntriesOfALostStoreAreAskedForInVainAndAtOnce)
+{
+    Rank &a = start(one, 0);
+    uint64_t there;
+    a.kv.set(FaultyKv::HANG);
+    int64_t before = ng_clock_mono_ns();
+    EXPECT_EQ(fetch(a, "u.key"), strerror(EIO));
+    EXPECT_EQ(put(a, "u.key", "x"), -EIO);
+    EXPECT_EQ(a.board->ops->have(a.board, "b.", 0, 64, &there), -EIO);
+    EXPECT_LT(ng_clock_mono_ns() - before, 20 * NG_S);
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return put(a, "u.key", "x") == 0; }));
+}
+
+TEST_P(Shared, HaveTellsWhichOfManyEntriesAreThere)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    uint64_t there = 99;
+    for (const char *key : {"b.0", "b.7", "b.63", "b.70"})
+        EXPECT_EQ(put(a, key, "", 60 * NG_S), 0);
+    EXPECT_EQ(far.board->ops->have(far.board, "b.", 0, 64, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) | UINT64_C(1) << 7 | UINT64_C(1) << 63);
+    EXPECT_EQ(far.board->ops->have(far.board, "b.", 64, 7, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) << 6);
+}
+
+TEST_P(Shared, EntriesOfOneProcessHaveABound)
+{
+    Rank &a = start(one, 0);
+    for (int i = 0; i < NG_BOARD_KEEP_MAX; i++)
+        EXPECT_EQ(put(a, ("u." + std::to_string(i)).c_str(), "x"), 0);
+    EXPECT_EQ(put(a, "u.more", "x"), -ENOSPC);
+    EXPECT_EQ(put(a, "b.more", "x", NG_S), 0) << "those that go by themselves have none";
+}

@@ -196,6 +196,18 @@ def coalesced(job):
             rank.coalesced("0", (16, 32, 64), "started")
 
 
+def late(job):
+    """Nothing hangs, but rank 2 comes last each time: its own part of each call is the shortest."""
+    for number in range(20):
+        for rank in job.ranks:
+            took = 0.5 if rank.rank == 2 else 4.0 + number % 3
+            if number % 2:
+                rank.collective("0", duration_ms=took)
+            else:
+                rank.coalesced("0", (16, 32), "completed")
+                rank.entries[-1]["duration_ms"] = took
+
+
 def pairs(job):
     """Rank 1 never sends what rank 2 receives."""
     for rank in job.ranks[:3]:
@@ -259,7 +271,7 @@ def frames(job):
 
 SCENARIOS = {function.__name__: function for function in (
     healthy, missing, op, size, dtype, several, skipped, coalesced, pairs, batches, subgroups, absent, wrapped, uneven,
-    frames)}
+    frames, late)}
 
 
 def make(folder, scenario, ranks=4, records=8, protocol=2, prefix="rank_", pending_s=30):

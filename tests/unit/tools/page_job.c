@@ -3,7 +3,7 @@
  *
  *     page_job RANKS TROUBLE FILE [STACKS]
  *
- * RANKS is a multiple of 8; TROUBLE one of healthy, missing, dead, stall, mismatch, order. STACKS
+ * RANKS is a multiple of 8; TROUBLE one of healthy, missing, dead, stall, mismatch, order, late. STACKS
  * is a folder to which stacks of the ranks are written and from which the page takes them, and, of
  * 8 ranks, their dumps. Each rank has a group of 8 on its host, one across the hosts and the world.
  */
@@ -14,6 +14,7 @@
 
 #include "core/clock.h"
 #include "core/dump.h"
+#include "core/straggler.h"
 #include "core/verdict.h"
 #include "tools/folded.h"
 #include "tools/page.h"
@@ -24,9 +25,9 @@
 #define STUCK_NS (31 * NG_S + 400 * NG_MS)
 #define NOW_NS   (INT64_C(1790412345) * NG_S)
 
-enum trouble { HEALTHY, MISSING, DEAD, STALL, MISMATCH, ORDER, TROUBLES };
+enum trouble { HEALTHY, MISSING, DEAD, STALL, MISMATCH, ORDER, LATE, TROUBLES };
 static const char *const trouble_names[TROUBLES] = {"healthy", "missing",  "dead",
-                                                    "stall",   "mismatch", "order"};
+                                                    "stall",   "mismatch", "order", "late"};
 
 static struct ng_view view;
 static int ranks, culprit;
@@ -105,8 +106,9 @@ static void fill_rank(int rank)
     struct ng_view_process *process = ng_view_add_process(&view);
     uint32_t index = view.process_count - 1;
     int hosts = ranks / PER_HOST;
+    bool stuck = trouble != HEALTHY && trouble != LATE;
     bool guilty = trouble != HEALTHY && trouble != STALL && rank == culprit;
-    int64_t end_ns = trouble == HEALTHY ? 5 * NG_MS : STUCK_NS;
+    int64_t end_ns = stuck ? STUCK_NS : 5 * NG_MS;
     char name[64];
 
     process->rank = process->local_rank = rank;
@@ -135,10 +137,14 @@ static void fill_rank(int rank)
         data = join(index, 0xda7a0000 + (uint64_t)(rank % PER_HOST), name, hosts, rank / PER_HOST);
     uint32_t world = join(index, 0x30110, "world \"<img src=x onerror=alert(1)>\"", ranks, rank);
 
+    for (uint64_t i = 1; trouble == LATE && i <= 20; i++) {
+        struct ng_view_sample sample = {i * 128, 1, about(guilty ? NG_MS : 7 * NG_MS)};
+        ng_view_add_sample(&view, &view.members[world], &sample);
+    }
     for (int step = 0; step < STEPS; step++) {
         int64_t at_ns =
             end_ns - since_death_ns + (STEPS - step) * STEP_NS + (int64_t)(chance() % 900) * NG_US;
-        bool last = step == STEPS - 1 && trouble != HEALTHY;
+        bool last = step == STEPS - 1 && stuck;
         for (int layer = 0; layer < 2; layer++) {
             call(tensor, gather, at_ns - layer * 12 * NG_MS, about(3 * NG_MS));
             call(tensor, scatter, at_ns - layer * 12 * NG_MS - 6 * NG_MS, about(4 * NG_MS));
@@ -210,6 +216,8 @@ static int make(const char *file, const char *stacks_folder)
     ng_view_note(&view, "rank_77.json: cut off <after> 8192 bytes");
     ng_view_seal(&view);
     int error = ng_verdict_reach(&view, &query, &verdict);
+    if (!error)
+        error = ng_straggler_blame(&view, &verdict);
     if (error)
         return error;
     verdict.action = "kill";

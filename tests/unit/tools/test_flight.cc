@@ -142,6 +142,7 @@ const Case cases[] = {
     {"pairs", "missing_rank", {1}, {2}, "Recv", 0, "the send that group rank 2 waits for"},
     {"batches", "missing_rank", {1}, {0}, "Send", 0, "that group rank 0 waits for"},
     {"uneven", "healthy", {}, {}, "", 0, ""},
+    {"late", "straggler", {2}, {0, 1, 3}, "AllReduce", 20, "came last in 20 of 20"},
 };
 
 /* All scenarios with all protocols, made once. */

@@ -236,6 +236,16 @@ class Opened(unittest.TestCase):
         shown = re.sub(r"<(script|style)\b.*?</\1>", " ", dom, flags=re.S)
         self.assertEqual(re.findall(r"<img|<friends|<loader|<after", shown), [])
 
+    def test_a_rank_that_comes_late_is_told_with_figures(self):
+        dom = self.open(64, "late")[0]
+        self.shows(dom, "Straggler", "Ranks that come late", "20 of 20", "Each time")
+        rows = [text_of(row) for row in rows_of(dom, "stragglers")]
+        self.assertEqual(len(rows), 1)
+        self.assertIn("41", rows[0])
+        self.assertNotIn("Stuck for", text_of(dom))
+        self.assertNotIn("Ranks that come late", text_of(re.sub(r"<section[^>]*hidden.*?</section>", "",
+                                                                self.open(8, "missing")[0], flags=re.S)))
+
     def test_stacks_that_are_the_same_are_told_once_the_culprits_first(self):
         text = text_of(self.open(1024, "missing")[0])
         told = text[text.index("Host stacks"):]

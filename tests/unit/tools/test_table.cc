@@ -364,6 +364,41 @@ TEST(Table, ACallInAGroupThatIsNotEndedIsShownAsSuch)
     EXPECT_TRUE(has(seen.json(), "\"phase\": \"group\"")) << seen.json();
 }
 
+/* Beside a hang as well: it may be the same rank's trouble. */
+TEST(TableJson, EachGroupNamesTheRankThatComesLast)
+{
+    Job job(4);
+    job.group(0x1111, "world");
+    job.group(0x2222, "pair", {1, 3});
+    for (int rank = 0; rank < 4; rank++) {
+        for (uint64_t seq = 1; seq <= 20; seq++)
+            job.at(0x1111, rank).samples.push_back({seq, 1, rank == 2 ? NG_MS : 5 * NG_MS});
+        if (rank != 2)
+            job.at(0x1111, rank).waits();
+    }
+    Seen seen(job);
+    Json json(seen.json());
+    EXPECT_EQ(word(get(json.root, "verdict"), "kind"), "missing_rank");
+    size_t i;
+    json_t *group;
+    json_array_foreach(get(json.root, "groups"), i, group)
+    {
+        json_t *late = get(group, "straggler");
+        if (word(group, "name") == "pair") {
+            EXPECT_TRUE(json_is_null(late));
+            continue;
+        }
+        EXPECT_EQ(number(late, "rank"), 2);
+        EXPECT_EQ(number(late, "group_rank"), 2);
+        EXPECT_EQ(number(late, "last"), 20);
+        EXPECT_EQ(number(late, "samples"), 20);
+        EXPECT_EQ(number(late, "wait_ns"), 4 * NG_MS);
+        EXPECT_EQ(number(late, "total_wait_ns"), 80 * NG_MS);
+        EXPECT_EQ(word(late, "confidence"), "certain");
+    }
+    EXPECT_TRUE(has(seen.text(), "late in world: rank 2 came last in 20 of 20")) << seen.text();
+}
+
 TEST(TableJson, RanksCanBeReadBothWays)
 {
     Job job(6);
