@@ -85,8 +85,7 @@ class Poison : public testing::Test
         made_all_reduce(0, comm_, stream, ncclSuccess);
     }
     void *comm_;
-    /* The second only stands for a stream: nothing of NCCL's goes there. */
-    void *stream_ = made_stream(0), *other_ = event(1 << 20);
+    void *stream_ = made_stream(0), *other_ = made_stream(1);
 };
 
 } // namespace
