@@ -104,6 +104,7 @@ int made_library_of(const void *comm);
 /* Contexts 0 and 1. */
 void *made_stream(unsigned context);
 void made_hold(bool hold);                   /* work does not finish from now on, or again does */
+void made_capture(bool capture);             /* all streams are being captured into a graph */
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */
 void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */

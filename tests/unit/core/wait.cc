@@ -136,6 +136,14 @@ TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
     EXPECT_EQ(caller.result(), ncclSuccess);
 }
 
+TEST_F(Wait, WhatIsCapturedIsNotWaitedFor)
+{
+    made_hold(true);
+    made_capture(true);
+    EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    made_capture(false);
+}
+
 TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
 {
     made_hold(true);
