@@ -105,11 +105,17 @@ static void await_error(ncclComm_t comm)
         nanosleep(&pause, NULL);
 }
 
-/* Work that ends with the communicator, and leaves garbage. */
+/* Until the work ends with the communicator, and leaves garbage: with an error where the guard says
+ * so. */
+static void wait_for_stream(void)
+{
+    say("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+}
+
 static void wait_on_device(ncclComm_t comm)
 {
     NCCL(all_reduce(comm));
-    device_stream_sync(stream);
+    wait_for_stream();
 }
 
 static void capture(ncclComm_t comm)
@@ -178,7 +184,7 @@ static void wait_for_last(ncclComm_t comm)
         break;
     case P2P:
         say("Recv", ncclRecv(buffer, COUNT, ncclFloat32, sender, comm, stream));
-        device_stream_sync(stream);
+        wait_for_stream();
         break;
     case SPLIT:
         say("blocked CommSplit", ncclCommSplit(comm, 0, place.rank, &child, NULL));
