@@ -419,7 +419,7 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 336u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 144u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 264u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 272u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
 }
