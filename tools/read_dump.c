@@ -212,6 +212,8 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
     member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
     member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
+    member->joined_id = get_hex(from, "joined_id");
+    member->excluded = get_hex(from, "excluded");
     member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
     member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
     member->entered = get_uint(from, "entered");

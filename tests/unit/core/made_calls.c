@@ -89,10 +89,18 @@ static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+static atomic_bool captures; /* every stream */
+
+void made_capture(bool capture)
+{
+    atomic_store(&captures, capture);
+}
+
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                     : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -377,6 +385,11 @@ void made_begin(int64_t records)
 void made_block_calls(void)
 {
     ng_guard.config.blocking_wait = true;
+}
+
+void made_poison(void)
+{
+    ng_guard.config.poison = NG_POISON_ON;
 }
 
 void made_set_timeout(int64_t timeout_ms)
