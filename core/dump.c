@@ -309,6 +309,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     put_signature(json, &member->last);
     ng_json_close_object(json);
     ng_json_int(json, "timeout_ns", member->timeout_ns);
+    ng_json_bool(json, "rests", member->rests);
     put_uint(json, "coll_joined", member->coll_joined);
     put_uint(json, "p2p_joined", member->p2p_joined);
     put_uint(json, "groups_closed", member->groups_closed);

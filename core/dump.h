@@ -69,6 +69,7 @@
  *                         all zero: not known
  *     last                object: signature of collective `entered`, see below
  *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     rests               its clock rests: nothing becomes suspect, no deadline passes
  *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group, and
  *     groups_closed       how many such groups had two or more calls

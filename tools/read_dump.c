@@ -225,6 +225,7 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     if (!get_signature(json_object_get(from, "last"), &member->last))
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
     member->timeout_ns = get_age(from, "timeout_ns");
+    member->rests = json_is_true(json_object_get(from, "rests"));
     member->coll_joined = get_uint(from, "coll_joined");
     member->p2p_joined = get_uint(from, "p2p_joined");
     member->groups_closed = get_uint(from, "groups_closed");

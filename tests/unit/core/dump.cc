@@ -43,6 +43,7 @@ class View
             member->excluded = 0xe8c1 + i;
             snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", 0x1b + i);
             member->timeout_ns = 600 * NG_S + i;
+            member->rests = i == 1;
             member->coll_joined = 3 + i;
             member->p2p_joined = 5 + i;
             member->groups_closed = 2 + i;
@@ -135,7 +136,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 144u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 264u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 272u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
