@@ -111,7 +111,8 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     EXPECT_EQ(run({"--version"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
-    for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "analyze", "apis", "doctor", "config"}) {
+    for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "analyze",
+                                "apis", "doctor", "config"}) {
         EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         Result of_command = run({command, "--help"});
         EXPECT_EQ(of_command.code(), 0);
