@@ -6,19 +6,20 @@
  * are the host's byte order; offsets in the header, so that a reader needs no constant of the
  * writer's but this file.
  *
- *   header   one page: who, since when, how it lives
- *   groups   group_capacity slots: one per communicator handle
- *   threads  thread_capacity slots: the NCCL call that a thread is inside
- *   records  record_capacity slots: the newest calls, slot = id % capacity
+ *   header     one page: who, since when, how it lives
+ *   groups     group_capacity slots: one per communicator handle
+ *   threads    thread_capacity slots: the NCCL call that a thread is inside
+ *   records    record_capacity slots: the newest calls, slot = id % capacity
  *   durations  duration_capacity slots: measured times of each group, operation and size
- *   samples  sample_capacity slots: the newest measured collectives, slot = number % capacity
+ *   samples    sample_capacity slots: the newest measured collectives, slot = number % capacity
  *
  * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
  * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
  * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
  * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
- * last with release. Readers copy a slot and check the guard word before and after. A field may be added in reserved bytes, where zero means "not
- * known", within a version; any other change is a new version.
+ * last with release. Readers copy a slot and check the guard word before and after. A field may be
+ * added in reserved bytes, where zero means "not known", within a version, and a table whose place
+ * the header tells in bytes that were unused; any other change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
 #define NCCLGUARD_CORE_BOX_H

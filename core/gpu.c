@@ -75,7 +75,7 @@ static uint64_t id_of(CUcontext context)
 }
 
 /*
- * Do the events of this pool still exist? A device that was reset and used again has taken them
+ * Do the events of these pools still exist? A device that was reset and used again has taken them
  * along, though its context is at the same address. Drivers that number their contexts tell; of
  * others one event is asked.
  */
@@ -92,10 +92,11 @@ static bool is_alive(struct ng_gpu *gpu, uint64_t id)
         atomic_store(&gpu->lost, true);
         return false;
     }
-    if (!atomic_load(&gpu->pool.made) || !ng_gpu_relax_thread(&mode))
+    struct ng_pool *pool = atomic_load(&gpu->pool.made) ? &gpu->pool : &gpu->timed_pool;
+    if (!atomic_load(&pool->made) || !ng_gpu_relax_thread(&mode))
         return true;
-    uint32_t first = (uint32_t)atomic_load(&gpu->pool.free);
-    CUresult result = cuda->event_query(gpu->pool.works[first ? first - 1 : 0].end);
+    uint32_t first = (uint32_t)atomic_load(&pool->free);
+    CUresult result = cuda->event_query(pool->works[first ? first - 1 : 0].end);
     ng_gpu_relax_thread(&mode);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
         return true;
@@ -324,36 +325,20 @@ struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
         ng_watchdog_hurry();
     grow_pool(gpu, &gpu->pool);
-    return (uint32_t)atomic_load(&gpu->pool.free) ? ng_gpu_take(gpu) : NULL;
-}
-
-static struct ng_work *pop_free(struct ng_pool *pool)
-{
-    uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
-    struct ng_work *work;
-
-    do {
-        if ((uint32_t)head == 0)
-            return NULL;
-        work = &pool->works[(uint32_t)head - 1];
-        next =
-            ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
-    } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_acquire,
-                                                    memory_order_acquire));
-    return work;
+    return ng_pool_take(&gpu->pool);
 }
 
 /* A work that tells the time; NULL none is to be had. */
 static struct ng_work *take_timed(struct ng_gpu *gpu)
 {
-    struct ng_work *work = pop_free(&gpu->timed_pool);
+    struct ng_work *work = ng_pool_take(&gpu->timed_pool);
 
     if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
         return work;
     if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
         ng_watchdog_hurry();
     grow_pool(gpu, &gpu->timed_pool);
-    return pop_free(&gpu->timed_pool);
+    return ng_pool_take(&gpu->timed_pool);
 }
 
 struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing)

@@ -102,22 +102,29 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
     return gpu;
 }
 
-/* A work of the pool; NULL when all are in flight (counted by the caller). */
-static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
+/* A work that is free; NULL there is none now. */
+static inline struct ng_work *ng_pool_take(struct ng_pool *pool)
 {
-    struct ng_pool *pool = &gpu->pool;
     uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
     struct ng_work *work;
 
     do {
         if (__builtin_expect((uint32_t)head == 0, 0))
-            return ng_gpu_grow(gpu);
+            return NULL;
         work = &pool->works[(uint32_t)head - 1];
         next =
             ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_acquire,
                                                     memory_order_acquire));
     return work;
+}
+
+/* A work whose events tell no time; NULL when all are in flight (counted by the caller). */
+static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
+{
+    struct ng_work *work = ng_pool_take(&gpu->pool);
+
+    return __builtin_expect(work != NULL, 1) ? work : ng_gpu_grow(gpu);
 }
 
 /* Back to the pool. Any thread, once. */

@@ -8,25 +8,38 @@
  * the first NG_PROGRESS_TEXTS of them. A block is a number, its bytes, and then so many bytes.
  *
  *   "NGPR", version (a number)
+ *
  *   block     struct ng_progress_head: uid fixed, label fixed, written_unix_ns signed, reason,
- * life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid signed, host,
- * program text      struct ng_view_process.source number    how many groups, then their ids fixed,
- * then as many blocks: parent, nranks signed, nccl_version signed, name. parent: 0 none; 1 and then
- * fixed; else 2 + index here number    how many members, then for each a block: bits (1 a rolling
- * hash, 2 a signature, 4 pending, 8 pending_started, 256 rests), group (index), group_rank, device signed,
- * state, async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
- * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
- * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
- * pci_id, by its bits: rolling hash fixed, signature, pending_seq, pending_record and
- * pending_age_ns signed, and for bit 128 samples: a number, how many, then for each the signed
- * difference of its seq to the one before, calls, duration_ns;
- * and after the block a number, how many records, then as many blocks, where
- * "before" is the record before in the blob, at first one of zeros: bits (1 signature, 2 caller, 4
- * tid as before, 8 a rolling hash), signed differences id, coll_seq, p2p_seq, entered_age_ns to
- * before; state, peer_ordinal, flags, result signed, then what the bits say: signature, caller,
- * tid, rolling hash fixed, 16 started and 32 completed, as signed differences entered_age_ns minus
- * theirs, 64 stream, 128 signed difference id minus work_previous, 256 duration_ns; number    how many calls, then as many blocks: tid, op, group_id (like a
- * parent), group_rank signed, seq, record_id, age_ns signed
+ *             life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid signed,
+ *             host, program
+ *
+ *   text      struct ng_view_process.source
+ *
+ *   number    how many groups, then their ids fixed, then as many blocks: parent, nranks signed,
+ *             nccl_version signed, name. parent: 0 none; 1 and then fixed; else 2 + index here
+ *
+ *   number    how many members, then for each
+ *     block   bits (1 rolling hash, 2 signature, 4 pending, 8 pending_started, 16 deadline, 32 what
+ *             NCCL groups joined, 64 grown, 128 samples, 256 rests), group (index), group_rank,
+ *             device signed, state, async_error, cuda_error signed, creator_tid, ordinal, derived,
+ *             entered, signed differences entered - scheduled, scheduled - started, started -
+ *             completed, then
+ *             p2p_entered, signed p2p_entered - p2p_completed, color signed, created_by,
+ *             created_age_ns, ended_age_ns signed, pci_id; by its bits: rolling hash fixed;
+ *             signature; pending_seq, pending_record, pending_age_ns signed; timeout_ns signed;
+ *             coll_joined, p2p_joined, groups_closed; joined_id, excluded (both like a parent); how
+ *             many samples, then for each the signed difference of its seq to the one before,
+ *             calls, duration_ns
+ *     number  how many records, then as many blocks, where "before" is the record before in the
+ *             blob, at first one of zeros: bits (1 signature, 2 caller, 4 tid as before, 8 rolling
+ *             hash, 16 started, 32 completed, 64 another stream, 128 joined, 256 measured), signed
+ *             differences id, coll_seq, p2p_seq, entered_age_ns to before; state, peer_ordinal,
+ *             flags, result signed, then what the bits say: signature; caller; tid; rolling hash
+ *             fixed; signed entered_age_ns - started_age_ns, entered_age_ns - completed_age_ns;
+ *             stream; signed id - work_previous; duration_ns
+ *
+ *   number    how many calls, then as many blocks: tid, op, group_id (like a parent), group_rank
+ *             signed, seq, record_id, age_ns signed
  *
  * A signature is: op, dtype, redop, root signed, count. Whatever follows the known fields of a
  * block, or the calls, is of a later writer and is skipped; anything else that changes is a new

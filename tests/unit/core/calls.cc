@@ -733,11 +733,16 @@ TEST_F(Measured, WithSampledGroupsAreCountedAsSuch)
 
 TEST_F(Measured, AResetDeviceIsMeasuredAgain)
 {
-    void *comm = init(0), *stream = made_stream(1);
-    for (uint64_t seq = 1; seq <= 3; seq++) {
-        made_all_reduce(0, comm, stream, OK);
-        ASSERT_TRUE(made_await_completed(comm, seq));
-        EXPECT_EQ(made_newest_record().duration_ns, 41000) << seq;
+    for (bool numbered : {true, false}) {
+        made_number_contexts(numbered);
         made_reset(1);
+        void *comm = init(0), *stream = made_stream(1);
+        for (uint64_t seq = 1; seq <= 3; seq++) {
+            made_all_reduce(0, comm, stream, OK);
+            EXPECT_TRUE(made_await_completed(comm, seq));
+            EXPECT_EQ(made_newest_record().duration_ns, 41000) << seq << " " << numbered;
+            made_reset(1);
+        }
     }
+    made_number_contexts(true);
 }

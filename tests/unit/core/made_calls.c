@@ -625,7 +625,7 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
-    memcpy(ret_group->name, group->name, sizeof(ret_group->name));
+    ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
 
