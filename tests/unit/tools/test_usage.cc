@@ -120,15 +120,6 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     }
 }
 
-TEST(Usage, CommandsThatDoNotExistYetAreNotListed)
-{
-    std::string help = run({"--help"}).out;
-    for (const char *command : {"suspend", "resume"}) {
-        EXPECT_EQ(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
-        EXPECT_EQ(run({command}).code(), 2) << command;
-    }
-}
-
 TEST(Usage, AFullDiskIsAFailureNotAnEmptyAnswer)
 {
     Result result = run({"config"}, {}, [] {
