@@ -14,6 +14,7 @@
 
 #include "core/dump.h"
 #include "core/flight.h"
+#include "core/straggler.h"
 #include "core/trace.h"
 #include "tools/analyze_report.h"
 #include "tools/digest.h"
@@ -74,6 +75,7 @@ static void judge(struct ng_view *view, struct ng_digest *digest,
     check(ng_hindsight_judge(view, &hindsight, &verdict), "judge");
     if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
         check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
+    check(ng_straggler_blame(view, &verdict), "straggler");
     check(ng_analyze_write_text(view, &verdict, &mismatches, NULL, nowhere), "text");
     check(ng_analyze_write_json(view, &verdict, &mismatches, nowhere), "JSON");
     write_files(view, &verdict, &mismatches, nowhere);
