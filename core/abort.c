@@ -20,6 +20,7 @@
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/log.h"
+#include "core/poison.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -395,8 +396,12 @@ static void condemn(struct order *order, struct ng_comm *comm)
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
     int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(nccl, order->reason);
 
-    if (ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
-        order->condemned[order->count++] = (uint16_t)comm->slot;
+    bool in_flight = ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
+    if (!ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
+        return;
+    order->condemned[order->count++] = (uint16_t)comm->slot;
+    if (in_flight)
+        ng_poison_comm(comm);
 }
 
 static bool is_being_made(const struct ng_comm *comm)

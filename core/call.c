@@ -14,6 +14,7 @@
 #include "core/gpu.h"
 #include "core/group_calls.h"
 #include "core/guard.h"
+#include "core/poison.h"
 #include "core/ring.h"
 #include "core/thread.h"
 #include "core/timing.h"
@@ -180,13 +181,17 @@ static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
     return result;
 }
 
-/* Hand over a work that the call itself waits for. What the program gets. */
+/* Hand over a work that is followed, or that the call itself waits for. What the program gets. */
 static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_work *work,
                                                void *stream)
 {
     int64_t entered_mono_ns = work->entered_mono_ns;
-    struct ng_work *waiter = ng_wait_begin(work->gpu, stream);
+    struct ng_work *waiter = NULL;
 
+    if (ng_poison_is_on())
+        ng_poison_note(comm, work->gpu, stream);
+    if (ng_guard.config.blocking_wait)
+        waiter = ng_wait_begin(work->gpu, stream);
     ng_work_hand_over(comm, work);
     return ng_wait_end(comm, waiter, entered_mono_ns);
 }

@@ -19,6 +19,7 @@
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/poison.h"
 #include "core/rules_file.h"
 #include "core/timing.h"
 
@@ -355,6 +356,7 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
     if (!ng_comm_is_condemned(comm))
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
+    ng_poison_acknowledge(); /* the program goes on with it */
 }
 
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)

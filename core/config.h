@@ -61,6 +61,7 @@ extern const struct ng_reserved_option ng_reserved_options[];
 extern const size_t ng_reserved_option_count;
 
 /* Values of CHOICE options that code asks for. */
+enum { NG_POISON_AUTO, NG_POISON_OFF, NG_POISON_ON };
 enum ng_on_timeout {
     NG_ON_TIMEOUT_LOG,
     NG_ON_TIMEOUT_TEARDOWN,

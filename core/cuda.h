@@ -33,6 +33,7 @@
 /* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
+    NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \
     NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))
 
 struct ng_cuda {

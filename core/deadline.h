@@ -97,8 +97,8 @@ int ng_deadline_rest_with_others(uint64_t group_id);
 
 /* ---- For the program, on any of its threads (include/ncclguard.h) ----
  * `group_id` 0 means all groups of this process, also those that are made later. 0, or -ENOENT:
- * this process has no such group; -EINVAL: a negative time. All of it is of this process alone:
- * each rank that waits says it for itself.
+ * this process has no such group; -EINVAL: a negative time. All of it is of this process alone, but
+ * that ranks which wait for one that rests rest with it once they would become suspect.
  */
 
 /* Deadline of the group's operations from now on, those that are pending included; 0: none.

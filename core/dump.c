@@ -280,6 +280,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_string(json, "pci_id", member->pci_id);
     ng_json_hex(json, "group_id", group->id);
     ng_json_hex(json, "parent_id", group->parent_id);
+    ng_json_hex(json, "joined_id", member->joined_id);
+    ng_json_hex(json, "excluded", member->excluded);
     ng_json_string(json, "group_name", group->name);
     ng_json_int(json, "nranks", group->nranks);
     ng_json_int(json, "nccl_version", group->nccl_version);
@@ -307,6 +309,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     put_signature(json, &member->last);
     ng_json_close_object(json);
     ng_json_int(json, "timeout_ns", member->timeout_ns);
+    ng_json_bool(json, "rests", member->rests);
     put_uint(json, "coll_joined", member->coll_joined);
     put_uint(json, "p2p_joined", member->p2p_joined);
     put_uint(json, "groups_closed", member->groups_closed);

@@ -50,6 +50,8 @@
  *     group_rank, device  int; -1 not known
  *     pci_id              of the device, "0000:1b:00.0"; "" not known
  *     group_id, parent_id 16 hex digits; all zero: none
+ *     joined_id, excluded what those who joined a grown group call it, and who was left out of a
+ *                         shrunk one, as 16 hex digits: core/grown.h; all zero: none
  *     group_name          string
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
@@ -67,6 +69,7 @@
  *                         all zero: not known
  *     last                object: signature of collective `entered`, see below
  *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     rests               its clock rests: nothing becomes suspect, no deadline passes
  *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group, and
  *     groups_closed       how many such groups had two or more calls

@@ -287,8 +287,7 @@ void ng_evidence_release(struct ng_evidence *evidence)
 
 static void end_part(struct ng_evidence *evidence, unsigned part)
 {
-    atomic_fetch_and(&evidence->under_way, ~(1u << part));
-    ng_tasks_take_away(&evidence->pending);
+    ng_tasks_end(&evidence->under_way, NG_EVIDENCE_BIT(part));
     ng_evidence_release(evidence);
 }
 
@@ -308,8 +307,7 @@ void ng_evidence_begin(struct ng_evidence *evidence, enum ng_evidence_part part)
         return;
     const char *place = parts[part].place ? parts[part].place : evidence->folder;
     atomic_fetch_add(&evidence->users, 1);
-    atomic_fetch_add(&evidence->pending.count, 1);
-    atomic_fetch_or(&evidence->under_way, 1u << part);
+    atomic_fetch_or(&evidence->under_way, NG_EVIDENCE_BIT(part));
     if (ng_tasks_add(place, write_part, &evidence->tasks[part]) == 0)
         return;
     ng_log(NG_LOG_ERROR, "cannot write evidence to %s: what was begun before does not come back",
@@ -317,23 +315,24 @@ void ng_evidence_begin(struct ng_evidence *evidence, enum ng_evidence_part part)
     end_part(evidence, part);
 }
 
-bool ng_evidence_is_done(const struct ng_evidence *evidence, enum ng_evidence_part part)
+bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts)
 {
-    return !evidence || !(atomic_load(&evidence->under_way) & 1u << part);
+    return !evidence || !(atomic_load(&evidence->under_way) & parts);
 }
 
-bool ng_evidence_await(struct ng_evidence *evidence, int64_t until_mono_ns)
+bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t until_mono_ns)
 {
-    const uint32_t at_stacks = 1u << NG_EVIDENCE_STACKS | 1u << NG_EVIDENCE_NAMES;
+    const uint32_t memory = NG_EVIDENCE_BIT(NG_EVIDENCE_STACKS);
+    const uint32_t programs = NG_EVIDENCE_BIT(NG_EVIDENCE_NAMES);
 
-    if (!evidence || ng_tasks_await(&evidence->pending, until_mono_ns))
+    if (!evidence || ng_tasks_await(&evidence->under_way, parts, until_mono_ns))
         return true;
-    if (atomic_load(&evidence->under_way) & ~at_stacks)
+    if (!ng_evidence_is_done(evidence, parts & ~(memory | programs)))
         ng_log(NG_LOG_ERROR, "writing evidence to %s does not come back: going on without it",
                evidence->folder);
     else
         ng_log(NG_LOG_WARN, "the host stacks are not complete: reading %s does not come back",
-               ng_evidence_is_done(evidence, NG_EVIDENCE_STACKS) ? PROGRAMS : MEMORY);
+               ng_evidence_is_done(evidence, memory) ? PROGRAMS : MEMORY);
     return false;
 }
 

@@ -37,13 +37,20 @@ enum ng_evidence_part {
     NG_EVIDENCE_PARTS,
 };
 
+#define NG_EVIDENCE_BIT(part) (1u << (part))
+/* A process's own, with all that follows. */
+#define NG_EVIDENCE_OWN                                                                            \
+    (NG_EVIDENCE_BIT(NG_EVIDENCE_SELF) | NG_EVIDENCE_BIT(NG_EVIDENCE_STACKS) |                     \
+     NG_EVIDENCE_BIT(NG_EVIDENCE_STACKS_FILE) | NG_EVIDENCE_BIT(NG_EVIDENCE_NAMES) |               \
+     NG_EVIDENCE_BIT(NG_EVIDENCE_NAMES_FILE))
+#define NG_EVIDENCE_ALL (NG_EVIDENCE_BIT(NG_EVIDENCE_PARTS) - 1)
+
 /* What is written, and where. Made by the incident thread, which and whose tasks read it; who gives
  * it up last frees it. */
 struct ng_evidence {
     struct ng_arena arena; /* owns this */
     _Atomic uint32_t users;
-    struct ng_tasks_count pending;
-    _Atomic uint32_t under_way; /* a bit for each part */
+    _Atomic uint32_t under_way; /* NG_EVIDENCE_BIT of each part */
     struct ng_evidence_task {
         struct ng_evidence *evidence;
     } tasks[NG_EVIDENCE_PARTS]; /* a task's context: its place in here tells the part */
@@ -64,12 +71,12 @@ struct ng_evidence *ng_evidence_create(struct ng_view *view, struct ng_verdict *
 /* Have a part written, once; `evidence` NULL: nothing. Incident thread; never waits. */
 void ng_evidence_begin(struct ng_evidence *evidence, enum ng_evidence_part part);
 
-/* Wait until all that was begun is written. False: something is not by `until_mono_ns`, which was
- * logged. */
-bool ng_evidence_await(struct ng_evidence *evidence, int64_t until_mono_ns);
+/* Wait until those of `parts` (NG_EVIDENCE_BIT of each) that were begun are written, as far as they
+ * can be. False: something is not by `until_mono_ns`, which was logged. */
+bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t until_mono_ns);
 
-/* Is it written, as far as it could be? Also where there is nothing to write it from: NULL. */
-bool ng_evidence_is_done(const struct ng_evidence *evidence, enum ng_evidence_part part);
+/* The same without waiting or a word. Also where there is nothing to write it from: NULL. */
+bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts);
 
 /*
  * Write a verdict that this process reached about itself alone; taken over, and left empty where there was memory for

@@ -780,6 +780,8 @@ static int write_file(struct flight *flight, int fd)
     ng_pickle_open_dict(&flight->pickle, NULL);
     ng_pickle_string(&flight->pickle, "version", NG_FLIGHT_VERSION);
     put_version(flight);
+    if (flight->view->on_request)
+        ng_pickle_bool(&flight->pickle, "on_request", true);
     put_groups(flight);
     put_entries(flight);
     put_status(flight);

@@ -7,6 +7,8 @@
  *
  *   version           "2.10"
  *   comm_lib_version  "2.28.9"
+ *   on_request        True: somebody asked for it, and nothing need be wrong; missing: there was an
+ *                     incident. Ours alone
  *   pg_config         {name: {"name", "desc", "ranks"}}: the process groups of the entries. Ranks
  *                     are global, as text: "[0, 1]"; of a group of several hosts those that this
  *                     host knows, unless it is the whole job in order. desc is the communicator's

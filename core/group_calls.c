@@ -11,6 +11,7 @@
 #include "core/creation.h"
 #include "core/gpu.h"
 #include "core/log.h"
+#include "core/poison.h"
 #include "core/ring.h"
 #include "core/timing.h"
 #include "core/wait.h"
@@ -155,8 +156,12 @@ static void close_work(struct ng_pending *pending, int result)
     ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
                  pending->p2p_count, pending->entered_mono_ns);
     set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
-    if (__builtin_expect(ng_guard.tends_works, 0))
-        pending->waiter = ng_wait_begin(work->gpu, pending->stream);
+    if (__builtin_expect(ng_guard.tends_works, 0)) {
+        if (ng_poison_is_on())
+            ng_poison_note(pending->comm, work->gpu, pending->stream);
+        if (ng_guard.config.blocking_wait)
+            pending->waiter = ng_wait_begin(work->gpu, pending->stream);
+    }
     ng_work_hand_over(pending->comm, work);
 }
 

@@ -26,6 +26,7 @@
 #include "core/log.h"
 #include "core/monitor.h"
 #include "core/paths.h"
+#include "core/poison.h"
 #include "core/policy.h"
 #include "core/proc.h"
 #include "core/status.h"
@@ -176,7 +177,7 @@ static bool start(void)
         ng_guard.board = NULL;
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
-    ng_guard.tends_works = ng_guard.config.blocking_wait;
+    ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
     atomic_fetch_add(&ng_guard.generation, 1);
     ng_rules_file_start();
     error = ng_policy_start();
@@ -315,5 +316,6 @@ void ng_guard_after_fork(void)
     ng_tasks_after_fork();
     ng_monitor_after_fork();
     ng_wait_after_fork();
+    ng_poison_after_fork();
     ng_dump_pipe_after_fork();
 }

@@ -41,7 +41,7 @@ struct ng_guard {
     int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
 
-    bool tends_works; /* a call has more to do than to hand its work over: core/wait.h */
+    bool tends_works; /* a call has more to do than to hand its work over: core/poison.h and wait.h */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */
     atomic_bool running;    /* box and threads exist */

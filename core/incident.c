@@ -247,8 +247,8 @@ static bool dump_here(const struct ng_incident *incident, bool claimant)
                       is_first_here(&evidence->view, evidence->self);
 
     ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
-    ng_evidence_await(evidence, until);
-    bool done = ng_evidence_is_done(evidence, NG_EVIDENCE_SELF);
+    ng_evidence_await(evidence, NG_EVIDENCE_OWN, until);
+    bool done = ng_evidence_is_done(evidence, NG_EVIDENCE_BIT(NG_EVIDENCE_SELF));
     if (done && board)
         board->ops->dumped(board, incident);
     if (claimant || first_here)
@@ -256,8 +256,9 @@ static bool dump_here(const struct ng_incident *incident, bool claimant)
     /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
     if (!claimant && first_here)
         ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
-    if (done && (claimant || first_here))
-        ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    if (done)
+        done = ng_evidence_await(evidence, NG_EVIDENCE_ALL & ~NG_EVIDENCE_OWN,
+                                 ng_clock_mono_ns() + WRITE_NS);
     ng_evidence_release(evidence);
     return done;
 }
@@ -334,7 +335,7 @@ static void save_foreign_verdict(const struct ng_incident *incident)
     }
     evidence->documents = documents;
     ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
-    ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_await(evidence, NG_EVIDENCE_ALL, ng_clock_mono_ns() + WRITE_NS);
     ng_evidence_release(evidence);
 }
 
@@ -418,13 +419,14 @@ static void write_evidence(const struct ng_incident *incident, struct ng_evidenc
     ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
     int64_t now = ng_clock_mono_ns();
     if (comes)
-        comes = ng_evidence_await(evidence, now + WRITE_NS);
+        comes = ng_evidence_await(evidence, NG_EVIDENCE_ALL, now + WRITE_NS);
     if (!deadline)
         return;
     ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
     int64_t until = begun + evidence_ns();
     if (comes)
-        ng_evidence_await(evidence, until > now + WRITE_NS ? until : now + WRITE_NS);
+        ng_evidence_await(evidence, NG_EVIDENCE_ALL,
+                          until > now + WRITE_NS ? until : now + WRITE_NS);
 }
 
 /* The incident is ours: make it whole, then act on it. */
@@ -693,7 +695,7 @@ static struct ng_evidence **place_for_request(void)
         struct ng_evidence **place = &own.requested[i];
         if (!*place)
             return place;
-        if (!ng_tasks_await(&(*place)->pending, 0))
+        if (!ng_evidence_is_done(*place, NG_EVIDENCE_ALL))
             continue;
         ng_evidence_release(*place);
         *place = NULL;
@@ -758,7 +760,7 @@ int ng_incident_dump(const char *folder)
     if (evidence) {
         evidence->self = self;
         ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
-        if (!ng_evidence_await(evidence, ng_clock_mono_ns() + WRITE_NS))
+        if (!ng_evidence_await(evidence, NG_EVIDENCE_OWN, ng_clock_mono_ns() + WRITE_NS))
             error = -ETIMEDOUT;
         ng_evidence_release(evidence);
     }

@@ -92,11 +92,12 @@ static bool raise_stuck(int64_t silent_ns)
         return false;
     describe(&place, known ? &inside : NULL, text, sizeof(text));
     publish(silent_ns, text);
+    ng_incident_raise(&alarm);
+    /* Last, and so below: nobody may read what the log is written to. */
     ng_log(NG_LOG_ERROR,
            "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "
            "what the devices of this process have finished is not known",
            (double)silent_ns / 1e9, text);
-    ng_incident_raise(&alarm);
     return true;
 }
 
@@ -111,8 +112,8 @@ static void end_without_verdict(void)
 {
     static const char words[] = "neither the watchdog nor the incident thread comes round";
 
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0)));
     ng_policy_bound(ng_deadline_policy(0), 0);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0)));
 }
 
 static bool is_wanted(uint32_t generation)

@@ -310,7 +310,7 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     make_safe(&line);
 }
 
-static void write_cycle(struct ng_json *json, const struct ng_verdict *verdict)
+void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "cycle", NG_JSON_LINES);
     for (uint32_t i = 0; i < verdict->cycle_count; i++) {
@@ -378,7 +378,7 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_int(json, "stalled_ms", verdict->stalled_ns / NG_MS);
     ng_json_string(json, "action", verdict->action ? verdict->action : "none");
     if (verdict->cycle_count)
-        write_cycle(json, verdict);
+        ng_report_add_cycle(json, verdict);
 }
 
 int ng_report_write_json(const struct ng_verdict *verdict, int fd)

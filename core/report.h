@@ -54,6 +54,9 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict);
 /* Its member "culprits" alone. */
 void ng_report_add_culprits(struct ng_json *json, const struct ng_verdict *verdict);
 
+/* Its member "cycle", whatever the kind. */
+void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict);
+
 /*
  * The verdict for somebody who was just woken: who, what, since when, who waits, how sure, what is
  * not known, and `folder` as the place of the evidence (NULL: not mentioned), with what culprits'

@@ -268,16 +268,17 @@ static void begin_reading(void)
 void ng_rules_file_start(void)
 {
     int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left;
+    uint32_t before = atomic_load(&readings);
 
     if (!ng_guard.rules_path[0])
         return;
     begin_reading();
-    while (atomic_load(&busy) && !atomic_load(&readings) &&
+    while (atomic_load(&busy) && atomic_load(&readings) == before &&
            (left = until - ng_clock_mono_ns()) > 0) {
         struct timespec pause = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
-        syscall(SYS_futex, &readings, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
+        syscall(SYS_futex, &readings, FUTEX_WAIT_PRIVATE, before, &pause, NULL, 0);
     }
-    if (!atomic_load(&readings) && atomic_load(&busy))
+    if (atomic_load(&readings) == before && atomic_load(&busy))
         ng_log(NG_LOG_WARN,
                "NCCLGUARD_RULES: %s could not be read within %d s; the guard begins without rules",
                ng_guard.rules_path, (int)(PATIENCE_NS / NG_S));

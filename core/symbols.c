@@ -155,12 +155,12 @@ static int scan(const struct source *source, struct ng_symbol_query *queries, ui
 /* ---- In memory ---- */
 
 /* How many symbols there are stands nowhere: the hash table's last chain ends with the last one. */
-static uint64_t count_by_gnu_hash(uint64_t table)
+static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns)
 {
     struct {
         uint32_t buckets, first, words, shift;
     } header;
-    uint32_t block[256], last = 0, hash;
+    uint32_t block[256], last = 0;
 
     if (!ng_memory_read(table, &header, sizeof(header)) || header.buckets > BUCKETS_MAX ||
         header.words > BUCKETS_MAX)
@@ -169,20 +169,27 @@ static uint64_t count_by_gnu_hash(uint64_t table)
     uint64_t chains = buckets + (uint64_t)header.buckets * 4;
     for (uint32_t at = 0; at < header.buckets; at += 256) {
         uint32_t part = header.buckets - at < 256 ? header.buckets - at : 256;
-        if (!ng_memory_read(buckets + (uint64_t)at * 4, block, part * sizeof(block[0])))
+        if (ng_clock_mono_ns() > until_mono_ns ||
+            !ng_memory_read(buckets + (uint64_t)at * 4, block, part * sizeof(block[0])))
             return 0;
         for (uint32_t i = 0; i < part; i++)
             last = block[i] > last ? block[i] : last;
     }
     if (last < header.first)
         return header.first;
-    for (;; last++) {
-        if (last >= SYMBOLS_MAX ||
-            !ng_memory_read(chains + (uint64_t)(last - header.first) * 4, &hash, sizeof(hash)))
+    /* A damaged chain may have no end. */
+    while (last < SYMBOLS_MAX && ng_clock_mono_ns() <= until_mono_ns) {
+        size_t count = ng_memory_read_some(chains + (uint64_t)(last - header.first) * 4, block,
+                                           sizeof(block)) /
+                       sizeof(block[0]);
+        for (size_t i = 0; i < count; i++)
+            if (block[i] & 1)
+                return last + i + 1;
+        if (count < sizeof(block) / sizeof(block[0]))
             return 0;
-        if (hash & 1)
-            return (uint64_t)last + 1;
+        last += (uint32_t)count;
     }
+    return 0;
 }
 
 static uint64_t count_by_hash(uint64_t table)
@@ -199,7 +206,8 @@ static uint64_t in_memory(const struct ng_image *image, uint64_t address)
     return address < image->start ? address + image->bias : address;
 }
 
-static bool find_in_memory(const struct ng_image *image, struct source *ret_source)
+static bool find_in_memory(const struct ng_image *image, int64_t until_mono_ns,
+                           struct source *ret_source)
 {
     struct source source = {.fd = -1};
     uint64_t gnu_hash = 0, hash = 0;
@@ -220,7 +228,9 @@ static bool find_in_memory(const struct ng_image *image, struct source *ret_sour
         else if (entry.d_tag == DT_HASH)
             hash = in_memory(image, entry.d_un.d_ptr);
     }
-    source.symbol_count = hash ? count_by_hash(hash) : gnu_hash ? count_by_gnu_hash(gnu_hash) : 0;
+    source.symbol_count = hash       ? count_by_hash(hash)
+                          : gnu_hash ? count_by_gnu_hash(gnu_hash, until_mono_ns)
+                                     : 0;
     *ret_source = source;
     return source.symbols && source.names && source.symbol_count &&
            source.symbol_count <= SYMBOLS_MAX;
@@ -231,7 +241,7 @@ int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *q
 {
     struct source source;
 
-    if (!image->dynamic || !find_in_memory(image, &source))
+    if (!image->dynamic || !find_in_memory(image, until_mono_ns, &source))
         return -ENOENT;
     return scan(&source, queries, count, until_mono_ns, arena);
 }

@@ -168,21 +168,21 @@ int ng_tasks_add(const char *place, ng_task_fn *run, void *context)
     return 0;
 }
 
-void ng_tasks_take_away(struct ng_tasks_count *count)
+void ng_tasks_end(_Atomic uint32_t *under_way, uint32_t bit)
 {
-    if (atomic_fetch_sub(&count->count, 1) == 1)
-        wake(&count->count);
+    atomic_fetch_and(under_way, ~bit);
+    wake(under_way);
 }
 
-bool ng_tasks_await(struct ng_tasks_count *count, int64_t until_mono_ns)
+bool ng_tasks_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns)
 {
-    uint32_t left;
+    uint32_t now_under_way;
 
-    while ((left = atomic_load(&count->count)) > 0) {
+    while ((now_under_way = atomic_load(under_way)) & bits) {
         int64_t now = ng_clock_mono_ns();
         if (now >= until_mono_ns)
             return false;
-        sleep_on(&count->count, left,
+        sleep_on(under_way, now_under_way,
                  until_mono_ns - now < BEAT_NS ? until_mono_ns : now + BEAT_NS);
         if (ng_guard.box.header)
             ng_guard_beat();

@@ -30,17 +30,14 @@ int ng_tasks_start(void);
 int ng_tasks_add(const char *place, ng_task_fn *run, void *context);
 
 /*
- * Counts what is under way for somebody: zero it, add one for each task, and have each task take
- * one away as the last thing that it does with it.
+ * What is under way for somebody, a bit for each task, in a word of its own: set one before the
+ * task is added, and have the task end it, as the last thing that it does.
  */
-struct ng_tasks_count {
-    _Atomic uint32_t count; /* a futex word */
-};
+void ng_tasks_end(_Atomic uint32_t *under_way, uint32_t bit);
 
-void ng_tasks_take_away(struct ng_tasks_count *count);
-
-/* Wait until the count is 0, with a heartbeat meanwhile. False: it is not by `until_mono_ns`. */
-bool ng_tasks_await(struct ng_tasks_count *count, int64_t until_mono_ns);
+/* Wait until none of `bits` is under way, with a heartbeat meanwhile. False: one is, at
+ * `until_mono_ns`. */
+bool ng_tasks_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns);
 
 /* Nobody is left to be guarded: threads that rest end. */
 void ng_tasks_finish(void);

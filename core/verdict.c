@@ -674,7 +674,7 @@ static int list_missing_evidence(struct judge *judge, const struct ng_wait *wait
         int first = wait->absentees[i].group_rank, last = wait->absentees[end - 1].group_rank;
         const char *what = wait->absentees[i].overwritten
                                ? "records that reach back to the sends and receives"
-                               : "black box";
+                               : "evidence";
         char *line = first == last
                          ? ng_arena_printf(&verdict->arena, "no %s of group rank %d", what, first)
                          : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d", what,

@@ -156,6 +156,13 @@ NCCLGUARD_FUNCTION_(ncclguard_group_name, (void *comm, const char *name), (comm,
 NCCLGUARD_FUNCTION_(ncclguard_group_get_status, (void *comm, ncclguard_group_status *status),
                     (comm, status))
 
+/*
+ * The program has understood that the guard has aborted communicators, and that what they were
+ * working on is garbage: whatever the guard withholds from it for that reason, it does no longer.
+ * Nothing happens where nothing was aborted.
+ */
+NCCLGUARD_FUNCTION_(ncclguard_acknowledge_abort, (void), ())
+
 /* ---- Deadlines; comm NULL: of all groups of this process, also those that are made later ---- */
 
 /* Deadline of the group's operations from now on, those that are pending included; 0: none. It

@@ -7,12 +7,13 @@ A communicator is given as the integer address of its ncclComm_t (ctypes pointer
 handles do); None stands for all groups of the process where ncclguard.h says so. Times are seconds. What goes wrong
 raises Error, whose `code` is that of ncclguard.h; a deadline that passes raises TimedOut.
 """
+import atexit
 import contextlib
 import ctypes
 import os
 
-__all__ = ["present", "group_name", "group_status", "timeout_set", "timeout_extend", "phase", "barrier", "dump",
-           "put", "get", "on_completion", "completion_stop", "Error", "TimedOut", "MissingRanks"]
+__all__ = ["present", "group_name", "group_status", "acknowledge_abort", "timeout_set", "timeout_extend", "phase",
+           "barrier", "dump", "put", "get", "on_completion", "completion_stop", "Error", "TimedOut", "MissingRanks"]
 
 ABSENT = -38
 _NO_GROUP, _TIMED_OUT, _TOO_LONG = -2, -110, -90
@@ -85,6 +86,7 @@ _PROTOTYPES = {
     "present": [],
     "group_name": [ctypes.c_void_p, ctypes.c_char_p],
     "group_get_status": [ctypes.c_void_p, ctypes.POINTER(_Status)],
+    "acknowledge_abort": [],
     "timeout_set": [ctypes.c_void_p, ctypes.c_int64],
     "timeout_extend": [ctypes.c_void_p, ctypes.c_int64],
     "phase_begin": [ctypes.c_void_p, ctypes.c_char_p],
@@ -157,6 +159,11 @@ def group_status(comm):
     return said
 
 
+def acknowledge_abort():
+    """The program knows that the guard has aborted communicators. False: no guard."""
+    return _check(_call("acknowledge_abort"), "acknowledge_abort")
+
+
 def timeout_set(comm, seconds):
     """Deadline of the group's operations from now on; 0: none. False: no guard."""
     return _check(_call("timeout_set", comm, _ms(seconds)), "timeout_set")
@@ -216,7 +223,16 @@ def on_completion(function):
     if not _check(_call("on_completion", wrapped, None), "on_completion"):
         return False
     _callback = wrapped
+    atexit.register(_stop_at_exit)
     return True
+
+
+def _stop_at_exit():
+    """The interpreter goes: nobody may call into it any more."""
+    try:
+        completion_stop(1)
+    except Error:
+        pass  # the program has stopped it already
 
 
 def completion_stop(seconds=5):

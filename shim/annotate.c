@@ -252,6 +252,12 @@ EXPORT int ncclguard_dump(const char *folder, int64_t timeout_ms)
     return told(ng_request_dump(folder ? folder : "", deadline_in(timeout_ms)));
 }
 
+EXPORT int ncclguard_acknowledge_abort(void)
+{
+    /* In this version nothing is withheld after an abort. */
+    return is_present() ? NCCLGUARD_OK : NCCLGUARD_ABSENT;
+}
+
 /* Programs' keys have a room of their own on the board. */
 static int board_key(const char *key, char ret_key[NG_BOARD_KEY_MAX + 1])
 {

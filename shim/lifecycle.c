@@ -20,7 +20,9 @@
 #include "core/incident.h"
 #include "core/log.h"
 #include "core/paths.h"
+#include "core/poison.h"
 #include "core/policy.h"
+#include "shim/cuda_poison.h"
 #include "shim/driver.h"
 #include "shim/module.h"
 #include "shim/notice.h"
@@ -259,6 +261,8 @@ __attribute__((constructor)) static void start(void)
                ng_guard.config.exit_how);
         ng_guard.config.exit_how = "abort";
     }
+    if (ng_poison_is_on())
+        ng_cuda_poison_enable();
     ng_shim_set_active(true);
 }
 

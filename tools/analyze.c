@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include "tools/command.h"
 #include "tools/digest.h"
 #include "tools/evidence.h"
+#include "tools/findings.h"
 #include "tools/folded.h"
 #include "tools/hindsight.h"
 #include "tools/mismatches.h"
@@ -67,10 +69,21 @@ struct analysis {
     struct ng_verdict verdict;
 };
 
+/* A line about `what`, which may hold whatever a file's name or a file holds. */
+static void complain(const char *what, const char *why)
+{
+    char *safe_what = ng_findings_safe_copy(what), *safe_why = ng_findings_safe_copy(why);
+
+    fprintf(stderr, "ncclguard analyze: %s: %s\n", safe_what ? safe_what : "?",
+            safe_why ? safe_why : "out of memory");
+    free(safe_what);
+    free(safe_why);
+}
+
 static void refuse(void *context, const char *path, const char *why)
 {
     (void)context;
-    fprintf(stderr, "ncclguard analyze: %s: %s\n", path, why);
+    complain(path, why);
 }
 
 /* What was named but is not even a file: told in the verdict, too. */
@@ -134,7 +147,7 @@ static int print(const struct analysis *analysis, bool json, const char *folder)
 
     /* A healthy verdict has no list of missing evidence. */
     for (uint32_t i = 0; !verdict->missing_evidence && i < analysis->view.note_count; i++)
-        fprintf(stderr, "ncclguard analyze: not known: %s\n", analysis->view.notes[i]);
+        complain("not known", analysis->view.notes[i]);
     fflush(stdout);
     if (json)
         error =
@@ -232,14 +245,8 @@ int ng_command_analyze(int argc, char **argv)
     int64_t asked_ns = 0;
     int operand, status;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand == argc)
         return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
     status = parse_stalled(values[OPTION_STALLED], &asked_ns);

@@ -18,6 +18,7 @@
 #include "core/straggler.h"
 #include "core/text.h"
 #include "tools/advice.h"
+#include "tools/present.h"
 
 #define ROWS_MAX     8  /* of what ranks are doing */
 #define REPORTS_MAX  20 /* mismatches told in full; all of them are in the JSON */
@@ -39,11 +40,6 @@ struct activity {
     int rank;
     int64_t age_ns;
 };
-
-static bool is_gone(enum ng_life life)
-{
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
-}
 
 /* The oldest work of one process that is in flight; else the last collective of its largest group.
  */
@@ -73,7 +69,7 @@ static void look_at_member(const struct ng_view *view, const struct ng_view_memb
 static void look_at_call(const struct ng_view *view, const struct ng_view_call *call,
                          struct activity *activity)
 {
-    if (is_gone(view->processes[call->process].life) ||
+    if (ng_present_is_gone(view->processes[call->process].life) ||
         (activity->doing == DOING_CALL && call->age_ns <= activity->age_ns) ||
         (activity->doing == DOING_WORK && call->age_ns < activity->age_ns / 2))
         return;
@@ -203,7 +199,7 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
     for (uint32_t i = 0; i < view->call_count; i++)
         look_at_call(view, &view->calls[i], &activities[view->calls[i].process]);
     for (uint32_t i = 0; i < count; i++)
-        if (is_gone(view->processes[i].life))
+        if (ng_present_is_gone(view->processes[i].life))
             activities[i] = (struct activity){
                 .doing = DOING_GONE, .life = view->processes[i].life, .rank = activities[i].rank};
     qsort(activities, count, sizeof(*activities), compare_activities);

@@ -48,17 +48,11 @@ static int print_json(void)
 int ng_command_apis(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    int operand;
+    int operand, status;
     unsigned tracked = 0;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand < argc)
         return ng_usage_unexpected("apis", "write `ncclguard apis`", argv[operand]);
     if (values[OPTION_JSON])

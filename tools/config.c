@@ -66,16 +66,10 @@ static void print_row(bool markdown, const char *name, const char *type, const c
 int ng_command_config(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    int operand;
+    int operand, status;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand < argc)
         return ng_usage_unexpected("config", "write `ncclguard config`", argv[operand]);
 

@@ -219,16 +219,10 @@ int ng_command_doctor(int argc, char **argv)
     const char *values[OPTION_COUNT];
     struct ng_doctor doctor = {0};
     struct rlimit files;
-    int operand;
+    int operand, status;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand < argc && !*argv[operand])
         return ng_usage_error("doctor", "write `ncclguard doctor -- PROG ARGS…`",
                               "the program's name is empty");
@@ -246,7 +240,7 @@ int ng_command_doctor(int argc, char **argv)
     else
         ng_doctor_nccl_of_machine(&doctor);
 
-    int status =
+    status =
         ng_findings_count(&doctor.findings, NG_FINDING_OUT) || doctor.findings.out_of_memory
             ? NG_EXIT_FAILED
             : NG_EXIT_OK;

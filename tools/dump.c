@@ -264,14 +264,8 @@ int ng_command_dump(int argc, char **argv)
     const char *values[OPTION_COUNT];
     int operand, status, rank = -1;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand < argc)
         return ng_usage_unexpected(COMMAND, "write `ncclguard dump --job JOB`", argv[operand]);
     status = parse_rank(values[OPTION_RANK], &rank);

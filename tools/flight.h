@@ -63,7 +63,8 @@ struct ng_flight {
     struct ng_flight_text *names; /* of process groups that entries have */
     size_t entry_count, group_count, name_count;
     struct ng_flight_text version;
-    bool is_flight; /* it has a list of entries: no other pickle */
+    bool is_flight;  /* it has a list of entries: no other pickle */
+    bool on_request; /* ncclguard wrote it because somebody asked for it */
 
     /* The reader's own, kept from one file to the next. */
     size_t entry_room, group_room, name_room;

@@ -66,6 +66,7 @@ enum key {
     KEY(desc)                                                                                      \
     KEY(ranks)                                                                                     \
     KEY(version)                                                                                   \
+    KEY(on_request)                                                                                \
     KEY(entries)
 #define KEY(name) KEY_##name,
     KEYS(KEY)
@@ -524,6 +525,8 @@ static void take_other(struct ng_flight *flight, const struct ng_unpickle_value 
         flight->groups[value->summary].key = text_of(key);
     else if (key_of(key) == KEY_version)
         flight->version = text_of(value);
+    else if (key_of(key) == KEY_on_request)
+        flight->on_request = value->kind == NG_UNPICKLE_BOOL && value->number;
     else if (key_of(key) == KEY_entries && value->kind == NG_UNPICKLE_LIST)
         flight->is_flight = true;
 }
@@ -576,7 +579,7 @@ int ng_flight_parse(struct ng_flight *flight, uint8_t *bytes, size_t count, char
     pthread_once(&filled, fill_places);
     flight->entry_count = flight->group_count = flight->name_count = flight->last_name = 0;
     flight->version = (struct ng_flight_text){0};
-    flight->is_flight = false;
+    flight->is_flight = flight->on_request = false;
     if (flight->place_count)
         memset(flight->places, 0, flight->place_count * sizeof(*flight->places));
     int error =

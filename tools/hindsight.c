@@ -7,6 +7,7 @@
 #include "tools/hindsight.h"
 
 #include "core/clock.h"
+#include "tools/present.h"
 
 /* Dumps do not say when their job calls work stuck; black boxes do. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
@@ -51,36 +52,13 @@ static bool ended_badly(const struct ng_view *view)
     return false;
 }
 
-static bool gone(const struct ng_view *view, uint32_t process)
-{
-    return view->processes[process].life == NG_LIFE_DEAD ||
-           view->processes[process].life == NG_LIFE_EXITED;
-}
-
-/* Age of the oldest work or call of the living that is not finished; 0 none. */
-static int64_t oldest_wait(const struct ng_view *view)
-{
-    int64_t oldest = 0;
-
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        if (member->pending_record && member->pending_age_ns > oldest &&
-            !gone(view, member->process))
-            oldest = member->pending_age_ns;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].age_ns > oldest && !gone(view, view->calls[i].process))
-            oldest = view->calls[i].age_ns;
-    return oldest;
-}
-
 int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
                        struct ng_verdict *ret_verdict)
 {
     struct ng_verdict_query query = {.stalled_ns = hindsight->stalled_ns};
     bool looked_before = look_before_the_end(view);
     bool incident = hindsight->incident || (!looked_before && ended_badly(view));
-    int64_t oldest_ns = oldest_wait(view);
+    int64_t oldest_ns = ng_present_oldest_wait(view, true);
 
     if (!query.stalled_ns)
         query.stalled_ns = STALLED_DEFAULT_NS;

@@ -280,14 +280,8 @@ static int command(const struct order *order, int argc, char **argv)
     int operand, status;
     int64_t rest_ns;
 
-    switch (ng_usage_parse(&order->usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
+        return status;
     snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
     if (operand < argc)
         return ng_usage_unexpected(name, mend, argv[operand]);

@@ -90,27 +90,6 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
 
 /* ---- Verdict ---- */
 
-static void put_cycle(struct writer *writer)
-{
-    const struct ng_verdict *verdict = writer->timeline.verdict;
-    struct ng_json *json = &writer->json;
-
-    ng_json_open_array(json, "cycle", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->cycle_count; i++) {
-        const struct ng_verdict_step *step = &verdict->cycle[i];
-        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_int(json, "rank", step->rank);
-        ng_json_string(json, "op", ng_op_name(step->op));
-        put_count(writer, "seq", step->seq);
-        ng_json_hex(json, "group", step->group_id);
-        ng_json_string(json, "group_name", step->group_name);
-        ng_json_int(json, "waits_for", step->waits_for_rank);
-        ng_json_bool(json, "queued", step->queued);
-        ng_json_close_object(json);
-    }
-    ng_json_close_array(json);
-}
-
 static void put_texts(struct ng_json *json, const char *key, char *const *texts, uint32_t count)
 {
     ng_json_open_array(json, key, NG_JSON_LINES);
@@ -148,7 +127,7 @@ static void put_verdict(struct writer *writer)
     for (uint32_t i = 0; i < verdict->waiting_count; i++)
         ng_json_int(json, NULL, verdict->waiting[i]);
     ng_json_close_array(json);
-    put_cycle(writer);
+    ng_report_add_cycle(json, verdict);
     put_texts(json, "missing", verdict->missing_evidence, verdict->missing_evidence_count);
     ng_json_close_object(json);
     ng_json_open_array(json, "advice", NG_JSON_LINES);

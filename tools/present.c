@@ -5,35 +5,37 @@
  */
 #include "tools/present.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "core/straggler.h"
 
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
 
-static bool is_gone(enum ng_life life)
+bool ng_present_is_gone(enum ng_life life)
 {
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-/* Age of the oldest work or call of the living that is not finished; 0 none. */
-static int64_t oldest_wait(const struct ng_view *view)
+static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
+{
+    enum ng_life life = view->processes[process].life;
+
+    return !ng_present_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
+}
+
+int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims)
 {
     int64_t oldest = 0;
 
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
-        enum ng_life life = view->processes[member->process].life;
-        if (member->pending_record && member->pending_age_ns > oldest && !is_gone(life) &&
-            life != NG_LIFE_ENDED_BY_GUARD)
+        if (member->pending_record && member->pending_age_ns > oldest &&
+            can_wait(view, member->process, victims))
             oldest = member->pending_age_ns;
     }
-    for (uint32_t i = 0; i < view->call_count; i++) {
-        enum ng_life life = view->processes[view->calls[i].process].life;
-        if (view->calls[i].age_ns > oldest && !is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
             oldest = view->calls[i].age_ns;
-    }
     return oldest;
 }
 
@@ -44,12 +46,12 @@ static int64_t oldest_wait(const struct ng_view *view)
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                  struct ng_verdict *ret_verdict)
 {
-    int64_t oldest_ns = oldest_wait(view);
+    int64_t oldest_ns = ng_present_oldest_wait(view, false);
     struct ng_verdict_query query = {.stalled_ns = suspect_ns};
     bool death = false;
 
     for (uint32_t i = 0; i < view->process_count; i++)
-        death |= is_gone(view->processes[i].life);
+        death |= ng_present_is_gone(view->processes[i].life);
     if (asked_ns)
         query.stalled_ns = asked_ns;
     else if (oldest_ns >= suspect_ns)

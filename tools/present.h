@@ -4,6 +4,7 @@
 #ifndef NCCLGUARD_TOOLS_PRESENT_H
 #define NCCLGUARD_TOOLS_PRESENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/clock.h"
@@ -12,6 +13,14 @@
 
 /* As the library has it: NCCLGUARD_SUSPECT. */
 #define NG_PRESENT_SUSPECT_NS (5 * NG_S)
+
+/* It has ended, or its host is gone: it waits for nobody. Whom the guard ended is a victim, which
+ * did wait. */
+bool ng_present_is_gone(enum ng_life life);
+
+/* Age of the oldest work or call of those who are not gone; 0 none. `victims`: of those, too, whom
+ * the guard ended. */
+int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims);
 
 /*
  * What the guard would say now of a sealed view: of work that is old enough to be suspect (or as

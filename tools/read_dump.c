@@ -212,6 +212,8 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
     member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
     member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
+    member->joined_id = get_hex(from, "joined_id");
+    member->excluded = get_hex(from, "excluded");
     member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
     member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
     member->entered = get_uint(from, "entered");
@@ -223,6 +225,7 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     if (!get_signature(json_object_get(from, "last"), &member->last))
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
     member->timeout_ns = get_age(from, "timeout_ns");
+    member->rests = json_is_true(json_object_get(from, "rests"));
     member->coll_joined = get_uint(from, "coll_joined");
     member->p2p_joined = get_uint(from, "p2p_joined");
     member->groups_closed = get_uint(from, "groups_closed");

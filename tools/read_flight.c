@@ -46,7 +46,7 @@ struct reading {
     int rank;
     bool whole;  /* no entry was overwritten */
     bool copied; /* when it was written is not known */
-    bool ours;   /* ncclguard wrote it, at an incident */
+    bool ours;   /* ncclguard wrote it */
     int64_t as_of_ns;
     uint64_t ranks_bytes;                  /* of the lists of ranks read so far */
     size_t not_configured, not_understood; /* entries left out */
@@ -720,6 +720,6 @@ int ng_read_flight(struct ng_flight_reader *reader, struct ng_view *view, const 
     if (error)
         snprintf(why, why_bytes, "%s", strerror(-error));
     else
-        *ret_incident = reading.copied || reading.ours;
+        *ret_incident = reading.copied || (reading.ours && !reader->flight.on_request);
     return error;
 }

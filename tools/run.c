@@ -263,14 +263,8 @@ int ng_command_run(int argc, char **argv)
     struct job job = {0};
     int operand, status;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (values[OPTION_FAULT])
         return ng_usage_error(COMMAND, "leave --fault out",
                               "fault injection is not in this version");

@@ -246,14 +246,8 @@ int ng_command_top(int argc, char **argv)
     struct ng_config config;
     int operand, status;
 
-    switch (ng_usage_parse(&usage, argc, argv, values, &operand)) {
-    case NG_USAGE_HELP:
-        return NG_EXIT_OK;
-    case NG_USAGE_ERROR:
-        return NG_EXIT_USAGE;
-    case NG_USAGE_GO:
-        break;
-    }
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
     if (operand < argc)
         return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
     status = parse_duration("interval", values[OPTION_INTERVAL], 100, &interval_ns);

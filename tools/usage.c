@@ -108,7 +108,8 @@ static void print_help(const struct ng_usage *usage)
     }
 }
 
-static enum ng_usage_outcome unknown_option(const struct ng_usage *usage, const char *word)
+/* NG_EXIT_USAGE. */
+static int unknown_option(const struct ng_usage *usage, const char *word)
 {
     char mend[256], name[64], shown[256];
 
@@ -122,8 +123,7 @@ static enum ng_usage_outcome unknown_option(const struct ng_usage *usage, const 
         snprintf(mend, sizeof(mend), "did you mean --%s?", nearest);
     else
         snprintf(mend, sizeof(mend), "`ncclguard %s --help` lists the options", usage->command);
-    ng_usage_error(usage->command, mend, "unknown option %s", shown);
-    return NG_USAGE_ERROR;
+    return ng_usage_error(usage->command, mend, "unknown option %s", shown);
 }
 
 /* Secrets that were taken out of argv; there is nobody to release them before the end. */
@@ -151,8 +151,8 @@ static const char *take_secret(char *argument)
     return secret->text;
 }
 
-enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, char **argv,
-                                     const char **ret_values, int *ret_operand)
+bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const char **ret_values,
+                    int *ret_operand, int *ret_status)
 {
     struct option rows[NG_USAGE_OPTIONS + 2] = {{0}};
     size_t count = usage->option_count;
@@ -175,29 +175,31 @@ enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, cha
             break;
         if (value == 'h') {
             print_help(usage);
-            return NG_USAGE_HELP;
+            *ret_status = NG_EXIT_OK;
+            return false;
         }
         if (value == ':') {
             const struct ng_usage_option *row = &usage->options[optopt - FIRST_VALUE];
             snprintf(mend, sizeof(mend), "write --%s %s", row->name, row->argument);
-            ng_usage_error(usage->command, mend, "--%s needs a value", row->name);
-            return NG_USAGE_ERROR;
+            *ret_status = ng_usage_error(usage->command, mend, "--%s needs a value", row->name);
+            return false;
         }
         if (value == '?' &&
             (optopt >= FIRST_VALUE || (optopt == 'h' && argv[optind - 1][1] == '-'))) {
             const char *name = optopt == 'h' ? "help" : usage->options[optopt - FIRST_VALUE].name;
             snprintf(mend, sizeof(mend), "write --%s alone", name);
-            ng_usage_error(usage->command, mend, "--%s takes no value", name);
-            return NG_USAGE_ERROR;
+            *ret_status = ng_usage_error(usage->command, mend, "--%s takes no value", name);
+            return false;
         }
         if (value == '?') {
             letter[1] = (char)optopt;
-            return unknown_option(usage, optopt ? letter : argv[optind - 1]);
+            *ret_status = unknown_option(usage, optopt ? letter : argv[optind - 1]);
+            return false;
         }
         const struct ng_usage_option *row = &usage->options[value - FIRST_VALUE];
         bool secret = optarg && strcmp(row->argument, "URL") == 0;
         ret_values[value - FIRST_VALUE] = secret ? take_secret(optarg) : optarg ? optarg : "";
     }
     *ret_operand = optind;
-    return NG_USAGE_GO;
+    return true;
 }

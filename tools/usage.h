@@ -28,20 +28,15 @@ struct ng_usage {
     bool stop_at_operand; /* everything from the first operand on belongs to it */
 };
 
-enum ng_usage_outcome {
-    NG_USAGE_GO,    /* options are in `ret_values`, operands begin at *ret_operand */
-    NG_USAGE_HELP,  /* the help was printed: exit 0 */
-    NG_USAGE_ERROR, /* both lines were printed: exit 2 */
-};
-
 /*
  * Parse argv[1 …]. ret_values has one element per row: NULL not given, "" given (rows without
  * argument), else the argument (the last one wins). Operands are moved to the end of argv, in their
  * order. Values live as long as the process. Of a URL, argv, which anybody can read, keeps only
- * what may be seen.
+ * what may be seen. False: the help was printed, or both lines of an error, and the command ends
+ * with *ret_status.
  */
-enum ng_usage_outcome ng_usage_parse(const struct ng_usage *usage, int argc, char **argv,
-                                     const char **ret_values, int *ret_operand);
+bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const char **ret_values,
+                    int *ret_operand, int *ret_status);
 
 /* The two lines of a usage error; `command` NULL is ncclguard itself. Returns NG_EXIT_USAGE. */
 __attribute__((format(printf, 3, 4))) int ng_usage_error(const char *command, const char *mend,

@@ -12,12 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/dump.h"
+#include "core/flight.h"
 #include "core/straggler.h"
+#include "core/trace.h"
 #include "tools/analyze_report.h"
 #include "tools/digest.h"
 #include "tools/evidence.h"
+#include "tools/folded.h"
 #include "tools/hindsight.h"
 #include "tools/mismatches.h"
+#include "tools/page.h"
 
 static void check(int error, const char *what)
 {
@@ -35,6 +40,22 @@ static void ignore(void *context, const char *path, const char *why)
         fprintf(stderr, "%s is refused without a reason\n", path);
         abort();
     }
+}
+
+/* What `--html` and `--trace` write, and a dump of what was read. */
+static void write_files(const struct ng_view *view, const struct ng_verdict *verdict,
+                        const struct ng_mismatches *mismatches, int nowhere)
+{
+    struct ng_folded stacks = NG_FOLDED_NONE;
+    struct ng_page page = {view, verdict, mismatches, &stacks};
+
+    check(ng_page_write(&page, "/dev/null"), "page");
+    check(ng_trace_write(view, verdict, NG_TRACE_RECORDS_MAX, nowhere), "timeline");
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        check(ng_dump_write_process(view, i, nowhere), "dump");
+        check(ng_flight_write(view, i, ng_dump_rank(view, i), nowhere), "flight record");
+    }
+    ng_folded_fini(&stacks);
 }
 
 static void judge(struct ng_view *view, struct ng_digest *digest,
@@ -57,6 +78,7 @@ static void judge(struct ng_view *view, struct ng_digest *digest,
     check(ng_straggler_blame(view, &verdict), "straggler");
     check(ng_analyze_write_text(view, &verdict, &mismatches, NULL, nowhere), "text");
     check(ng_analyze_write_json(view, &verdict, &mismatches, nowhere), "JSON");
+    write_files(view, &verdict, &mismatches, nowhere);
     ng_verdict_fini(&verdict);
     ng_mismatches_fini(&mismatches);
 }

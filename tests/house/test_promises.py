@@ -34,7 +34,8 @@ VARIABLES = {
     # Names that a later version serves: known, so that setting them is told and not ignored.
     "NCCLGUARD_INIT": None, "NCCLGUARD_BLOCKING_WAIT": "0", "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": "incident",
     "NCCLGUARD_REGISTER": None, "NCCLGUARD_ALLOC": None, "NCCLGUARD_CHECK": None, "NCCLGUARD_FAULT": None,
-    "NCCLGUARD_HEARTBEAT_TIMEOUT": "60s", "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
+    "NCCLGUARD_HEARTBEAT_TIMEOUT": "60s", "NCCLGUARD_POISON": "auto",
+    "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
 }
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
          "gpu_stall", "init_missing_rank", "watchdog_stuck", "unknown")

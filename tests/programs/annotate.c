@@ -5,6 +5,7 @@
  *
  *   exchange  the unique id by way of the guard; without it, as ever
  *   phase     a pause of three seconds in one rank (--root) while deadlines rest, then calls
+ *   lone-phase   the same, and nobody but that rank says so
  *   timeout   the group gets a deadline of its own, 2 s
  *   extend    what is pending gets ten more seconds, and one rank (--root) comes four seconds late
  *   barrier   a monitored barrier that rank --root does not come to
@@ -106,6 +107,20 @@ static void phase(void)
     member_call(&world, OP_ALLREDUCE);
     member_drain(&world);
     ncclguard_phase_end(NULL);
+    run_calls();
+}
+
+static void lone_phase(void)
+{
+    run_calls();
+    if (place.rank == options.root) {
+        ncclguard_phase_begin(NULL, "checkpoint");
+        sleep_ms(4000);
+    }
+    member_call(&world, OP_ALLREDUCE);
+    member_drain(&world);
+    if (place.rank == options.root)
+        ncclguard_phase_end(NULL);
     run_calls();
 }
 
@@ -258,6 +273,7 @@ static const struct {
 } deeds[] = {
     {"exchange", run_calls},
     {"phase", phase},
+    {"lone-phase", lone_phase},
     {"timeout", timeout},
     {"extend", extend},
     {"barrier", barrier},

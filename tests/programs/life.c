@@ -18,6 +18,9 @@
  * - end-thread: a thread other than the first calls exit(7) while collectives run
  * - end-return: main returns 5 while collectives run in other threads
  * - end-main-thread: the first thread ends, another does the work
+ * - end-handlers: exit handlers from before CUDA was used, and from after, use NCCL
+ * - end-pending: exit with collectives still on their way
+ * - end-inside: exit with a thread inside ncclCommInitRank, which nobody else comes to
  * - end-quick-early, end-exit-now-early: rank --root ends like that after half of the work
  * Surroundings:
  * - close-before, close-after: every descriptor closed, before NCCL is used or in the middle
@@ -497,6 +500,106 @@ static void end_return(const struct options *options, const struct place *place)
     exit(5); /* as a return from main does */
 }
 
+/* A communicator of this process alone, with what a collective needs. */
+struct alone {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    void *memory;
+};
+
+static void make_alone(struct alone *ret_alone)
+{
+    ncclUniqueId id;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&ret_alone->comm, 1, id, 0));
+    ret_alone->stream = device_stream_create();
+    ret_alone->memory = device_alloc(4096);
+}
+
+static ncclResult_t reduce_alone(const struct alone *alone)
+{
+    return ncclAllReduce(alone->memory, alone->memory, 1024, ncclFloat, ncclSum, alone->comm,
+                         alone->stream);
+}
+
+static struct alone for_handlers;
+
+/* CUDA still works. */
+static void at_exit_early(void)
+{
+    NCCL(reduce_alone(&for_handlers));
+    device_stream_sync(for_handlers.stream);
+    printf("the early handler has worked\n");
+}
+
+/* CUDA is gone: whatever NCCL makes of that. */
+static void at_exit_late(void)
+{
+    ncclComm_t comm = NULL;
+    ncclUniqueId id;
+    reduce_alone(&for_handlers);
+    ncclCommDestroy(for_handlers.comm);
+    if (ncclGetUniqueId(&id) == ncclSuccess)
+        ncclCommInitRank(&comm, 1, id, 0);
+    printf("the late handler has come through\n");
+}
+
+static void end_handlers(const struct options *options, const struct place *place)
+{
+    if (atexit(at_exit_late))
+        FAIL("atexit");
+    device_use(place->local_rank);
+    make_alone(&for_handlers);
+    work_around(options, place, 0, "world", NULL);
+    if (atexit(at_exit_early))
+        FAIL("atexit");
+    exit(4);
+}
+
+static void take_a_while(void *unused)
+{
+    struct timespec pause = {.tv_nsec = 100000000};
+    (void)unused;
+    nanosleep(&pause, NULL);
+}
+
+static void end_pending(const struct options *options, const struct place *place)
+{
+    struct alone alone;
+    work_around(options, place, 0, "world", NULL);
+    make_alone(&alone);
+    device_host_function(alone.stream, take_a_while, NULL);
+    for (int i = 0; i < 100; i++)
+        NCCL(reduce_alone(&alone));
+    exit(4);
+}
+
+static atomic_bool goes_inside;
+
+static void *wait_in_init(void *argument)
+{
+    const struct place *place = argument;
+    ncclUniqueId id;
+    ncclComm_t comm;
+    device_use(place->local_rank);
+    NCCL(ncclGetUniqueId(&id));
+    atomic_store(&goes_inside, true);
+    ncclCommInitRank(&comm, 2, id, 0);
+    for (;;)
+        pause();
+}
+
+static void end_inside(const struct options *options, const struct place *place)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wait_in_init, (void *)place))
+        FAIL("pthread_create");
+    while (!atomic_load(&goes_inside))
+        sched_yield();
+    work_around(options, place, 0, "world", NULL);
+    exit(4);
+}
+
 static void *work_in_thread(void *argument)
 {
     struct crowd *crowd = argument;
@@ -967,6 +1070,9 @@ static const struct {
     {"end-thread", end_thread, false},
     {"end-return", end_return, false},
     {"end-main-thread", end_main_thread, true},
+    {"end-handlers", end_handlers, true},
+    {"end-pending", end_pending, false},
+    {"end-inside", end_inside, false},
     {"close-before", close_before, true},
     {"close-after", close_after, false},
     {"clear-before", clear_before, true},

@@ -76,12 +76,12 @@ CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "g
         "record_id": COUNT, "age_ns": COUNT}
 THREAD = {"tid": Number(1), "name": TEXT}
 MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "pci_id": TEXT, "group_id": ID,
-          "parent_id": ID, "group_name": TEXT, "nranks": COUNT, "nccl_version": COUNT, "state": TEXT,
+          "parent_id": ID, "joined_id": ID, "excluded": ID, "group_name": TEXT, "nranks": COUNT, "nccl_version": COUNT, "state": TEXT,
           "state_number": COUNT, "created_by": (TEXT, None), "created_by_number": COUNT, "created_age_ns": COUNT,
           "ended_age_ns": COUNT, "async_error": COUNT, "cuda_error": COUNT, "creator_tid": COUNT, "color": INT,
           "ordinal": COUNT, "derived": COUNT, "entered": COUNT, "scheduled": COUNT, "started": COUNT,
           "completed": COUNT, "p2p_entered": COUNT, "p2p_completed": COUNT, "rolling_hash": ID, "last": dict,
-          "timeout_ns": COUNT, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
+          "timeout_ns": COUNT, "rests": BOOL, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
           "records": list, "composed": list, "samples": list}
 RECORD = {"id": Number(1), "state": TEXT, "state_number": Number(1), **SIGNATURE, "coll_seq": COUNT, "p2p_seq": COUNT,
@@ -222,7 +222,7 @@ def read_flight(path, rank):
     flight = Plain(stream).load()
     what = f"fr/rank_{rank}"
     need(stream.tell() == len(data), what, "goes on after its end")
-    check_fields(what, flight, FLIGHT)
+    check_fields(what, flight, {**FLIGHT, **({"on_request": BOOL} if "on_request" in flight else {})})
     need(flight["version"] == "2.10", what, "version", flight["version"])
     need(re.match(r"(\d+\.\d+\.\d+)?$", flight["comm_lib_version"]), what, flight["comm_lib_version"])
     groups = {}

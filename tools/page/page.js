@@ -247,7 +247,7 @@
       verdict.action && verdict.action !== "none" && fact("Action", verdict.action)));
     const steps = verdict.cycle.map((step) => `rank ${step.rank} is in ${operation(step.op, step.seq)} of ` +
       `${step.group_name || `group ${step.group}`}, which ` +
-      (step.queued ? `is queued on the device of rank ${step.waits_for}` : `needs rank ${step.waits_for}`));
+      (step.queued ? `is queued on the device of rank ${step.waits_for_rank}` : `needs rank ${step.waits_for_rank}`));
     const below = [list("The cycle", steps, "ol"), list("What to look at next", data.advice.map(worded), "ol"),
       list("Not known", verdict.missing, "ul")].filter(Boolean);
     if (below.length) box.append(make("div", {class: "columns"}, below));

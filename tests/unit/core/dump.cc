@@ -39,8 +39,11 @@ class View
             member->created_age_ns = 1000 + i;
             member->ended_age_ns = i;
             member->rolling_hash = 0xfeed000000000000 + i;
+            member->joined_id = 0x1017ed + i;
+            member->excluded = 0xe8c1 + i;
             snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", 0x1b + i);
             member->timeout_ns = 600 * NG_S + i;
+            member->rests = i == 1;
             member->coll_joined = 3 + i;
             member->p2p_joined = 5 + i;
             member->groups_closed = 2 + i;
@@ -301,6 +304,37 @@ TEST(Dump, TheReaderRebuildsTheSameView)
     ng_view_fini(&again);
 }
 
+/* One rank invited, the other joined by a unique id and ended before it learned better. */
+TEST(Dump, TheReaderUnitesAGrownGroupAsBlackBoxesDo)
+{
+    Folder folder;
+    struct ng_view grown, again;
+    char why[256] = "", name[64];
+    constexpr uint64_t ID = 0x11, JOINED = 0x22;
+    ng_view_init(&again);
+    for (int rank = 0; rank < 2; rank++) {
+        ng_view_init(&grown);
+        ng_view_add_process(&grown)->rank = rank;
+        struct ng_view_group told = {};
+        told.id = rank ? JOINED : ID;
+        told.nranks = 2;
+        struct ng_view_member *member =
+            ng_view_add_member(&grown, 0, ng_view_tell_group(&grown, &told), rank);
+        member->state = NG_GROUP_READY;
+        member->joined_id = JOINED;
+        ng_view_seal(&grown);
+        ng_dump_name(&grown, 0, name, sizeof(name));
+        ASSERT_EQ(ng_dump_save_process(&grown, 0, folder.path().c_str()), 0);
+        ASSERT_EQ(ng_read_dump(&again, (folder / name).c_str(), name, why, sizeof(why)), 0) << why;
+        ng_view_fini(&grown);
+    }
+    ng_view_seal(&again);
+    ASSERT_EQ(again.group_count, 1u);
+    EXPECT_EQ(again.groups[0].id, ID);
+    EXPECT_EQ(again.groups[0].member_count, 2u);
+    ng_view_fini(&again);
+}
+
 /* Everything without these keys, as the first version wrote it. */
 void remove_keys(json_t *value, const std::set<std::string> &keys)
 {
@@ -329,7 +363,8 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     json_t *dump = json_loads(dump_text(&view.view, 0).c_str(), 0, nullptr);
     ASSERT_NE(dump, nullptr);
     remove_keys(dump, {"uid", "local_rank", "program", "pci_id", "created_by", "created_by_number",
-                       "created_age_ns", "ended_age_ns", "color", "rolling_hash"});
+                       "created_age_ns", "ended_age_ns", "color", "rolling_hash", "joined_id",
+                       "excluded"});
     ASSERT_EQ(json_dump_file(dump, (folder / "rank_0.json").c_str(), 0), 0);
     json_decref(dump);
     ng_view_init(&again);
@@ -343,6 +378,7 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     EXPECT_EQ(again.members[0].color, -1);
     EXPECT_EQ(again.members[0].created_by, 0u);
     EXPECT_EQ(again.members[0].rolling_hash, 0u);
+    EXPECT_EQ(again.members[0].joined_id, 0u);
     EXPECT_STREQ(again.members[0].pci_id, "");
     ASSERT_GT(again.members[0].record_count, 0u);
     EXPECT_EQ(again.members[0].records[0].rolling_hash, 0u);

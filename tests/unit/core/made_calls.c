@@ -89,10 +89,18 @@ static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+static atomic_bool captures; /* every stream */
+
+void made_capture(bool capture)
+{
+    atomic_store(&captures, capture);
+}
+
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                     : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -379,6 +387,11 @@ void made_block_calls(void)
     ng_guard.config.blocking_wait = true;
 }
 
+void made_poison(void)
+{
+    ng_guard.config.poison = NG_POISON_ON;
+}
+
 void made_set_timeout(int64_t timeout_ms)
 {
     ng_guard.config.timeout_ns = timeout_ms * NG_MS;
@@ -611,7 +624,7 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
-    memcpy(ret_group->name, group->name, sizeof(ret_group->name));
+    ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
 

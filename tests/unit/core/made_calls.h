@@ -19,6 +19,7 @@ void made_begin(int64_t records);
 /* Calls wait for the device (core/wait.h); before made_begin. The deadline of collectives that are
  * made from now on; 0 none. */
 void made_block_calls(void);
+void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
 void made_set_timeout(int64_t timeout_ms);
 
 /* What the black box holds of a communicator. */
@@ -103,6 +104,7 @@ int made_library_of(const void *comm);
 /* Contexts 0 and 1. */
 void *made_stream(unsigned context);
 void made_hold(bool hold);                   /* work does not finish from now on, or again does */
+void made_capture(bool capture);             /* all streams are being captured into a graph */
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */
 void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */

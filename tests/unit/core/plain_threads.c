@@ -26,14 +26,14 @@ void start_tasks(void)
     started = true;
 }
 
-static void take_away(void *count)
+static void end(void *under_way)
 {
-    ng_tasks_take_away(count);
+    ng_tasks_end(under_way, 1);
 }
 
 void make_dump_pipe(const char *prefix, int rank)
 {
-    struct ng_tasks_count count = {1};
+    _Atomic uint32_t under_way = 1;
     char path[PATH_MAX + 16];
 
     start_tasks();
@@ -42,7 +42,7 @@ void make_dump_pipe(const char *prefix, int rank)
     ng_dump_pipe_start();
     /* Tasks of one place are done in order. */
     snprintf(path, sizeof(path), "%s%d.pipe", prefix, rank);
-    if (ng_tasks_add(path, take_away, &count) != 0 ||
-        !ng_tasks_await(&count, ng_clock_mono_ns() + 60 * NG_S))
+    if (ng_tasks_add(path, end, &under_way) != 0 ||
+        !ng_tasks_await(&under_way, 1, ng_clock_mono_ns() + 60 * NG_S))
         abort();
 }

@@ -132,7 +132,7 @@ Verdict two_dead()
         .culprit(9, 1, "node-1", 4711, "died (killed or crashed) before ReduceScatter #1000000")
         .culprit(17, 2, "node-2", 4712, "died (killed or crashed) inside ReduceScatter #1000000")
         .waiting({1, 25, 33, 34, 35, 36, 41})
-        .missing("no black box of group ranks 7 to 8")
+        .missing("no evidence of group ranks 7 to 8")
         .missing("box-12-34: cut off after 8192 bytes")
         .acted("train.0", INT64_C(1709208000000000000), 33, "log");
     return verdict;

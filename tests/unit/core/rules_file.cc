@@ -36,7 +36,9 @@ class RulesFile : public testing::Test
     {
         for (void *handle : made_)
             made_destroy(0, handle, 0);
-        ng_rules_file_after_fork(); /* as if none had been read */
+        made_set_rules(path_.c_str());
+        ng_rules_file_start();      /* whoever was still reading has come to an end */
+        ng_rules_file_after_fork(); /* as if nothing had been read */
     }
 
     /* Returns when the outcome is told. */

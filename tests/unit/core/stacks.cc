@@ -665,6 +665,40 @@ TEST(Unwind, CodeWithoutRulesIsWalkedByFramePointers)
     EXPECT_EQ(frames[3].address, 0x3333u);
 }
 
+/* A hash table in memory whose last chain goes on for ever, up to the end of what can be read. */
+TEST(Symbols, AChainWithoutAnEndIsGivenUp)
+{
+    constexpr size_t BYTES = 8 << 20;
+    uint32_t *words = (uint32_t *)mmap(nullptr, BYTES, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(words, MAP_FAILED);
+    ASSERT_EQ(mprotect(words + BYTES / 8, BYTES / 2, PROT_NONE), 0); /* whatever lies behind it */
+    words[0] = 1; /* bucket; the first symbol is 0, no words of the filter. Then it, and the chain */
+    Elf64_Sym symbol = {};
+    Elf64_Dyn dynamic[4] = {};
+    dynamic[0].d_tag = DT_SYMTAB;
+    dynamic[0].d_un.d_ptr = (uint64_t)&symbol;
+    dynamic[1].d_tag = DT_STRTAB;
+    dynamic[1].d_un.d_ptr = (uint64_t) "name";
+    dynamic[2].d_tag = DT_GNU_HASH;
+    dynamic[2].d_un.d_ptr = (uint64_t)words;
+    struct ng_image image = {};
+    image.dynamic = (uint64_t)dynamic;
+    struct ng_symbol_query query = {};
+    struct ng_arena arena = {};
+    int64_t soon = ng_clock_mono_ns() + 60 * NG_S;
+    EXPECT_EQ(ng_symbols_of_memory(&image, &query, 1, soon, &arena), -ENOENT);
+    /* One that ends is counted, and its end may be anywhere in what is read at once. */
+    for (size_t last : {0, 1, 255, 256, 257, 100000}) {
+        words[5 + last] = 1;
+        EXPECT_EQ(ng_symbols_of_memory(&image, &query, 1, 0, &arena), -ENOENT) << "out of time";
+        EXPECT_NE(ng_symbols_of_memory(&image, &query, 1, soon, &arena), -ENOENT) << last;
+        words[5 + last] = 0;
+    }
+    ng_arena_reset(&arena);
+    munmap(words, BYTES);
+}
+
 /* A copy of this program's image, whose rules are then damaged at random. */
 TEST(Unwind, DamagedRulesEndTheWalkAndNothingElse)
 {

@@ -30,7 +30,7 @@ class Work
     ~Work()
     {
         open_gate();
-        EXPECT_TRUE(ng_tasks_await(&count_, soon()));
+        EXPECT_TRUE(ng_tasks_await(&under_way, ~0u, soon()));
     }
     Work(const Work &) = delete;
     Work &operator=(const Work &) = delete;
@@ -38,10 +38,11 @@ class Work
     /* The task writes its name down, once the gate is open where it is a hanging one. */
     int add(const char *place, const char *name, bool hangs = false)
     {
-        __atomic_fetch_add(&count_.count, 1u, __ATOMIC_SEQ_CST);
-        int error = ng_tasks_add(place, run, new Task{this, name, hangs});
+        uint32_t bit = 1u << (added_++ % NG_TASKS_MAX);
+        __atomic_fetch_or(&under_way, bit, __ATOMIC_SEQ_CST);
+        int error = ng_tasks_add(place, run, new Task{this, name, hangs, bit});
         if (error)
-            ng_tasks_take_away(&count_);
+            ng_tasks_end(&under_way, bit);
         return error;
     }
     void open_gate()
@@ -64,10 +65,8 @@ class Work
         changed_.wait_for(guard, std::chrono::seconds(60), [&] { return hanging_ >= count; });
         ASSERT_EQ(hanging_, count);
     }
-    struct ng_tasks_count *count()
-    {
-        return &count_;
-    }
+    uint32_t under_way = 0;
+
     static int64_t soon()
     {
         return ng_clock_mono_ns() + 60 * NG_S;
@@ -78,12 +77,13 @@ class Work
         Work *work;
         const char *name;
         bool hangs;
+        uint32_t bit;
     };
     static void run(void *context)
     {
         std::unique_ptr<Task> task(static_cast<Task *>(context));
         task->work->run_one(*task);
-        ng_tasks_take_away(&task->work->count_);
+        ng_tasks_end(&task->work->under_way, task->bit);
     }
     void run_one(const Task &task)
     {
@@ -101,7 +101,7 @@ class Work
     bool open_ = false;
     unsigned hanging_ = 0;
     std::vector<std::string> done_;
-    struct ng_tasks_count count_ = {};
+    unsigned added_ = 0;
 };
 
 using Names = std::vector<std::string>;
@@ -146,11 +146,13 @@ TEST(Tasks, WhoWaitsGoesOnWithoutWhatHangs)
     Work work;
     work.add("/a", "hangs", true);
     work.hanging(1);
-    EXPECT_FALSE(ng_tasks_await(work.count(), ng_clock_mono_ns() + 10 * NG_MS));
-    EXPECT_FALSE(ng_tasks_await(work.count(), 0));
+    work.add("/b", "elsewhere");
+    EXPECT_FALSE(ng_tasks_await(&work.under_way, 3, ng_clock_mono_ns() + 10 * NG_MS));
+    EXPECT_FALSE(ng_tasks_await(&work.under_way, 1, 0));
+    EXPECT_TRUE(ng_tasks_await(&work.under_way, 2, Work::soon())) << "that hangs not";
     work.open_gate();
-    EXPECT_TRUE(ng_tasks_await(work.count(), Work::soon()));
-    EXPECT_EQ(work.done(1), (Names{"hangs"}));
+    EXPECT_TRUE(ng_tasks_await(&work.under_way, 3, Work::soon()));
+    EXPECT_EQ(work.done(2), (Names{"elsewhere", "hangs"}));
 }
 
 TEST(Tasks, TooManyAreRefused)
@@ -169,12 +171,12 @@ TEST(Tasks, TooManyAreRefused)
 
 TEST(Tasks, HandingOverAllocatesNothing)
 {
-    struct ng_tasks_count count = {1};
+    uint32_t under_way = 1;
     Work work;
     forbid_malloc(true);
     int error = ng_tasks_add(
-        "/a", [](void *context) { ng_tasks_take_away((struct ng_tasks_count *)context); }, &count);
-    bool done = ng_tasks_await(&count, Work::soon());
+        "/a", [](void *context) { ng_tasks_end((uint32_t *)context, 1); }, &under_way);
+    bool done = ng_tasks_await(&under_way, 1, Work::soon());
     forbid_malloc(false);
     EXPECT_EQ(error, 0);
     EXPECT_TRUE(done);

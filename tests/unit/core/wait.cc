@@ -136,6 +136,14 @@ TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
     EXPECT_EQ(caller.result(), ncclSuccess);
 }
 
+TEST_F(Wait, WhatIsCapturedIsNotWaitedFor)
+{
+    made_hold(true);
+    made_capture(true);
+    EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    made_capture(false);
+}
+
 TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
 {
     made_hold(true);
@@ -151,7 +159,8 @@ TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorL
     made_set_timeout(200);
     made_hold(true);
     Caller caller([&] { return all_reduce(comm_, stream_); });
-    EXPECT_EQ(caller.result(), ncclSystemError) << "nobody of the other rank is known to be to blame";
+    EXPECT_EQ(caller.result(), ncclSystemError)
+        << "nobody of the other rank is known to be to blame";
     ASSERT_NE(made_last_error(comm_), nullptr);
     EXPECT_NE(std::string(made_last_error(comm_)).find("unknown: AllReduce #1"), std::string::npos)
         << made_last_error(comm_);

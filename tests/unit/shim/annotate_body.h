@@ -39,6 +39,7 @@ static void call_all(int guarded)
     check(ncclguard_present(), EXPECTED(NCCLGUARD_OK), "present");
     check(ncclguard_group_name(&comm, "x"), EXPECTED(unknown), "group_name");
     check(ncclguard_group_get_status(&comm, &status), EXPECTED(unknown), "group_get_status");
+    check(ncclguard_acknowledge_abort(), EXPECTED(NCCLGUARD_OK), "acknowledge_abort");
     check(ncclguard_timeout_set(&comm, 1), EXPECTED(unknown), "timeout_set");
     check(ncclguard_timeout_set(NULL, -1), EXPECTED(NCCLGUARD_INVALID), "timeout_set below 0");
     check(ncclguard_timeout_extend(&comm, 1), EXPECTED(unknown), "timeout_extend");

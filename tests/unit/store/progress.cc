@@ -121,6 +121,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         }
         member->pending_started = random() % 2;
         member->timeout_ns = (int64_t)any(random);
+        member->rests = random() % 2;
         member->coll_joined = any(random);
         member->p2p_joined = any(random);
         member->groups_closed = any(random);
@@ -257,6 +258,7 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_age_ns);
     SAME(pending_started);
     SAME(timeout_ns);
+    SAME(rests);
     SAME(coll_joined);
     SAME(p2p_joined);
     SAME(groups_closed);

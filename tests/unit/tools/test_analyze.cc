@@ -132,6 +132,23 @@ TEST(AnalyzeDumps, UsesWhatIsUsableAndNamesTheRest)
     EXPECT_NE(evidence.find("rank_3.json"), std::string::npos) << evidence;
 }
 
+/* A file's name is anybody's, and a terminal obeys what it is told. */
+TEST(AnalyzeDumps, NamesOfFilesCannotCommandATerminal)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    folder.write("rank_\x1b[2J\x07\x9b.json", "{");
+    for (const std::string &path :
+         {folder / "rank_\x1b[2J\x07\x9b.json", folder / "no\x1b]0;such\x07", folder.path()}) {
+        Result result = run({"analyze", path});
+        EXPECT_NE(result.err, "");
+        for (const std::string &said : {result.err, result.out})
+            for (unsigned char byte : said)
+                EXPECT_TRUE(byte >= ' ' || byte == '\n') << said;
+        EXPECT_EQ(result.err.find('\x9b'), std::string::npos) << result.err;
+    }
+}
+
 TEST(AnalyzeDumps, NoticesADeathThatIsYoungerThanTheSuspectTime)
 {
     const evidence_rank one_dead[] = {

@@ -92,6 +92,14 @@ TEST(Dump, OfAHealthyJobIsHealthyToAnalyzeToo)
     EXPECT_EQ(result.code(), 0) << result.out;
 }
 
+TEST(Dump, OfAHealthyJobIsHealthyInPyTorchsFormatAlone)
+{
+    Stuck job("test-job", "world", 300);
+    Dump dump(job);
+    Result result = run({"analyze", dump.out.path() + "/fr"});
+    EXPECT_EQ(result.code(), 0) << result.out;
+}
+
 TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
 {
     Stuck job;

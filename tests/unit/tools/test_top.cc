@@ -415,6 +415,31 @@ TEST(Abort, NeedsAJobAndAGroupThatThereIs)
                        "0000000000000000", "world");
 }
 
+TEST(Suspend, AndItsKinTellEveryLivingProcessWhatAndForHowLong)
+{
+    Stuck job;
+    static const struct {
+        std::vector<std::string> arguments;
+        const char *told;
+    } rows[] = {
+        {{"suspend"}, "suspend the deadlines of all groups"},
+        {{"suspend", "--for", "90s"}, "suspend the deadlines of all groups for 90s"},
+        {{"suspend", "--group", "world"}, "suspend the deadlines of group 0123456789abcdef"},
+        {{"resume"}, "resume the deadlines of all groups"},
+        {{"resume", "--group", "0123456789abcdef"},
+         "resume the deadlines of group 0123456789abcdef"},
+        {{"reload"}, "read the rules of all groups again"},
+    };
+    for (const auto &row : rows) {
+        std::vector<std::string> arguments = row.arguments;
+        arguments.insert(arguments.begin() + 1, {"--job", "test-job"});
+        Result result = run(arguments, job.environment());
+        EXPECT_EQ(result.code(), 0) << result.err;
+        EXPECT_EQ(result.out,
+                  std::string("told 4 processes of job test-job to ") + row.told + "\n");
+    }
+}
+
 TEST(Abort, WithNobodyAliveSaysSo)
 {
     Stuck job;

@@ -75,6 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"abort", "--job"}, "--job needs a value", "--job JOB"},
         Mistake{{"abort", "extra"}, "extra", "abort --job JOB"},
         Mistake{{"abort"}, "no job was named", "--job JOB"},
+        Mistake{{"suspend"}, "no job was named", "--job JOB"},
+        Mistake{{"suspend", "--job", "x", "--for", "soon"}, "--for soon", "use a number with ms"},
+        Mistake{{"resume", "extra"}, "extra", "resume --job JOB"},
+        Mistake{{"reload", "--group", "x"}, "--group", "reload --help"},
         Mistake{{"abrot"}, "abrot", "did you mean `ncclguard abort`"},
         Mistake{{"analyze"}, "no evidence", "analyze PATH"},
         Mistake{{"analyze", "--jsn", "x"}, "--jsn", "did you mean --json"},
@@ -107,7 +111,7 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     EXPECT_EQ(run({"--version"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
-    for (const char *command : {"run", "top", "abort", "analyze", "apis", "doctor", "config"}) {
+    for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "analyze", "apis", "doctor", "config"}) {
         EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         Result of_command = run({command, "--help"});
         EXPECT_EQ(of_command.code(), 0);

@@ -43,6 +43,21 @@ const char *const every_hook[] = {
     "cuMemRelease",
     "cuMemMap",
     "cuMemUnmap",
+    "cuStreamSynchronize",
+    "cuStreamSynchronize_ptsz",
+    "cuStreamQuery",
+    "cuStreamQuery_ptsz",
+    "cuStreamWaitEvent",
+    "cuStreamWaitEvent_ptsz",
+    "cuStreamDestroy_v2",
+    "cuEventSynchronize",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventRecord_ptsz",
+    "cuEventRecordWithFlags",
+    "cuEventRecordWithFlags_ptsz",
+    "cuEventDestroy_v2",
+    "cuCtxSynchronize_v2",
 };
 
 void *open_library(const char *path)
@@ -197,7 +212,12 @@ TEST(Door, AnswersTheFormThatIsAskedFor)
         {"cuMemMap", 10020, DEFAULT, nullptr, false},
         {"cuMemMap", 10030, DEFAULT, "cuMemMap", true},
         {"cuMemUnmap", 10020, DEFAULT, "cuMemUnmap", true},
-        {"cuEventQuery", 12000, DEFAULT, "cuEventQuery", false},
+        {"cuEventElapsedTime", 12000, DEFAULT, "cuEventElapsedTime", false},
+        {"cuStreamSynchronize", 6050, PER_THREAD, "cuStreamSynchronize", true},
+        {"cuStreamSynchronize", 12000, PER_THREAD, "cuStreamSynchronize_ptsz", true},
+        {"cuEventDestroy", 12000, DEFAULT, "cuEventDestroy_v2", true},
+        {"cuCtxSynchronize", 12080, DEFAULT, "cuCtxSynchronize", true},
+        {"cuCtxSynchronize", 13000, DEFAULT, "cuCtxSynchronize_v2", true},
         {"cuGetProcAddress", 11020, DEFAULT, nullptr, false},
         {"cuGetProcAddress", 11030, DEFAULT, "cuGetProcAddress", true},
         {"cuGetProcAddress", 11080, PER_THREAD, "cuGetProcAddress", true},
@@ -297,7 +317,7 @@ TEST(Door, HookedFunctionsAreFoundByNameToo)
         EXPECT_EQ(cuda_probe_real(symbol), driver.address(symbol)) << symbol;
     }
     /* Forms that nobody hooks, and names that the driver lacks. */
-    for (const char *symbol : {"cuMemAlloc", "cuMemFree", "cuMemFree_v3", "cuEventQuery", "cuInit"})
+    for (const char *symbol : {"cuMemAlloc", "cuMemFree", "cuMemFree_v3", "cuEventElapsedTime", "cuInit"})
         EXPECT_EQ(dlsym(driver.handle, symbol), driver.address(symbol)) << symbol;
     EXPECT_EQ(dlsym(driver.handle, "cuGraphLaunch_v9"), nullptr);
     EXPECT_NE(dlerror(), nullptr);

@@ -39,7 +39,23 @@
     FORM(cuMemRelease, "cuMemRelease", 10020, false)                                               \
     FORM(cuMemMap, "cuMemMap", 10030, false)                                                       \
     FORM(cuMemUnmap, "cuMemUnmap", 10020, false)                                                   \
+    FORM(cuEventElapsedTime, "cuEventElapsedTime", 2000, false)                                    \
+    FORM(cuStreamSynchronize, "cuStreamSynchronize", 2000, false)                                  \
+    FORM(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, true)                              \
+    FORM(cuStreamQuery, "cuStreamQuery", 2000, false)                                              \
+    FORM(cuStreamQuery_ptsz, "cuStreamQuery", 7000, true)                                          \
+    FORM(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, false)                                      \
+    FORM(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", 7000, true)                                  \
+    FORM(cuStreamDestroy_v2, "cuStreamDestroy", 4000, false)                                       \
+    FORM(cuEventSynchronize, "cuEventSynchronize", 2000, false)                                    \
     FORM(cuEventQuery, "cuEventQuery", 2000, false)                                                \
+    FORM(cuEventRecord, "cuEventRecord", 2000, false)                                              \
+    FORM(cuEventRecord_ptsz, "cuEventRecord", 7000, true)                                          \
+    FORM(cuEventRecordWithFlags, "cuEventRecordWithFlags", 11010, false)                           \
+    FORM(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010, true)                       \
+    FORM(cuEventDestroy_v2, "cuEventDestroy", 4000, false)                                         \
+    FORM(cuCtxSynchronize, "cuCtxSynchronize", 2000, false)                                        \
+    FORM(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, false)                                    \
     FORM(cuInit, "cuInit", 2000, false)
 
 enum form {

@@ -37,7 +37,23 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
         cuMemMap,                                                                                  \
         (CUdeviceptr a, size_t b, size_t c, CUmemGenericAllocationHandle d, unsigned long long e), \
         (a, b, c, d, e))                                                                           \
-    HOOK(cuMemUnmap, (CUdeviceptr a, size_t b), (a, b))
+    HOOK(cuMemUnmap, (CUdeviceptr a, size_t b), (a, b))                                            \
+    HOOK(cuStreamSynchronize, (CUstream a), (a))                                                   \
+    HOOK(cuStreamSynchronize_ptsz, (CUstream a), (a))                                              \
+    HOOK(cuStreamQuery, (CUstream a), (a))                                                         \
+    HOOK(cuStreamQuery_ptsz, (CUstream a), (a))                                                    \
+    HOOK(cuStreamWaitEvent, (CUstream a, CUevent b, unsigned int c), (a, b, c))                    \
+    HOOK(cuStreamWaitEvent_ptsz, (CUstream a, CUevent b, unsigned int c), (a, b, c))               \
+    HOOK(cuStreamDestroy_v2, (CUstream a), (a))                                                    \
+    HOOK(cuEventSynchronize, (CUevent a), (a))                                                     \
+    HOOK(cuEventQuery, (CUevent a), (a))                                                           \
+    HOOK(cuEventRecord, (CUevent a, CUstream b), (a, b))                                           \
+    HOOK(cuEventRecord_ptsz, (CUevent a, CUstream b), (a, b))                                      \
+    HOOK(cuEventRecordWithFlags, (CUevent a, CUstream b, unsigned int c), (a, b, c))               \
+    HOOK(cuEventRecordWithFlags_ptsz, (CUevent a, CUstream b, unsigned int c), (a, b, c))          \
+    HOOK(cuEventDestroy_v2, (CUevent a), (a))                                                      \
+    HOOK(cuCtxSynchronize, (void), ())                                                             \
+    HOOK(cuCtxSynchronize_v2, (CUcontext a), (a))
 
 #define HOOK(symbol, prototype, arguments)                                                         \
     static CUresult CUDAAPI hook_##symbol prototype                                                \

@@ -1,0 +1,138 @@
+/*
+ * Hooks on what records, waits for, synchronises and asks streams and events.
+ *
+ * Beside the steps of a call. Entered by the program's threads in place of the driver. Each calls
+ * the driver first, and changes its answer only where that is success and the result is poisoned.
+ * What NCCL calls, and the guard, goes through untouched.
+ */
+#include "shim/cuda_poison.h"
+
+#include <errno.h>
+
+#include "core/poison.h"
+#include "shim/cuda_door.h"
+#include "shim/cuda_hooks.h"
+#include "shim/depth.h"
+
+/* NCCL, or the guard itself, through a CUDA runtime that it shares with the program. */
+static bool is_own(const void *caller)
+{
+    return ng_shim_state.depth > 0 || ng_cuda_door_is_nccl(caller);
+}
+
+static CUresult settle(const struct ng_poison_before *before, CUresult result)
+{
+    return result == CUDA_SUCCESS && ng_poison_settle(before) ? CUDA_ERROR_LAUNCH_FAILED : result;
+}
+
+/* A hook keeps errno as the driver leaves it: nothing that follows the driver's call sets it. */
+
+#define STREAM_HOOK(symbol, per_thread)                                                            \
+    static CUresult CUDAAPI hook_##symbol(CUstream stream)                                         \
+    {                                                                                              \
+        if (is_own(__builtin_return_address(0)))                                                   \
+            return ng_cuda_real_##symbol()(stream);                                                \
+        struct ng_poison_before before = ng_poison_stream(stream, per_thread);                     \
+        return settle(&before, ng_cuda_real_##symbol()(stream));                                   \
+    }
+STREAM_HOOK(cuStreamSynchronize, false)
+STREAM_HOOK(cuStreamSynchronize_ptsz, true)
+STREAM_HOOK(cuStreamQuery, false)
+STREAM_HOOK(cuStreamQuery_ptsz, true)
+
+#define EVENT_HOOK(symbol)                                                                         \
+    static CUresult CUDAAPI hook_##symbol(CUevent event)                                           \
+    {                                                                                              \
+        if (is_own(__builtin_return_address(0)))                                                   \
+            return ng_cuda_real_##symbol()(event);                                                 \
+        struct ng_poison_before before = ng_poison_event(event);                                   \
+        return settle(&before, ng_cuda_real_##symbol()(event));                                    \
+    }
+EVENT_HOOK(cuEventSynchronize)
+EVENT_HOOK(cuEventQuery)
+
+static CUresult settle_context(CUcontext context, CUresult result)
+{
+    return result == CUDA_SUCCESS && ng_poison_has_context(context) ? CUDA_ERROR_LAUNCH_FAILED
+                                                                    : result;
+}
+
+static CUresult CUDAAPI hook_cuCtxSynchronize(void)
+{
+    CUresult result = ng_cuda_real_cuCtxSynchronize()();
+
+    return is_own(__builtin_return_address(0)) ? result : settle_context(NULL, result);
+}
+
+static CUresult CUDAAPI hook_cuCtxSynchronize_v2(CUcontext context)
+{
+    CUresult result = ng_cuda_real_cuCtxSynchronize_v2()(context);
+
+    return is_own(__builtin_return_address(0)) ? result : settle_context(context, result);
+}
+
+#define RECORD_HOOK(symbol, per_thread)                                                            \
+    static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream)                          \
+    {                                                                                              \
+        CUresult result = ng_cuda_real_##symbol()(event, stream);                                  \
+        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+            ng_poison_recorded(event, stream, per_thread);                                         \
+        return result;                                                                             \
+    }
+RECORD_HOOK(cuEventRecord, false)
+RECORD_HOOK(cuEventRecord_ptsz, true)
+
+#define RECORD_WITH_FLAGS_HOOK(symbol, per_thread)                                                 \
+    static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream, unsigned int flags)      \
+    {                                                                                              \
+        CUresult result = ng_cuda_real_##symbol()(event, stream, flags);                           \
+        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+            ng_poison_recorded(event, stream, per_thread);                                         \
+        return result;                                                                             \
+    }
+RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags, false)
+RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags_ptsz, true)
+
+#define WAIT_HOOK(symbol, per_thread)                                                              \
+    static CUresult CUDAAPI hook_##symbol(CUstream stream, CUevent event, unsigned int flags)      \
+    {                                                                                              \
+        CUresult result = ng_cuda_real_##symbol()(stream, event, flags);                           \
+        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+            ng_poison_waits(stream, per_thread, event);                                            \
+        return result;                                                                             \
+    }
+WAIT_HOOK(cuStreamWaitEvent, false)
+WAIT_HOOK(cuStreamWaitEvent_ptsz, true)
+
+/* Before the driver's: afterwards another thread may be given the same handle. */
+static CUresult CUDAAPI hook_cuStreamDestroy_v2(CUstream stream)
+{
+    ng_poison_destroyed(stream);
+    return ng_cuda_real_cuStreamDestroy_v2()(stream);
+}
+
+static CUresult CUDAAPI hook_cuEventDestroy_v2(CUevent event)
+{
+    ng_poison_destroyed(event);
+    return ng_cuda_real_cuEventDestroy_v2()(event);
+}
+
+void ng_cuda_poison_enable(void)
+{
+    ng_cuda_hook_enable_cuStreamSynchronize(hook_cuStreamSynchronize);
+    ng_cuda_hook_enable_cuStreamSynchronize_ptsz(hook_cuStreamSynchronize_ptsz);
+    ng_cuda_hook_enable_cuStreamQuery(hook_cuStreamQuery);
+    ng_cuda_hook_enable_cuStreamQuery_ptsz(hook_cuStreamQuery_ptsz);
+    ng_cuda_hook_enable_cuEventSynchronize(hook_cuEventSynchronize);
+    ng_cuda_hook_enable_cuEventQuery(hook_cuEventQuery);
+    ng_cuda_hook_enable_cuCtxSynchronize(hook_cuCtxSynchronize);
+    ng_cuda_hook_enable_cuCtxSynchronize_v2(hook_cuCtxSynchronize_v2);
+    ng_cuda_hook_enable_cuEventRecord(hook_cuEventRecord);
+    ng_cuda_hook_enable_cuEventRecord_ptsz(hook_cuEventRecord_ptsz);
+    ng_cuda_hook_enable_cuEventRecordWithFlags(hook_cuEventRecordWithFlags);
+    ng_cuda_hook_enable_cuEventRecordWithFlags_ptsz(hook_cuEventRecordWithFlags_ptsz);
+    ng_cuda_hook_enable_cuStreamWaitEvent(hook_cuStreamWaitEvent);
+    ng_cuda_hook_enable_cuStreamWaitEvent_ptsz(hook_cuStreamWaitEvent_ptsz);
+    ng_cuda_hook_enable_cuStreamDestroy_v2(hook_cuStreamDestroy_v2);
+    ng_cuda_hook_enable_cuEventDestroy_v2(hook_cuEventDestroy_v2);
+}
