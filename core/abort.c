@@ -15,11 +15,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/async.h"
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/log.h"
+#include "core/policy.h"
 #include "core/poison.h"
 #include "core/verdict.h"
 #include "core/wait.h"
@@ -100,7 +102,7 @@ static bool names_peer(const char *reason)
 {
     static const enum ng_verdict_kind kinds[] = {NG_KIND_MISSING_RANK, NG_KIND_DEAD_RANK,
                                                  NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-                                                 NG_KIND_INIT_MISSING_RANK};
+                                                 NG_KIND_INIT_MISSING_RANK, NG_KIND_ASYNC_ERROR};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         const char *name = ng_verdict_kind_name(kinds[i]);
@@ -130,6 +132,7 @@ static void await_abort(struct ng_comm *comm)
 
 int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
 {
+    ng_policy_await_end();
     switch (call->op) {
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:
@@ -258,18 +261,6 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 
 /* ---- The abort itself ---- */
 
-static void name_comm(const struct ng_comm *comm, char *ret_text, size_t bytes)
-{
-    const struct ng_box_group *group = comm->group;
-    char name[NG_BOX_NAME_BYTES];
-
-    ng_box_read_name(group, name);
-    snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
-             name[0] ? "\", id " : "",
-             (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
-             atomic_load(&group->nranks));
-}
-
 static void set_aborted(struct ng_comm *comm)
 {
     atomic_store(&comm->fate, NG_FATE_ABORTED);
@@ -292,7 +283,7 @@ static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool gro
         set_aborted(comm);
     if (result == NG_NCCL_SUCCESS)
         return;
-    name_comm(comm, name, sizeof(name));
+    ng_comm_describe(comm, name, sizeof(name));
     tell_failure(nccl, name, result);
 }
 
@@ -332,6 +323,7 @@ static void abort_ready(struct crew *crew)
         bool making;
         if (ng_comm_condemned_handle(comm, &making)) {
             atomic_store(&comm->fate, NG_FATE_ABORTING);
+            ng_async_await(comm);
             swap(&crew->slots[ready++], &crew->slots[i]);
         } else if (!making) {
             /* Its creation has failed, or ends with its parent's abort. */
@@ -497,7 +489,7 @@ static void tell_stuck(struct order *order)
         uint32_t fate = atomic_load(&comm->fate);
         if (fate != NG_FATE_CONDEMNED && fate != NG_FATE_ABORTING)
             continue;
-        name_comm(comm, name, sizeof(name));
+        ng_comm_describe(comm, name, sizeof(name));
         ng_log(NG_LOG_ERROR, "abort_stuck: %s: %s for %.1f s", name,
                fate == NG_FATE_CONDEMNED ? "its turn to be aborted has not come"
                                          : "ncclCommAbort has not returned",
@@ -638,6 +630,17 @@ enum ng_abort_state ng_abort_state(enum ng_abort_origin origin)
         gravest = NG_ABORT_UNDER_WAY;
     }
     return gravest;
+}
+
+bool ng_abort_concerns(uint64_t group_id)
+{
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        uint32_t state = atomic_load(&orders[i].state);
+        if ((state == WAITING || state == RUNNING) && orders[i].origin == NG_ABORT_POLICY &&
+            ng_scope_holds(&orders[i].scope, group_id))
+            return true;
+    }
+    return false;
 }
 
 /* ---- What keeps an abort from returning ---- */

@@ -68,6 +68,9 @@ enum ng_abort_state {
 /* When this changes to RETURNED or STUCK, the incident thread is woken. Any thread. */
 enum ng_abort_state ng_abort_state(enum ng_abort_origin origin);
 
+/* Is a policy's order about this group under way? Any thread. */
+bool ng_abort_concerns(uint64_t group_id);
+
 /* The communicator that keeps an order from ending, and how. */
 struct ng_abort_stuck {
     uint64_t group_id;

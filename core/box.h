@@ -108,6 +108,10 @@ struct ng_box_header {
      * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
     _Atomic int64_t watchdog_stuck_mono_ns;
     _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
+    /* What NCCL said of the first asynchronous error of a communicator (its group's `async_error`):
+     * complete once the size of it is there; 0 none */
+    _Atomic uint32_t error_text_bytes;
+    char error_text[196];
 };
 #define NG_BOX_HEADER_BYTES 4096
 

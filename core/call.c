@@ -8,9 +8,11 @@
 #include "core/call.h"
 
 #include "core/abort.h"
+#include "core/async.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/creation.h"
+#include "core/failure.h"
 #include "core/gpu.h"
 #include "core/group_calls.h"
 #include "core/guard.h"
@@ -215,6 +217,7 @@ static inline __attribute__((always_inline)) int leave_work(const struct ng_call
     ng_thread_leave(thread);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
         fail_work(call, passage, result);
+        ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
         return result;
     }
     uint64_t seq = p2p ? 0 : passage->seq;
@@ -223,6 +226,8 @@ static inline __attribute__((always_inline)) int leave_work(const struct ng_call
     if (__builtin_expect(!work || result != NG_NCCL_SUCCESS ||
                              !ng_gpu_record(work->gpu, work->end, call->stream),
                          0)) {
+        if (result == NG_NCCL_IN_PROGRESS)
+            atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
         ng_work_give_up(work, passage->capturing);
         ng_ring_advance(passage->record, passage->record_id,
                         ng_work_unseen_state(passage->capturing));
@@ -285,6 +290,16 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     }
 }
 
+/* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
+static const struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
+{
+    uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
+    bool in_slot =
+        ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
+
+    return !in_slot ? passage->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
+}
+
 int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
 {
     if (!passage->thread)
@@ -304,7 +319,12 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
             ng_creation_invite(call, result);
         else
             ng_creation_poll(call, result);
+        if (call->op == NG_OP_CommGetAsyncError && passage->comm && result == NG_NCCL_SUCCESS &&
+            call->recv_buffer)
+            ng_async_heard(passage->comm, *(const int *)call->recv_buffer);
     }
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
+        ng_failure_tell(call, comm_of(call, passage), 0, result);
     if (passage->visits)
         ng_abort_left(passage->comm);
     return result;

@@ -233,6 +233,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->nonblocking, false);
     atomic_store(&comm->overdue_mono_ns, 0);
     atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
@@ -498,6 +499,17 @@ void ng_comm_lose_peers(struct ng_comm *comm)
 {
     comm->peers_lost = true;
     forget_peers(comm);
+}
+
+void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)
+{
+    const struct ng_box_group *group = comm->group;
+    char name[NG_BOX_NAME_BYTES];
+
+    ng_box_read_name(group, name);
+    snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
+             name[0] ? "\", id " : "", (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
+             atomic_load(&group->nranks));
 }
 
 void ng_comm_after_fork(void)

@@ -75,6 +75,7 @@ struct ng_comm {
      * the black box. */
     _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
     _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
+    _Atomic bool nonblocking;     /* only the program may ask for its state */
     bool being_made;              /* its creating call is under way */
     void **made_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
     _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
@@ -108,6 +109,10 @@ struct ng_comm {
     unsigned alarmed; /* levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
+    uint32_t asked_generation; /* of the slot: the fields below belong to it */
+    int64_t asked_mono_ns;     /* when NCCL was last asked for its asynchronous error */
+    int64_t error_mono_ns;     /* when it was first seen to have one; 0 it has none */
+    bool error_raised;         /* as an alarm */
 
     struct ng_comm_count counts[NG_COMM_COUNTED_OPS]; /* by operation; others may read them */
     _Atomic uint64_t uncounted; /* operations that ended, and whose records were gone */
@@ -239,6 +244,9 @@ void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer);
 /* Some did not happen, and nobody knows which: from now on none is counted, so that none is taken
  * for the counterpart of another. */
 void ng_comm_lose_peers(struct ng_comm *comm);
+
+/* "group "tp", id 0123456789abcdef (rank 1 of 4)". */
+void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes);
 
 /* In a forked child: everything is forgotten. */
 void ng_comm_after_fork(void);

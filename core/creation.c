@@ -9,8 +9,10 @@
 #include "core/creation.h"
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "core/abort.h"
+#include "core/async.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/group_id.h"
@@ -52,6 +54,17 @@ static const char *name_in(const struct config_head *config)
     return config->comm_name;
 }
 
+/* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
+ * "in progress" tells. */
+static bool is_nonblocking(const struct config_head *config, const struct ng_comm *parent)
+{
+    if (config && config->magic == CONFIG_MAGIC &&
+        config->size >= offsetof(struct config_head, cga_cluster_size) &&
+        (config->blocking == 0 || config->blocking == 1))
+        return config->blocking == 0;
+    return parent && atomic_load(&parent->nonblocking);
+}
+
 static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread,
                                   struct ng_comm *parent, uint64_t id, int nranks, int rank,
                                   void **new_comm)
@@ -76,6 +89,8 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
                                    .before = early ? *new_comm : NULL,
                                    .generation = atomic_load(&comm->group->generation)};
     NG_STORE(comm->group->creator_tid, thread->tid);
+    if (is_nonblocking(call->creation->config, parent))
+        atomic_store(&comm->nonblocking, true);
     /* An abort from another thread must be able to tell the new handle from what a variable happens
      * to hold, and NCCL likes to give the same address again. */
     if (early)
@@ -240,6 +255,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         if (condemned)
             continue;
         if (result == NG_NCCL_IN_PROGRESS) {
+            atomic_store(&created->comm->nonblocking, true);
             if (handle)
                 created->watched = handle;
             keep_unfinished(created);
@@ -340,8 +356,9 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         return NG_CALL_PROCEED;
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
     /* Either the program ends it, or the guard. */
-    if (ends_handle(call->op))
-        atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS);
+    if (ends_handle(call->op) &&
+        atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS))
+        ng_async_await(comm);
     if (!ng_comm_is_condemned_now(comm))
         return NG_CALL_PROCEED;
     ng_thread_leave(thread);

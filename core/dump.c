@@ -123,6 +123,7 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_hex(json, "uid", process->uid);
     ng_json_string(json, "host", process->host);
     ng_json_string(json, "program", process->program);
+    ng_json_string(json, "error_text", process->error_text);
     ng_json_string(json, "source", process->source);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
     ng_json_int(json, "life_number", process->life);

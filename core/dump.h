@@ -17,6 +17,7 @@
  *     pid                 int
  *     uid                 16 hex digits: tells it from all others; all zero: not known
  *     host, program       strings
+ *     error_text          what NCCL said of its first asynchronous error; "" none, or not known
  *     source              the file that it was read from
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
  *     exit_status         int. Life "exited": what it told; -1 not told, -2 became another program.

@@ -147,6 +147,8 @@ static void close_work(struct ng_pending *pending, int result)
      * too early. */
     if (!work || result != NG_NCCL_SUCCESS ||
         !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+        if (result == NG_NCCL_IN_PROGRESS)
+            atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
         ng_work_give_up(work, pending->capturing);
         set_chain_state(pending->last_record, ng_work_unseen_state(pending->capturing));
         return;

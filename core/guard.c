@@ -29,8 +29,8 @@
 #include "core/poison.h"
 #include "core/policy.h"
 #include "core/proc.h"
-#include "core/status.h"
 #include "core/rules_file.h"
+#include "core/status.h"
 #include "core/tasks.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -267,6 +267,7 @@ void ng_guard_exit(int status)
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
+    ng_policy_await_end();
     /* What the program's callback needs may be on its way out already. */
     ng_completion_quit();
     ng_watchdog_finish();

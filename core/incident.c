@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "core/abort.h"
+#include "core/async.h"
 #include "core/clock.h"
 #include "core/completion.h"
 #include "core/deadline.h"
@@ -41,8 +42,8 @@
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/request.h"
-#include "core/status.h"
 #include "core/rules_file.h"
+#include "core/status.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -92,6 +93,7 @@ static struct {
     int request_ms;                  /* when the next request of the program is due; -1 none */
     bool took_over;                  /* from a claimant that did not come through */
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    uint64_t error_group;            /* and the last about an asynchronous error */
     struct ng_evidence *requested[REQUESTS_MAX];
 } own;
 
@@ -272,12 +274,21 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
                : ng_deadline_policy(incident->group_id);
 }
 
+/* No deadline need have passed. */
+static bool is_async_error(const struct ng_incident *incident)
+{
+    const char *name = ng_verdict_kind_name(NG_KIND_ASYNC_ERROR);
+
+    return strncmp(incident->line, name, strlen(name)) == 0;
+}
+
 static void log_verdict(const struct ng_incident *incident)
 {
     if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
     else
-        ng_log(NG_LOG_ERROR, "deadline passed: %s; evidence in %s; policy: %s", incident->line,
+        ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
+               is_async_error(incident) ? "NCCL failed" : "deadline passed", incident->line,
                ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
@@ -287,6 +298,8 @@ static void act(const struct ng_incident *incident)
 {
     uint32_t before = ng_watchdog_restarts();
 
+    if (is_async_error(incident))
+        own.error_group = incident->group_id;
     ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (ng_watchdog_restarts() != before)
         own.parked_count = 0;
@@ -647,6 +660,14 @@ static void try_later(void)
                       (int64_t)((uint32_t)ng_clock_mono_ns() * UINT32_C(2654435761) >> 5);
 }
 
+/* Is what it was raised for being dealt with, or done with, by now? */
+static bool is_settled(const struct ng_alarm *alarm)
+{
+    return ng_abort_concerns(alarm->group_id) ||
+           (alarm->async_error &&
+            (alarm->group_id == own.error_group || !ng_async_still(alarm)));
+}
+
 static void handle_alarm(const struct ng_alarm *alarm)
 {
     /*
@@ -654,7 +675,8 @@ static void handle_alarm(const struct ng_alarm *alarm)
      * lasted for half the suspect time is nothing ordinary.
      */
     int64_t unusual_ns = ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2 : 2 * NG_S;
-    int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns ? alarm->age_ns / 2 : unusual_ns;
+    int64_t stalled_ns =
+        alarm->age_ns / 2 < unusual_ns && !alarm->async_error ? alarm->age_ns / 2 : unusual_ns;
     struct ng_incident wanted = {.level = alarm->level,
                                  .group_id = alarm->group_id,
                                  .seq = alarm->seq,
@@ -662,12 +684,15 @@ static void handle_alarm(const struct ng_alarm *alarm)
                                  .stalled_ns = stalled_ns,
                                  .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
+    if (is_settled(alarm))
+        return;
     if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level) == -EBUSY) {
         park(alarm);
         try_later();
         return;
     }
-    examine(&wanted, alarm->level == NG_INCIDENT_TIMEOUT && ng_watchdog_still(alarm),
+    examine(&wanted,
+            alarm->level == NG_INCIDENT_TIMEOUT && !alarm->async_error && ng_watchdog_still(alarm),
             alarm->watchdog);
 }
 
@@ -683,7 +708,7 @@ static void retry_parked(void)
     for (unsigned i = 0; i < count; i++) {
         /* What has gone on since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
-        if (ng_watchdog_still(&again[i]))
+        if (again[i].async_error || ng_watchdog_still(&again[i]))
             handle_alarm(&again[i]);
     }
 }

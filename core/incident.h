@@ -18,6 +18,7 @@ struct ng_alarm {
     uint64_t group_id;
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
+    bool async_error;  /* NCCL reports one: nothing need be late */
     int64_t age_ns;    /* credited */
     uint32_t restarts; /* of the watchdog's clocks, when it was raised */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */

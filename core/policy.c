@@ -296,6 +296,14 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
     }
 }
 
+void ng_policy_await_end(void)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
+
+    while (atomic_load_explicit(&tearing_down, memory_order_relaxed) && ng_clock_mono_ns() < until)
+        sleep_s(1);
+}
+
 void ng_policy_tend(void)
 {
     if (!aborting)

@@ -48,6 +48,10 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
  */
 void ng_policy_tend(void);
 
+/* Where `teardown` is about to end the process: does not return before it does, so that how it ends
+ * is not a matter of who is faster. Else returns at once. Program threads. */
+void ng_policy_await_end(void);
+
 /* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
 int ng_policy_parse_exit(const char *text, int *ret_code);
 

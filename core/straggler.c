@@ -15,6 +15,9 @@
 
 #define CHANCE_MAX 0.001 /* of naming a rank where all are alike */
 
+/* What damaged evidence says beyond that is no duration, and sums of less stay numbers. */
+#define DURATION_MAX_NS (INT64_C(1000000) * NG_S)
+
 /* The ranks of a group: one member each, the newest handle. */
 struct ranks {
     const struct ng_view_member **members;
@@ -120,7 +123,7 @@ static uint32_t find_rounds(const struct ranks *ranks, struct ng_arena *arena,
         bool all = true;
         for (uint32_t i = 0; i < ranks->count && all; i++) {
             durations[i] = duration_of(ranks->members[i], sample, &at[i]);
-            all = durations[i] > 0;
+            all = durations[i] > 0 && durations[i] <= DURATION_MAX_NS;
         }
         struct round round = {.seq = sample->seq};
         if (all && judge_round(durations, others, ranks->count, &round))

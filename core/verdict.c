@@ -32,6 +32,7 @@
 #include "core/composed.h"
 #include "core/cycle.h"
 #include "core/history.h"
+#include "core/nccl.h"
 #include "core/processes.h"
 #include "core/signature.h"
 #include "core/waits.h"
@@ -936,6 +937,164 @@ static int judge_all(struct judge *judge)
     return error;
 }
 
+/* ---- What NCCL itself reports ---- */
+
+static bool is_error(int result)
+{
+    return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
+}
+
+/* Does this member report an error, its own, or also that of a peer? */
+static bool reports(const struct judge *judge, const struct ng_view_member *member, bool own_only)
+{
+    enum ng_life life = process_of(judge, member)->life;
+
+    return is_error(member->async_error) &&
+           !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
+           (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
+            member->state == NG_GROUP_FINALIZED) &&
+           life != NG_LIFE_DEAD && life != NG_LIFE_EXITED && life != NG_LIFE_LOST;
+}
+
+static bool is_gone(const struct judge *judge, const struct ng_view_member *member)
+{
+    enum ng_life life = process_of(judge, member)->life;
+
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* A program that ends its communicator by itself makes its peers hear of a remote error. */
+static bool was_ended(const struct judge *judge, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if ((members[i].state == NG_GROUP_ABORTED || members[i].state == NG_GROUP_DESTROYED) &&
+            !is_gone(judge, &members[i]))
+            return true;
+    return false;
+}
+
+/* The member to tell of; NULL none. */
+static const struct ng_view_member *find_error(const struct judge *judge, bool own_only)
+{
+    const struct ng_view *view = judge->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (reports(judge, &view->members[i], own_only) &&
+            (own_only || !was_ended(judge, view->members[i].group)))
+            return &view->members[i];
+    return NULL;
+}
+
+static int blame_error(struct judge *judge, const struct ng_view_member *member, bool gone)
+{
+    const struct ng_view_process *process = process_of(judge, member);
+    struct ng_culprit *culprit = add_culprit(judge, member, member->group_rank);
+
+    if (!culprit)
+        return -ENOMEM;
+    if (gone)
+        ng_why_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
+    else
+        ng_why_error(member->async_error, process->error_text, culprit->why, sizeof(culprit->why));
+    return 0;
+}
+
+/*
+ * Who brought it: ranks with an error of their own; else of a remote error those that are gone;
+ * else nobody knows, and those that report it are named.
+ */
+static int blame_errors(struct judge *judge, const struct ng_view_member *told, bool own)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, told->group, &count);
+    bool gone = false;
+    int error = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        gone |= is_gone(judge, &members[i]);
+    gone = gone && !own;
+    for (uint32_t i = 0; i < count && !error; i++)
+        if (gone ? is_gone(judge, &members[i]) : reports(judge, &members[i], own))
+            error = blame_error(judge, &members[i], gone);
+    sort_culprits(verdict->culprits, verdict->culprit_count);
+    verdict->confidence = own || gone ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    return error;
+}
+
+/* The others of the group with work that does not finish. */
+static int list_waiting_in(struct judge *judge, uint32_t group)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    verdict->waiting = ng_arena_alloc(&verdict->arena, (count + 1) * sizeof(int));
+    verdict->waiting_count = 0;
+    if (!verdict->waiting)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        int rank = judge->processes.ranks[&members[i] - judge->view->members];
+        bool blamed = is_gone(judge, &members[i]);
+        for (uint32_t k = 0; k < verdict->culprit_count; k++)
+            blamed |= verdict->culprits[k].rank == rank;
+        if (members[i].pending_record && members[i].pending_age_ns > verdict->stalled_ns)
+            verdict->stalled_ns = members[i].pending_age_ns;
+        if (!blamed && (members[i].pending_record || members[i].entered > members[i].scheduled))
+            verdict->waiting[verdict->waiting_count++] = rank;
+    }
+    sort_ints(verdict->waiting, verdict->waiting_count);
+    return 0;
+}
+
+static void tell_of_error(struct judge *judge, const struct ng_view_member *told)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_signature signature = {0};
+
+    set_group(judge, told->group);
+    verdict->kind = NG_KIND_ASYNC_ERROR;
+    verdict->seq = told->pending_seq ? told->pending_seq : told->entered;
+    verdict->op = ng_signature_at(told, verdict->seq, &signature) ? (enum ng_op)signature.op
+                                                                  : (enum ng_op)told->last.op;
+    verdict->stalled_ns = 0;
+    verdict->culprit_count = verdict->cycle_count = 0;
+}
+
+/*
+ * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
+ * rank died, left, froze or called something else may be why there is an error.
+ */
+static int judge_errors(struct judge *judge)
+{
+    switch (judge->verdict->kind) {
+    case NG_KIND_HEALTHY:
+    case NG_KIND_MISSING_RANK:
+    case NG_KIND_GPU_STALL:
+    case NG_KIND_UNKNOWN:
+        break;
+    default:
+        return 0;
+    }
+    const struct ng_view_member *own = find_error(judge, true);
+    const struct ng_view_member *told = own ? own : find_error(judge, false);
+    if (!told)
+        return 0;
+    int error = judge->waits.count
+                    ? 0
+                    : ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    if (error)
+        return error;
+    tell_of_error(judge, told);
+    error = blame_errors(judge, told, own != NULL);
+    return error ? error : list_waiting_in(judge, told->group);
+}
+
+/* ---- A watchdog that is stuck ---- */
+
 static bool is_unwatched(const struct ng_view_process *process)
 {
     return process->watchdog_stuck_ns > 0 && process->member_count > 0 &&
@@ -1046,6 +1205,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     int error = ng_waits_find(view, query->stalled_ns, &judge.scratch, &judge.waits);
     if (!error && judge.waits.count)
         error = judge_all(&judge);
+    if (!error)
+        error = judge_errors(&judge);
     if (!error)
         error = judge_watchdogs(&judge, query->watchdog);
     ng_arena_reset(&judge.scratch);

@@ -49,6 +49,7 @@ struct ng_view_process {
     int64_t moment_mono_ns, moment_unix_ns;
     int local_rank; /* from the launcher; -1 not known */
     char program[64];
+    char error_text[196]; /* what NCCL said of its first asynchronous error; "" none, or not known */
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
     bool rank_collides;    /* others have the same, so it was set to -1 (by ng_view_seal) */

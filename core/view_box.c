@@ -367,6 +367,9 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     copy_text(process->host, sizeof(process->host), box->header->host, sizeof(box->header->host));
     copy_text(process->program, sizeof(process->program), box->header->program,
               sizeof(box->header->program));
+    if (atomic_load_explicit(&box->header->error_text_bytes, memory_order_acquire))
+        copy_text(process->error_text, sizeof(process->error_text), box->header->error_text,
+                  sizeof(box->header->error_text));
     snprintf(process->source, sizeof(process->source), "%s", source);
     if (!view->job[0])
         copy_text(view->job, sizeof(view->job), box->header->job, sizeof(box->header->job));

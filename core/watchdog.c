@@ -31,6 +31,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/async.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/completion.h"
@@ -518,6 +519,7 @@ static void restart_clocks(void)
         struct ng_comm *comm = ng_comm_at(i);
         comm->age_ns = 0;
         comm->alarmed = 0;
+        comm->error_raised = false;
     }
     for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
         watched_calls[i].age_ns = 0;
@@ -591,6 +593,9 @@ static void *watch(void *unused)
         bool stop = finished || atomic_load(&quitting);
         if (!stop)
             look(step, relaxed);
+        be_at("ncclCommGetAsyncError");
+        if (!stop)
+            ng_async_look(now, restarts_seen);
         uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
@@ -646,6 +651,7 @@ void ng_watchdog_where(struct ng_watchdog_place *ret_place)
 
 void ng_watchdog_after_fork(void)
 {
+    ng_async_after_fork();
     atomic_store(&thread_id, 0);
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/composed.h"
+#include "core/nccl.h"
 #include "core/text.h"
 
 /* No %f: the locale would choose the point. */
@@ -383,6 +384,23 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
             return;
         }
     }
+}
+
+void ng_why_error(int error, const char *text, char *ret_why, size_t bytes)
+{
+    snprintf(ret_why, bytes, "NCCL reports %s%s%s%s", ng_result_name(error),
+             error == NG_NCCL_REMOTE_ERROR ? ", of a peer that the evidence does not name" : "",
+             text[0] ? ": " : "", text);
+}
+
+void ng_why_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes)
+{
+    const char *end = process->life == NG_LIFE_EXITED ? "ended"
+                      : process->life == NG_LIFE_DEAD ? "died"
+                                                      : "is not heard of any more";
+
+    snprintf(ret_why, bytes, "%s, and NCCL reports %s to ranks of its group", end,
+             ng_result_name(error));
 }
 
 void ng_why_quiet(int64_t quiet_ns, char *why, size_t bytes)

@@ -33,6 +33,12 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
  */
 void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes);
 
+/* A rank whose communicator NCCL reports `error` of; `text` is NCCL's own, "" none. */
+void ng_why_error(int error, const char *text, char *ret_why, size_t bytes);
+
+/* A rank of a group that is gone, as its others hear from NCCL. */
+void ng_why_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes);
+
 /* Add to a sentence that all of it is as old as that. */
 void ng_why_quiet(int64_t quiet_ns, char *why, size_t bytes);
 

@@ -290,6 +290,7 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
     process->uid = get_hex(from, "uid");
     get_text(from, "program", process->program, sizeof(process->program));
+    get_text(from, "error_text", process->error_text, sizeof(process->error_text));
     get_text(from, "host", process->host, sizeof(process->host));
     snprintf(process->source, sizeof(process->source), "%s", source);
     process->life =

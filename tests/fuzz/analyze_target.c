@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/straggler.h"
 #include "core/trace.h"
 #include "tests/fuzz/rewrite.h"
 #include "tools/analyze_report.h"
@@ -70,6 +71,7 @@ static void judge(struct ng_view *view, struct ng_digest *digest,
     check(ng_hindsight_judge(view, &hindsight, &verdict), "judge");
     if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
         check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
+    check(ng_straggler_blame(view, &verdict), "straggler");
     check(ng_analyze_write_text(view, &verdict, &mismatches, NULL, nowhere), "text");
     check(ng_analyze_write_json(view, &verdict, &mismatches, nowhere), "JSON");
     write_files(view, &verdict, &mismatches, nowhere);

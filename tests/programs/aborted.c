@@ -14,8 +14,9 @@
  *   graph     as warm, but the others hold a graph with captured work, which an abort waits for
  *   dead      it kills itself instead of its second all-reduce
  *   idle      nobody waits for anything
+ *   again     as warm, and then once more with the new communicator
  *   race      as warm, but the others abort their communicator themselves, again and again, from
- *             two threads, when somebody else may
+ *             two threads, as soon as they hear of it
  *
  * The rank that is missing asks its communicator's state, in `init` that of one of its own. Lines
  * on stdout: "rank R: waiting", then "rank R: FUNCTION RESULT" with NCCL's numbers. All ranks, in
@@ -39,9 +40,25 @@
 
 #define COUNT 1024
 
-enum where { WARM, COLD, GROUP, P2P, SPLIT, FINALIZE, DESTROY, INIT, GRAPH, DEAD, IDLE, RACE, PLACES };
-static const char *const names[PLACES] = {"warm",    "cold", "group", "p2p",  "split", "finalize",
-                                          "destroy", "init", "graph", "dead", "idle",  "race"};
+enum where {
+    WARM,
+    COLD,
+    GROUP,
+    P2P,
+    SPLIT,
+    FINALIZE,
+    DESTROY,
+    INIT,
+    GRAPH,
+    DEAD,
+    IDLE,
+    RACE,
+    AGAIN,
+    PLACES
+};
+static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",   "split",
+                                          "finalize", "destroy", "init",  "graph", "dead",
+                                          "idle",     "race",    "again"};
 
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
@@ -88,11 +105,17 @@ static void await_error(ncclComm_t comm)
         nanosleep(&pause, NULL);
 }
 
-/* Work that ends with the communicator, and leaves garbage. */
+/* Until the work ends with the communicator, and leaves garbage: with an error where the guard says
+ * so. */
+static void wait_for_stream(void)
+{
+    say("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+}
+
 static void wait_on_device(ncclComm_t comm)
 {
     NCCL(all_reduce(comm));
-    device_stream_sync(stream);
+    wait_for_stream();
 }
 
 static void capture(ncclComm_t comm)
@@ -109,13 +132,10 @@ static void capture(ncclComm_t comm)
 
 static void *abort_it(void *comm)
 {
+    await_error(comm);
     struct timespec pause = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1500; i++) {
-        ncclResult_t answer;
-        if (i == 1000)
-            say("own CommAbort", ncclCommAbort(comm));
-        else if (i < 1000 && ncclCommGetAsyncError(comm, &answer) == ncclSuccess && answer)
-            i = 999;
+    for (int i = 0; i < 100; i++) {
+        say("own CommAbort", ncclCommAbort(comm));
         nanosleep(&pause, NULL);
     }
     return NULL;
@@ -128,7 +148,9 @@ static void race(ncclComm_t comm)
 
     if (pthread_create(&thread, NULL, abort_it, comm) != 0)
         fail(__FILE__, __LINE__, "pthread_create", "failed");
-    wait_on_device(comm);
+    if (!last)
+        wait_on_device(comm);
+    abort_it(comm);
     pthread_join(thread, NULL);
 }
 
@@ -146,6 +168,7 @@ static void wait_for_last(ncclComm_t comm)
 
     switch (where) {
     case WARM:
+    case AGAIN:
     case GRAPH:
     case DEAD:
         wait_on_device(comm);
@@ -161,7 +184,7 @@ static void wait_for_last(ncclComm_t comm)
         break;
     case P2P:
         say("Recv", ncclRecv(buffer, COUNT, ncclFloat32, sender, comm, stream));
-        device_stream_sync(stream);
+        wait_for_stream();
         break;
     case SPLIT:
         say("blocked CommSplit", ncclCommSplit(comm, 0, place.rank, &child, NULL));
@@ -177,6 +200,16 @@ static void wait_for_last(ncclComm_t comm)
     default:
         break;
     }
+}
+
+/* Once more, with one that works. */
+static void wait_again(ncclComm_t comm)
+{
+    if (!last)
+        wait_on_device(comm);
+    await_error(comm);
+    expect("AllReduce again", all_reduce(comm), wanted_error);
+    expect("CommDestroy again", ncclCommDestroy(comm), ncclSuccess);
 }
 
 /* Makes a communicator and waits on it; it is dead afterwards. */
@@ -201,7 +234,7 @@ static ncclComm_t wait_for_abort(void)
     say_waiting();
     if (where == DEAD && last)
         kill(getpid(), SIGKILL);
-    if (!last)
+    if (!last || where == RACE)
         wait_for_last(comm);
     if (where != RACE && (where != INIT || !last))
         await_error(comm);
@@ -291,6 +324,11 @@ int main(int argc, char **argv)
     use(without_dead, &living);
     comm = world_init(&living, &options, 1);
     use(comm, &living);
+    if (where == AGAIN) {
+        wait_again(comm);
+        comm = world_init(&living, &options, 3);
+        use(comm, &living);
+    }
     NCCL(ncclCommDestroy(comm));
     printf("rank %d: works on\n", place.rank);
     return 0;

@@ -186,7 +186,7 @@ static void status(void)
 /* ---- Completions ---- */
 
 static struct {
-    unsigned long told, wrong;
+    atomic_ulong told, wrong; /* a callback that is not awaited goes on */
     long pause_ms;
 } heard;
 
@@ -217,8 +217,8 @@ static void count(void)
         return;
     }
     guarded(ncclguard_completion_stop(WAIT_MS, &dropped), NCCLGUARD_OK, "completion_stop");
-    fprintf(stderr, "rank %d: told %lu dropped %" PRIu64 " made %lu\n", place.rank, heard.told,
-            dropped, world.made);
+    fprintf(stderr, "rank %d: told %lu dropped %" PRIu64 " made %lu\n", place.rank,
+            (unsigned long)heard.told, dropped, world.made);
     expect(heard.wrong == 0, "what is told is right");
     expect(heard.told + dropped == world.made, "each call is told once or counted as dropped");
     expect(dropped == 0 || heard.pause_ms, "nothing is dropped that there is time for");

@@ -69,9 +69,9 @@ FILE = {"schema": TEXT, "guard_version": TEXT, "job": TEXT, "written_unix_ns": C
         "on_request": BOOL, "rank": Number(-1), "process": dict,
         "calls": list, "calling_threads": list, "durations": list, "members": list, "notes": list}
 PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1), "pid": COUNT, "uid": ID,
-           "host": TEXT, "program": TEXT, "source": TEXT, "life": TEXT, "life_number": COUNT, "exit_status": INT,
-           "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT, "life_age_ns": COUNT,
-           "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
+           "host": TEXT, "program": TEXT, "error_text": TEXT, "source": TEXT, "life": TEXT, "life_number": COUNT,
+           "exit_status": INT, "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT,
+           "life_age_ns": COUNT, "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
 CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "group_rank": Number(-1), "seq": COUNT,
         "record_id": COUNT, "age_ns": COUNT}
 THREAD = {"tid": Number(1), "name": TEXT}

@@ -103,6 +103,8 @@ class Abort : public testing::Test
     {
         made_hold(false);
         made_hold_aborts(false);
+        made_hold_answers(false);
+        made_set_async_error(nullptr, OK);
         made_on_abort(nullptr);
         for (auto &[comm, library] : comms_)
             call(library, NG_OP_CommDestroy, comm);
@@ -622,6 +624,213 @@ TEST_F(Abort, ProgramAndGuardNeverBothEndOne)
         EXPECT_EQ(ends, 1);
         comms_.erase(comm);
     }
+}
+
+/* ---- Orders of a policy ---- */
+
+TEST_F(Abort, APolicyAbortsTheGroupsOfItsListAndNoOther)
+{
+    void *first = init(0), *second = init(0), *other = init(0);
+    uint64_t ids[] = {group_of(first).id, 12345, group_of(second).id};
+    ASSERT_EQ(made_policy_abort(ids, 3, REASON, LONG_MS), 0);
+    ASSERT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+    EXPECT_EQ(made_aborts(first), 1u);
+    EXPECT_EQ(made_aborts(second), 1u);
+    EXPECT_EQ(made_abort_group(first), made_abort_group(second)) << "both at once";
+    EXPECT_EQ(made_aborts(other), 0u);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, other), OK);
+    EXPECT_EQ(made_policy_abort(ids, 3, REASON, LONG_MS), -ENOENT);
+}
+
+TEST_F(Abort, OneByOneTheOneThatHoldsTheDeviceComesFirst)
+{
+    void *queued = init(1), *running = init(1);
+    made_set_version(1, 22105);
+    made_hold(true);
+    made_all_reduce(1, running, made_stream(0), OK);
+    ASSERT_TRUE(becomes([&] { return made_pending_record(running) != 0; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5)); /* so that it is the older one */
+    made_all_reduce(1, queued, made_stream(0), OK);
+    ASSERT_TRUE(becomes([&] { return made_pending_record(queued) != 0; }));
+    made_on_abort([](void *) { made_hold(false); });
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_LT(made_abort_place(running), made_abort_place(queued));
+}
+
+TEST_F(Abort, APolicyWaitsForWhatTheProgramEndsItself)
+{
+    for (unsigned op : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
+        void *comm = init(0);
+        uint64_t id = group_of(comm).id;
+        Inside inside;
+        std::thread ending([&] { EXPECT_EQ(stay_in(0, op, comm, inside), OK); });
+        inside.await_entry();
+        ASSERT_EQ(made_policy_abort(&id, 1, REASON, LONG_MS), 0);
+        EXPECT_EQ(made_policy_abort_state(), UNDER_WAY);
+        inside.let_out(OK);
+        ending.join();
+        EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+        EXPECT_EQ(made_aborts(comm), 0u) << "followed, not fought";
+        comms_.erase(comm);
+    }
+}
+
+TEST_F(Abort, APolicyTellsWhatTheProgramDoesNotGetOutOf)
+{
+    void *comm = init(0);
+    uint64_t id = group_of(comm).id;
+    char why[400] = "";
+    Inside inside;
+    std::thread ending([&] { EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, comm, inside), OK); });
+    inside.await_entry();
+    ASSERT_EQ(made_policy_abort(&id, 1, REASON, 50), 0);
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
+    EXPECT_EQ(made_stuck(why, sizeof(why)), (unsigned)NG_OP_CommDestroy);
+    EXPECT_NE(std::string(why).find("inside ncclCommDestroy"), std::string::npos) << why;
+    EXPECT_EQ(made_abort_state() == STUCK, false) << "a person's orders are none of it";
+    inside.let_out(OK);
+    ending.join();
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+    EXPECT_EQ(made_stuck(why, sizeof(why)), 0u);
+    comms_.erase(comm);
+}
+
+TEST_F(Abort, APolicyTellsWhichAbortDoesNotReturn)
+{
+    void *comm = init(0);
+    uint64_t id = group_of(comm).id;
+    char why[400] = "";
+    made_hold_aborts(true);
+    ASSERT_EQ(made_policy_abort(&id, 1, REASON, 50), 0);
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
+    EXPECT_EQ(made_stuck(why, sizeof(why)), (unsigned)NG_OP_CommAbort);
+    EXPECT_NE(std::string(why).find("ncclCommAbort has not returned"), std::string::npos) << why;
+    made_hold_aborts(false);
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+}
+
+/* ---- Asynchronous errors ---- */
+
+TEST_F(Abort, AnAsynchronousErrorIsSeenAndStays)
+{
+    Folder folder;
+    void *comm = init(0), *other = init(0);
+    made_log_to((folder / "log").c_str());
+    made_set_async_error(comm, BROKEN);
+    EXPECT_TRUE(becomes([&] { return group_of(comm).async_error == BROKEN; }));
+    made_set_async_error(comm, ncclRemoteError);
+    made_set_async_error(nullptr, OK);
+    EXPECT_EQ(group_of(comm).async_error, BROKEN) << "the first one";
+    EXPECT_EQ(group_of(other).async_error, OK);
+    EXPECT_TRUE(becomes([&] {
+        return read_whole_file(folder / "log").find("what NCCL said last") != std::string::npos;
+    }));
+    std::string log = read_whole_file(folder / "log");
+    for (const char *part : {"asynchronous error of group", "ncclSystemError", "a call of the",
+                             "NCCL 2.28.9"})
+        EXPECT_NE(log.find(part), std::string::npos) << part << log;
+    made_log_to(nullptr);
+}
+
+TEST_F(Abort, InProgressIsNoError)
+{
+    void *comm = init(0);
+    made_set_async_error(comm, ncclInProgress);
+    made_asked(comm);
+    EXPECT_TRUE(becomes([&] { return made_asked(comm) > 1; }));
+    made_set_async_error(nullptr, OK);
+    EXPECT_EQ(group_of(comm).async_error, OK);
+}
+
+TEST_F(Abort, WhatTheProgramHearsOfAnErrorIsHeard)
+{
+    void *comm = init(0);
+    int answer = -1;
+    struct made_call what = {};
+    what.op = NG_OP_CommGetAsyncError;
+    what.comm = comm;
+    what.answer = &answer;
+    what.argument = &answer;
+    what.inside = [](void *at) {
+        *(int *)at = ncclRemoteError;
+        return OK;
+    };
+    EXPECT_EQ(made_call(0, &what), OK);
+    EXPECT_EQ(answer, (int)ncclRemoteError) << "unchanged";
+    EXPECT_EQ(group_of(comm).async_error, (int)ncclRemoteError);
+}
+
+TEST_F(Abort, NcclIsNeverAskedAboutWhatTheProgramFrees)
+{
+    void *comm = init(0);
+    made_hold_answers(true);
+    made_asked(comm);
+    EXPECT_TRUE(becomes([&] { return made_asked(comm) == 1; }));
+    std::atomic<bool> freed{false};
+    std::thread ending([&] {
+        EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+        freed = true;
+    });
+    EXPECT_TRUE(has_fate(comm, PROGRAM_ENDS));
+    EXPECT_FALSE(freed) << "the question is still under way";
+    made_hold_answers(false);
+    ending.join();
+    comms_.erase(comm);
+    EXPECT_EQ(made_asked(comm), 1u);
+}
+
+TEST_F(Abort, TheProgramWaitsForAQuestionThatHangsButNotForEver)
+{
+    void *comm = init(0);
+    made_hold_answers(true);
+    made_asked(comm);
+    EXPECT_TRUE(becomes([&] { return made_asked(comm) == 1; }));
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+    made_hold_answers(false);
+    comms_.erase(comm);
+}
+
+/* ---- Calls that fail ---- */
+
+TEST_F(Abort, AFailedCallIsToldOnceAndThenAtPowersOfTen)
+{
+    Folder folder;
+    void *comm = init(0);
+    made_log_to((folder / "log").c_str());
+    for (int i = 0; i < 15; i++)
+        made_all_reduce(0, comm, made_stream(0), ncclSystemError);
+    made_send(0, comm, made_stream(0), 1, ncclInvalidUsage);
+    std::string log = read_whole_file(folder / "log");
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3) << log;
+    for (const char *part :
+         {"ncclAllReduce #1 of group", "(rank 0 of 2) returned ncclSystemError (a call of the",
+          "NCCL 2.28.9; last error: what NCCL said last", "10 times so far",
+          "ncclSend of group", "ncclInvalidUsage"})
+        EXPECT_NE(log.find(part), std::string::npos) << part << log;
+    made_log_to(nullptr);
+}
+
+TEST_F(Abort, WhatAnAbortMakesFailIsNotTold)
+{
+    Folder folder;
+    void *comm = init(0), *own = init(0);
+    made_log_to((folder / "log").c_str());
+    Inside inside, inside_own;
+    std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comm, inside); });
+    std::thread blocked_own([&] { stay_in(0, NG_OP_AllReduce, own, inside_own); });
+    inside.await_entry();
+    inside_own.await_entry();
+    EXPECT_EQ(call(0, NG_OP_CommAbort, own), OK);
+    comms_.erase(own);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    inside.let_out(ncclInternalError);
+    inside_own.let_out(ncclInternalError);
+    blocked.join();
+    blocked_own.join();
+    EXPECT_EQ(read_whole_file(folder / "log").find("returned"), std::string::npos);
+    made_log_to(nullptr);
 }
 
 TEST_F(Abort, AForkedChildKnowsNothingOfIt)

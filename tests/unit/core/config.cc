@@ -182,7 +182,12 @@ TEST(Config, DurationsThatMeanNothingAreRefused)
 TEST(Config, ChoicesTakeTheirWordsAndPyTorchsNumbers)
 {
     EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=0"}).config.on_timeout, (int)NG_ON_TIMEOUT_LOG);
+    EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=1"}).config.on_timeout, (int)NG_ON_TIMEOUT_TEARDOWN);
+    EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=2"}).config.on_timeout, (int)NG_ON_TIMEOUT_ABORT);
     EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=3"}).config.on_timeout, (int)NG_ON_TIMEOUT_KILL);
+    EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=abort"}).config.on_timeout, (int)NG_ON_TIMEOUT_ABORT);
+    EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=teardown"}).config.on_timeout,
+              (int)NG_ON_TIMEOUT_TEARDOWN);
     EXPECT_EQ(parse({"NCCLGUARD_ON_TIMEOUT=LOG"}).config.on_timeout, (int)NG_ON_TIMEOUT_LOG);
     for (const char *level : {"off", "error", "warn", "info", "debug"})
         EXPECT_EQ(parse({std::string("NCCLGUARD_LOG=") + level}).mistakes, 0) << level;

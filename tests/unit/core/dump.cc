@@ -94,6 +94,7 @@ Job full_job()
     job.process(1).life = NG_LIFE_EXITED;
     job.process(1).exit_status = 3;
     job.process(1).life_age_ns = 12;
+    job.process(1).error_text = "remote \"process\" exited";
     job.notes = {"box-1000-1: about rank 0", "box-1001-1: about rank 1",
                  "box-77-1: not a black box"};
     return job;
@@ -132,7 +133,7 @@ TEST(Dump, IsTheDocumentedSchema)
  * then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 472u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 672u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 144u);

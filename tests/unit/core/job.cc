@@ -183,6 +183,8 @@ void Job::fill(struct ng_view *view) const
         process->exit_status = processes[p].exit_status;
         process->life_age_ns = processes[p].life_age_ns;
         process->quiet_ns = processes[p].quiet_ns;
+        snprintf(process->error_text, sizeof(process->error_text), "%s",
+                 processes[p].error_text.c_str());
         process->watchdog_stuck_ns = processes[p].watchdog_stuck_ns;
         snprintf(process->watchdog_in, sizeof(process->watchdog_in), "%s",
                  processes[p].watchdog_in.c_str());
@@ -216,6 +218,7 @@ void Job::fill(struct ng_view *view) const
             member->device = from.device;
             member->state = from.state;
             member->cuda_error = from.cuda_error;
+            member->async_error = from.async_error;
             member->creator_tid = from.creator_tid;
             member->ordinal = from.ordinal;
             member->derived = from.derived;

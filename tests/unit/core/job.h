@@ -29,7 +29,7 @@ struct Member {
     int64_t pending_age_ns = 0;
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
-    int cuda_error = 0;
+    int cuda_error = 0, async_error = 0;
     uint32_t creator_tid = 0;
     uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
     uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
@@ -78,6 +78,7 @@ struct Process {
     int exit_status = 0;
     int64_t life_age_ns = 0;
     int64_t quiet_ns = 0;
+    std::string error_text; /* of NCCL, about the first asynchronous error */
     int64_t watchdog_stuck_ns = 0;
     std::string watchdog_in;
     std::string host; /* empty: eight processes of the job share one */
@@ -93,6 +94,11 @@ class Job
     /* A group over these global ranks, every one of which tells of itself. */
     void group(uint64_t id, const char *name, const std::vector<int> &ranks);
     void group(uint64_t id, const char *name); /* of all ranks */
+    /* Group `id` is being made, or was made, from `parent`. */
+    void derive(uint64_t id, uint64_t parent)
+    {
+        groups_.at(id).parent = parent;
+    }
     Member &at(uint64_t group, int group_rank);
     /* Nobody has evidence of this rank of this group. */
     void forget(uint64_t group, int group_rank);

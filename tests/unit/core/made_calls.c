@@ -14,6 +14,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/durations.h"
 #include "core/guard.h"
 #include "core/log.h"
@@ -275,10 +276,48 @@ void made_number_contexts(bool numbered)
 
 static void *unfinished; /* the handle that is still in progress */
 
+/* Of one communicator at a time. */
+static _Atomic(const void *) erroneous, asked_about;
+static _Atomic int async_error;
+static _Atomic unsigned asked_count;
+static atomic_bool answers_held;
+
+void made_set_async_error(const void *comm, int error)
+{
+    atomic_store(&async_error, error);
+    atomic_store(&erroneous, comm);
+}
+
+unsigned made_asked(const void *comm)
+{
+    if (atomic_exchange(&asked_about, comm) != comm)
+        atomic_store(&asked_count, 0);
+    return atomic_load(&asked_count);
+}
+
+void made_hold_answers(bool hold)
+{
+    atomic_store(&answers_held, hold);
+}
+
 static int get_async_error(void *comm, int *ret_error)
 {
-    *ret_error = comm == unfinished ? NG_NCCL_IN_PROGRESS : NG_NCCL_SUCCESS;
+    struct timespec pause = {.tv_nsec = NG_MS};
+
+    if (comm == atomic_load(&asked_about))
+        atomic_fetch_add(&asked_count, 1);
+    while (atomic_load(&answers_held))
+        nanosleep(&pause, NULL);
+    *ret_error = comm == unfinished                ? NG_NCCL_IN_PROGRESS
+                 : comm == atomic_load(&erroneous) ? atomic_load(&async_error)
+                                                   : NG_NCCL_SUCCESS;
     return NG_NCCL_SUCCESS;
+}
+
+static const char *get_last_error(void *comm)
+{
+    (void)comm;
+    return "what NCCL said last";
 }
 
 /* Aborts that the libraries saw. */
@@ -343,6 +382,14 @@ unsigned made_abort_group(const void *comm)
     return 0;
 }
 
+unsigned made_abort_place(const void *comm)
+{
+    for (unsigned i = 0; i < atomic_load(&abort_count) && i < ABORTS; i++)
+        if (__atomic_load_n(&aborts[i].comm, __ATOMIC_ACQUIRE) == comm)
+            return i + 1;
+    return 0;
+}
+
 void made_hold_aborts(bool hold)
 {
     atomic_store(&aborts_held, hold);
@@ -374,7 +421,8 @@ void made_begin(int64_t records)
                                         .comm_cu_device = comm_cu_device,
                                         .group_start = group_start,
                                         .group_end = group_end,
-                                        .comm_get_async_error = get_async_error};
+                                        .comm_get_async_error = get_async_error,
+                                        .get_last_error = get_last_error};
     ng_guard.config.trace_size = records;
     ng_guard.launch.rank = 0;
     ng_guard.launch.world_size = 2;
@@ -392,9 +440,9 @@ void made_poison(void)
     ng_guard.config.poison = NG_POISON_ON;
 }
 
-void made_set_timeout(int64_t timeout_ms)
+void made_set_timeout(const void *comm, int64_t timeout_ms)
 {
-    ng_guard.config.timeout_ns = timeout_ms * NG_MS;
+    ng_deadline_set_timeout(ng_comm_find(comm)->group->id, timeout_ms * NG_MS);
 }
 
 unsigned made_op_all_reduce(void)
@@ -556,6 +604,31 @@ int made_abort_state(void)
     return (int)ng_abort_state(NG_ABORT_PERSON);
 }
 
+int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,
+                      int64_t wait_ms)
+{
+    struct ng_scope scope = {.count = count};
+
+    memcpy(scope.groups, group_ids, count * sizeof(*group_ids));
+    ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
+    return ng_abort_groups(&scope, reason, NG_ABORT_POLICY);
+}
+
+int made_policy_abort_state(void)
+{
+    return (int)ng_abort_state(NG_ABORT_POLICY);
+}
+
+unsigned made_stuck(char *ret_why, unsigned bytes)
+{
+    struct ng_abort_stuck stuck;
+
+    if (!ng_abort_stuck(&stuck))
+        return 0;
+    snprintf(ret_why, bytes, "%s", stuck.why);
+    return stuck.op;
+}
+
 uint64_t made_pending_record(const void *comm)
 {
     return atomic_load(&ng_comm_find(comm)->group->pending_record);
@@ -614,6 +687,7 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
                                      .id = group->id,
                                      .nranks = group->nranks,
                                      .group_rank = group->group_rank,
+                                     .async_error = group->async_error,
                                      .cuda_error = group->cuda_error,
                                      .entered = group->entered,
                                      .scheduled = group->scheduled,

@@ -16,17 +16,16 @@ extern "C" {
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
 
-/* Calls wait for the device (core/wait.h); before made_begin. The deadline of collectives that are
- * made from now on; 0 none. */
+/* Calls wait for the device (core/wait.h); before made_begin. */
 void made_block_calls(void);
 void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
-void made_set_timeout(int64_t timeout_ms);
+void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
 
 /* What the black box holds of a communicator. */
 struct made_group {
     uint32_t slot, state, nccl, creator_tid, fate;
     uint64_t id;
-    int32_t nranks, group_rank, cuda_error;
+    int32_t nranks, group_rank, cuda_error, async_error;
     uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
     uint64_t coll_joined, p2p_joined, groups_closed;
     char name[64], pci_id[16];
@@ -85,11 +84,23 @@ const char *made_last_error(const void *comm);
 /* Orders to abort, with this bound. */
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms);
 int made_abort_state(void);
+/* The same by a policy, of several groups. */
+int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,
+                      int64_t wait_ms);
+int made_policy_abort_state(void);
+/* What keeps it from ending: the operation, with the sentence; 0 nothing does. */
+unsigned made_stuck(char *ret_why, unsigned bytes);
 void made_set_version(unsigned library, int version);
 /* What the libraries' own functions saw: how often this handle was aborted, and the number of the
  * NCCL group that it was in (from 1; 0 none). */
 unsigned made_aborts(const void *comm);
 unsigned made_abort_group(const void *comm);
+unsigned made_abort_place(const void *comm); /* in the order of all aborts, from 1; 0 none */
+/* What NCCL answers who asks for asynchronous errors of this communicator; how often it was asked
+ * about it so far; and whether it answers. */
+void made_set_async_error(const void *comm, int error);
+unsigned made_asked(const void *comm);
+void made_hold_answers(bool hold);
 void made_hold_aborts(bool hold); /* they do not return from now on, or again do */
 /* Runs in each, with its handle; NULL nothing. */
 void made_on_abort(void (*function)(void *comm));

@@ -1844,3 +1844,132 @@ TEST(Verdict, TheWatchdogOfARankThatHasEndedIsNotStuck)
 
     EXPECT_NE(judge(job).kind, NG_KIND_WATCHDOG_STUCK) << judge(job).line;
 }
+
+/* ---- What NCCL itself reports ---- */
+
+TEST(Verdict, AnErrorOfARankSaysWhyItDoesNotCome)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Job job = waiting_for(ranks, {culprit});
+        job.at(WORLD, culprit).async_error = 2;
+        job.process(culprit).error_text = "no route to host";
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        EXPECT_EQ(judgement.group, WORLD);
+        EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+        EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
+        EXPECT_EQ(judgement.whys.at(0), "NCCL reports ncclSystemError: no route to host");
+        EXPECT_TRUE(mentions(judgement.line, "is behind an asynchronous error in AllReduce"))
+            << judgement.line;
+    }
+}
+
+TEST(Verdict, AnErrorIsToldBeforeAnythingIsLate)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(6);
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+    job.at(WORLD, 3).async_error = 1;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.seq, 6u);
+    EXPECT_TRUE(judgement.waiting.empty());
+}
+
+TEST(Verdict, ACommunicatorInProgressHasNoError)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.at(WORLD, 0).did(1).async_error = 7;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, OfARemoteErrorTheRankWithOneOfItsOwnIsTheOrigin)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    job.group(0xe, "tp", {2, 3});
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).did(3).async_error = 6;
+    job.at(WORLD, 2).did(3).async_error = 2;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    /* And though it is in another group of that rank. */
+    job.at(WORLD, 2).async_error = 0;
+    job.at(0xe, 0).async_error = 2;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.group, 0xeu);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
+TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).did(3).async_error = 6;
+    job.at(WORLD, 2).did(3);
+    job.process(2).life = NG_LIFE_DEAD;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.whys.at(0), "died, and NCCL reports ncclRemoteError to ranks of its group");
+    /* Once others wait for it, its death is what is told. */
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).waits();
+    expect_kind(judge(job), NG_KIND_DEAD_RANK);
+}
+
+TEST(Verdict, OfARemoteErrorOfUnknownOriginNobodyIsSurelyToBlame)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3).async_error = rank % 2 ? 6 : 0;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{1, 3}));
+}
+
+TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasEndedIsItsOwnDoing)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).did(3).async_error = 6;
+    job.at(WORLD, 2).did(3).state = NG_GROUP_ABORTED;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+    /* Not so an error of its own. */
+    job.at(WORLD, 0).async_error = 2;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+}
+
+TEST(Verdict, AnErrorOfACommunicatorThatHasEndedIsHistory)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    job.at(WORLD, 0).did(3).async_error = 2;
+    job.at(WORLD, 0).state = NG_GROUP_ABORTED;
+    job.at(WORLD, 1).did(3).state = NG_GROUP_ABORTED;
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, WhatExplainsAnErrorIsToldInsteadOfIt)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 0).async_error = 6;
+    job.process(2).life = NG_LIFE_STOPPED;
+    expect_kind(judge(job), NG_KIND_STOPPED_RANK);
+    job.process(2).life = NG_LIFE_EXITED;
+    expect_kind(judge(job), NG_KIND_LEFT_EARLY);
+}

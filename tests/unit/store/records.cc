@@ -20,6 +20,10 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.claimant_host = random();
     incident.label = random();
     incident.stalled_ns = (int64_t)random();
+    incident.scope.all = random() % 8 == 0;
+    incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_SCOPE_GROUPS + 1));
+    for (uint32_t i = 0; i < incident.scope.count; i++)
+        incident.scope.groups[i] = random();
     size_t length = random() % sizeof(incident.line);
     for (size_t i = 0; i < length; i++)
         incident.line[i] = (char)(' ' + random() % 95);
@@ -58,6 +62,10 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
     EXPECT_EQ(a.label, b.label);
     EXPECT_EQ(a.stalled_ns, b.stalled_ns);
     EXPECT_STREQ(a.line, b.line);
+    EXPECT_EQ(a.scope.all, b.scope.all);
+    ASSERT_EQ(a.scope.count, b.scope.count);
+    for (uint32_t i = 0; i < a.scope.count; i++)
+        EXPECT_EQ(a.scope.groups[i], b.scope.groups[i]);
 }
 
 TEST(Records, ComeBackAsTheyWere)
@@ -125,6 +133,30 @@ TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
         else
             EXPECT_EQ(error ? 1000 : strlen(after.line), length - (bytes.size() - 100));
     }
+}
+
+TEST(Records, WhatAnOlderGuardWroteIsRead)
+{
+    std::mt19937_64 random(13);
+    struct ng_incident before = random_incident(random), after;
+    before.scope = {};
+    snprintf(before.line, sizeof(before.line), "missing_rank: rank 2");
+    std::string bytes = encoded(before);
+    bytes[3] = 4; /* its version, without the number of groups before the line */
+    bytes.erase(8 * 14, 8);
+    ASSERT_EQ(decoded(bytes, &after), 0);
+    expect_same(before, after);
+}
+
+TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
+{
+    std::mt19937_64 random(14);
+    struct ng_incident before = random_incident(random), after;
+    before.scope = {};
+    std::string bytes = encoded(before);
+    bytes[8 * 14] = NG_SCOPE_GROUPS + 1;
+    bytes += std::string(8 * (NG_SCOPE_GROUPS + 1), 'g');
+    EXPECT_EQ(decoded(bytes, &after), -EBADMSG);
 }
 
 TEST(Records, AnotherVersionIsTold)
