@@ -27,7 +27,7 @@
 #include "core/wait.h"
 #include "core/watchdog.h"
 
-#define INSIDE_WAIT_NS    (50 * NG_MS) /* who stays in NCCL longer is blocked there */
+#define INSIDE_WAIT_NS    (250 * NG_MS) /* who stays in NCCL longer is blocked there */
 #define GROUP_WAIT_NS     NG_S         /* until an open NCCL group is given up, at most */
 #define LOOK_PAUSE_NS     NG_MS
 #define HANDLE_PAUSE_NS   (10 * NG_MS)

@@ -504,10 +504,11 @@ void ng_comm_lose_peers(struct ng_comm *comm)
 void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)
 {
     const struct ng_box_group *group = comm->group;
+    char name[NG_BOX_NAME_BYTES];
 
-    snprintf(ret_text, bytes, "group %s%.63s%s%016llx (rank %d of %d)", group->name[0] ? "\"" : "",
-             group->name, group->name[0] ? "\", id " : "",
-             (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
+    ng_box_read_name(group, name);
+    snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
+             name[0] ? "\", id " : "", (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
              atomic_load(&group->nranks));
 }
 

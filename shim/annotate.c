@@ -21,6 +21,7 @@
 #include "core/deadline.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/poison.h"
 #include "core/request.h"
 #include "shim/shim.h"
 
@@ -254,8 +255,10 @@ EXPORT int ncclguard_dump(const char *folder, int64_t timeout_ms)
 
 EXPORT int ncclguard_acknowledge_abort(void)
 {
-    /* In this version nothing is withheld after an abort. */
-    return is_present() ? NCCLGUARD_OK : NCCLGUARD_ABSENT;
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    ng_poison_acknowledge();
+    return NCCLGUARD_OK;
 }
 
 /* Programs' keys have a room of their own on the board. */

@@ -12,10 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/dump.h"
-#include "core/flight.h"
 #include "core/straggler.h"
 #include "core/trace.h"
+#include "tests/fuzz/rewrite.h"
 #include "tools/analyze_report.h"
 #include "tools/digest.h"
 #include "tools/evidence.h"
@@ -51,10 +50,7 @@ static void write_files(const struct ng_view *view, const struct ng_verdict *ver
 
     check(ng_page_write(&page, "/dev/null"), "page");
     check(ng_trace_write(view, verdict, NG_TRACE_RECORDS_MAX, nowhere), "timeline");
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        check(ng_dump_write_process(view, i, nowhere), "dump");
-        check(ng_flight_write(view, i, ng_dump_rank(view, i), nowhere), "flight record");
-    }
+    check(rewrite_dumps(view, nowhere), "dumps");
     ng_folded_fini(&stacks);
 }
 

@@ -76,7 +76,8 @@ CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "g
         "record_id": COUNT, "age_ns": COUNT}
 THREAD = {"tid": Number(1), "name": TEXT}
 MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "pci_id": TEXT, "group_id": ID,
-          "parent_id": ID, "joined_id": ID, "excluded": ID, "group_name": TEXT, "nranks": COUNT, "nccl_version": COUNT, "state": TEXT,
+          "parent_id": ID, "joined_id": ID, "excluded": ID,
+          "group_name": TEXT, "nranks": COUNT, "nccl_version": COUNT, "state": TEXT,
           "state_number": COUNT, "created_by": (TEXT, None), "created_by_number": COUNT, "created_age_ns": COUNT,
           "ended_age_ns": COUNT, "async_error": COUNT, "cuda_error": COUNT, "creator_tid": COUNT, "color": INT,
           "ordinal": COUNT, "derived": COUNT, "entered": COUNT, "scheduled": COUNT, "started": COUNT,

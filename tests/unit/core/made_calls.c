@@ -14,6 +14,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/deadline.h"
 #include "core/durations.h"
 #include "core/guard.h"
 #include "core/log.h"
@@ -439,9 +440,9 @@ void made_poison(void)
     ng_guard.config.poison = NG_POISON_ON;
 }
 
-void made_set_timeout(int64_t timeout_ms)
+void made_set_timeout(const void *comm, int64_t timeout_ms)
 {
-    ng_guard.config.timeout_ns = timeout_ms * NG_MS;
+    ng_deadline_set_timeout(ng_comm_find(comm)->group->id, timeout_ms * NG_MS);
 }
 
 unsigned made_op_all_reduce(void)

@@ -16,11 +16,10 @@ extern "C" {
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
 
-/* Calls wait for the device (core/wait.h); before made_begin. The deadline of collectives that are
- * made from now on; 0 none. */
+/* Calls wait for the device (core/wait.h); before made_begin. */
 void made_block_calls(void);
 void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
-void made_set_timeout(int64_t timeout_ms);
+void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
 
 /* What the black box holds of a communicator. */
 struct made_group {

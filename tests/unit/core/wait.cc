@@ -92,7 +92,6 @@ class Wait : public testing::Test
     {
         static uintptr_t next = 100;
         comm_ = handle(next++);
-        made_set_timeout(0);
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
     }
     void TearDown() override
@@ -156,7 +155,7 @@ TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
 
 TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
 {
-    made_set_timeout(200);
+    made_set_timeout(comm_, 200);
     made_hold(true);
     Caller caller([&] { return all_reduce(comm_, stream_); });
     EXPECT_EQ(caller.result(), ncclSystemError)
