@@ -175,7 +175,7 @@ static void hold(struct ng_rules *read)
 
     pthread_mutex_lock(&rules_lock);
     struct ng_rules *before = rules;
-    uint32_t count = ng_comm_count();
+    uint32_t count = ng_comm_count(), rule_count = read->count;
     rules = read;
     /* Twice: a rule may ask for the name that another one gives to a parent further down. */
     for (uint32_t i = 0; i < 2 * count; i++)
@@ -184,7 +184,7 @@ static void hold(struct ng_rules *read)
     if (before)
         munmap(before, sizeof(*before));
     ng_log(first ? NG_LOG_INFO : NG_LOG_WARN, "NCCLGUARD_RULES: %" PRIu32 " rule%s of %s now hold",
-           read->count, read->count == 1 ? "" : "s", ng_guard.rules_path);
+           rule_count, rule_count == 1 ? "" : "s", ng_guard.rules_path);
 }
 
 static const char *what_holds(void)
@@ -245,9 +245,9 @@ static void *read_rules(void *unused)
     do {
         atomic_store(&again, false);
         read_once();
+        atomic_store(&busy, false);
         atomic_fetch_add(&readings, 1);
         syscall(SYS_futex, &readings, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-        atomic_store(&busy, false);
         /* Who asked just before is served here, unless another thread is at it already. */
     } while (atomic_load(&again) && !atomic_exchange(&busy, true));
     return unused;
@@ -260,25 +260,31 @@ static void begin_reading(void)
         return; /* whoever reads looks once more, unless the file system does not answer */
     int error = ng_guard_thread("ncclguard/rules", read_rules);
     if (error) {
+        atomic_store(&again, false);
         atomic_store(&busy, false);
         tell_failure(error);
     }
 }
 
+/* Is there nobody who reads, or is about to? */
+static bool is_idle(void)
+{
+    return !atomic_load(&again) && !atomic_load(&busy);
+}
+
 void ng_rules_file_start(void)
 {
-    int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left;
-    uint32_t before = atomic_load(&readings);
+    int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left = PATIENCE_NS;
 
     if (!ng_guard.rules_path[0])
         return;
     begin_reading();
-    while (atomic_load(&busy) && atomic_load(&readings) == before &&
-           (left = until - ng_clock_mono_ns()) > 0) {
+    for (uint32_t seen; seen = atomic_load(&readings), !is_idle() && left > 0;
+         left = until - ng_clock_mono_ns()) {
         struct timespec pause = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
-        syscall(SYS_futex, &readings, FUTEX_WAIT_PRIVATE, before, &pause, NULL, 0);
+        syscall(SYS_futex, &readings, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
     }
-    if (atomic_load(&readings) == before && atomic_load(&busy))
+    if (!is_idle())
         ng_log(NG_LOG_WARN,
                "NCCLGUARD_RULES: %s could not be read within %d s; the guard begins without rules",
                ng_guard.rules_path, (int)(PATIENCE_NS / NG_S));

@@ -36,7 +36,6 @@ class RulesFile : public testing::Test
     {
         for (void *handle : made_)
             made_destroy(0, handle, 0);
-        made_set_rules(path_.c_str());
         ng_rules_file_start();      /* whoever was still reading has come to an end */
         ng_rules_file_after_fork(); /* as if nothing had been read */
     }
