@@ -186,7 +186,7 @@ TEST(Records, AnyBytesAreSurvived)
             continue;
         }
         EXPECT_GE(after.level, NG_INCIDENT_SUSPECT);
-        EXPECT_LE(after.level, NG_INCIDENT_DUMP);
+        EXPECT_LE(after.level, NG_INCIDENT_RELOAD);
         EXPECT_GE(after.state, NG_INCIDENT_CLAIMED);
         EXPECT_LE(after.state, NG_INCIDENT_JUDGED);
         EXPECT_LT(after.op, (uint32_t)NG_OP_LIMIT);

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--timeout", "5", "true"}, "--timeout 5", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "", "true"}, "--timeout", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "-5s", "true"}, "--timeout -5s", "ms, s, m or h"},
-        Mistake{{"run", "--on-timeout", "explode", "true"}, "explode", "log, kill"},
+        Mistake{{"run", "--on-timeout", "explode", "true"}, "explode", "log, teardown, abort, kill"},
         Mistake{{"run", "--store", "redis://h:x", "true"}, "redis://h:***", "1 to 65535"},
         Mistake{{"run", "--store", "redis://:p@", "true"}, "redis://:***@", "host is missing"},
         Mistake{{"run", "--store", "file:x", "true"}, "file:***", "local:DIR"},
