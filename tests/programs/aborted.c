@@ -1,5 +1,5 @@
 /*
- * What a program meets whose communicator somebody else aborts: `aborted WHERE [ERROR [REASON]]`
+ * What a program meets whose communicator somebody else aborts: `aborted WHERE [ERROR [REASON [all]]]`
  * waits on every rank until it happens, then says what each function of NCCL returns for the dead
  * handle, and works on. WHERE:
  *
@@ -24,6 +24,7 @@
  * before: without the dead rank it works on, with it it is dead, too. At last "rank R: works on".
  *
  * ERROR is the number that calls shall return, REASON what ncclGetLastError shall hold; "-" any.
+ * all: every communicator is aborted, also the one that was there before.
  * Exit status 0 if all is as it should be, 5 if not.
  */
 #include "tests/programs/common.h"
@@ -296,14 +297,15 @@ int main(int argc, char **argv)
 {
     for (where = 0; argc >= 2 && where < PLACES && strcmp(argv[1], names[where]) != 0; where++)
         ;
-    if (argc < 2 || argc > 4 || where == PLACES) {
-        fprintf(stderr, "usage: aborted WHERE [ERROR [REASON]]\n");
+    if (argc < 2 || argc > 5 || where == PLACES || (argc == 5 && strcmp(argv[4], "all") != 0)) {
+        fprintf(stderr, "usage: aborted WHERE [ERROR [REASON [all]]]\n");
         return 2;
     }
     if (argc > 2 && strcmp(argv[2], "-") != 0)
         wanted_error = atoi(argv[2]);
-    if (argc > 3)
+    if (argc > 3 && strcmp(argv[3], "-") != 0)
         wanted_reason = argv[3];
+    bool all = argc == 5;
     place_init(&place, &options);
     last = place.rank == place.nranks - 1;
     device_use(place.local_rank);
@@ -321,7 +323,12 @@ int main(int argc, char **argv)
         expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
     if (comm && where != RACE && (where != INIT || !last))
         try_all(comm);
-    use(without_dead, &living);
+    if (all) {
+        await_error(without_dead); /* not all are aborted in the same moment */
+        expect("AllReduce with the one before", all_reduce(without_dead), wanted_error);
+    } else {
+        use(without_dead, &living);
+    }
     comm = world_init(&living, &options, 1);
     use(comm, &living);
     if (where == AGAIN) {
