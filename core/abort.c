@@ -392,7 +392,8 @@ static void condemn(struct order *order, struct ng_comm *comm)
     if (!ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         return;
     order->condemned[order->count++] = (uint16_t)comm->slot;
-    if (in_flight)
+    /* Or a call was faster than the mark. */
+    if (in_flight || ng_poison_threatens(comm))
         ng_poison_comm(comm);
 }
 

@@ -51,10 +51,12 @@ static bool is_error(int result)
 /* What NCCL says of it, for who reads the black box. The first of this process only. */
 static void keep_text(const struct ng_nccl *nccl)
 {
+    /* Whoever is first, of the watchdog and the program's threads; a forked child has another box. */
+    static struct ng_box_header *_Atomic kept_in;
     struct ng_box_header *header = ng_guard.box.header;
     const char *text = nccl->get_last_error ? nccl->get_last_error(NULL) : NULL;
 
-    if (!text || !text[0] || atomic_load(&header->error_text_bytes))
+    if (!text || !text[0] || atomic_exchange(&kept_in, header) == header)
         return;
     snprintf(header->error_text, sizeof(header->error_text), "%s", text);
     atomic_store_explicit(&header->error_text_bytes, (uint32_t)strlen(header->error_text),

@@ -125,6 +125,13 @@ enum ng_group_state {
     NG_GROUP_FAILED = 6, /* creation failed */
 };
 
+/* Why the clock of a group rests. */
+enum ng_rest {
+    NG_REST_NONE = 0,
+    NG_REST_OWN = 1,         /* its program is in a phase, or a person has suspended it */
+    NG_REST_WITH_OTHERS = 2, /* only since another rank's rests: no reason for others to do so */
+};
+
 /* What a collective says of itself: the fields that ranks must agree on, and those that help to
  * tell. */
 struct ng_signature {
@@ -189,7 +196,7 @@ struct ng_box_group {
     /* core/deadline.h: deadline of the oldest work, extensions included, else that of collectives;
      * -1 none; 0 not known: the header has that of all groups. */
     _Atomic int64_t timeout_ns;
-    _Atomic uint32_t rests; /* 1: its clock rests */
+    _Atomic uint32_t rests; /* its clock rests: enum ng_rest */
     uint8_t reserved[20];
 };
 #define NG_BOX_GROUP_BYTES 384

@@ -195,7 +195,7 @@ static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_w
     if (ng_guard.config.blocking_wait)
         waiter = ng_wait_begin(work->gpu, stream);
     ng_work_hand_over(comm, work);
-    return ng_wait_end(comm, waiter, entered_mono_ns);
+    return ng_wait_end(comm, waiter, entered_mono_ns, ng_wait_newest());
 }
 
 static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,

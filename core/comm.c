@@ -357,7 +357,8 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
     if (!ng_comm_is_condemned(comm))
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
-    ng_poison_acknowledge(); /* the program goes on with it */
+    if (!ng_comm_is_condemned(comm))
+        ng_poison_made(NG_LOAD(comm->group->created_mono_ns)); /* the program goes on with it */
 }
 
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)

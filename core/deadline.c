@@ -42,21 +42,31 @@ static void reset(struct ng_deadline *deadline)
     NG_STORE(deadline->last_extended_mono_ns, 0);
 }
 
-static bool is_suspended(uint64_t group_id)
+static enum ng_rest suspension_of(uint64_t group_id)
 {
-    if (NG_LOAD(suspensions[0].until_mono_ns))
-        return true;
-    for (unsigned i = 1; group_id && i < SUSPENSIONS; i++)
-        if (atomic_load_explicit(&suspensions[i].until_mono_ns, memory_order_acquire) &&
-            NG_LOAD(suspensions[i].group_id) == group_id)
-            return true;
-    return false;
+    enum ng_rest rest = NG_REST_NONE;
+
+    for (unsigned i = 0; i < SUSPENSIONS; i++) {
+        if (!atomic_load_explicit(&suspensions[i].until_mono_ns, memory_order_acquire) ||
+            (i > 0 && (!group_id || NG_LOAD(suspensions[i].group_id) != group_id)))
+            continue;
+        if (!NG_LOAD(suspensions[i].with_others))
+            return NG_REST_OWN;
+        rest = NG_REST_WITH_OTHERS;
+    }
+    return rest;
+}
+
+static enum ng_rest rest_of(const struct ng_comm *comm)
+{
+    if (atomic_load(&everything.phases) || (comm && atomic_load(&comm->deadline.phases)))
+        return NG_REST_OWN;
+    return suspension_of(comm ? NG_LOAD(comm->group->id) : 0);
 }
 
 bool ng_deadline_rests(const struct ng_comm *comm)
 {
-    return atomic_load(&everything.phases) || (comm && atomic_load(&comm->deadline.phases)) ||
-           is_suspended(comm ? NG_LOAD(comm->group->id) : 0);
+    return rest_of(comm) != NG_REST_NONE;
 }
 
 int64_t ng_deadline_shown(const struct ng_comm *comm)
@@ -71,10 +81,10 @@ static void show(struct ng_comm *comm)
 {
     NG_STORE(comm->group->timeout_ns, ng_deadline_shown(comm));
     /* Whoever changed something last has looked last. */
-    bool rests;
+    enum ng_rest rest;
     do
-        atomic_store(&comm->group->rests, rests = ng_deadline_rests(comm));
-    while (rests != ng_deadline_rests(comm));
+        atomic_store(&comm->group->rests, rest = rest_of(comm));
+    while (rest != rest_of(comm));
 }
 
 static void show_all(void)
@@ -161,6 +171,10 @@ static int suspend(uint64_t group_id, int64_t until_mono_ns, bool with_others)
             place = &suspensions[i];
     if (!place)
         return -ENOSPC;
+    /* An order, or a longer rest, is left as it is. */
+    int64_t there = NG_LOAD(place->until_mono_ns);
+    if (with_others && there && (!NG_LOAD(place->with_others) || there >= until_mono_ns))
+        return 0;
     NG_STORE(place->group_id, group_id);
     NG_STORE(place->with_others, with_others);
     atomic_store(&place->until_mono_ns, until_mono_ns);

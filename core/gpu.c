@@ -389,6 +389,29 @@ bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
     return recorded;
 }
 
+bool ng_gpu_enter_context(struct ng_gpu *gpu)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUcontext current = NULL;
+
+    return (cuda->ctx_get_current(&current) != CUDA_SUCCESS || !current) &&
+           cuda->ctx_push(gpu->context) == CUDA_SUCCESS;
+}
+
+void ng_gpu_leave_context(void)
+{
+    CUcontext popped;
+
+    ng_guard.cuda.ctx_pop(&popped);
+}
+
+/* Somebody's capture stands in the way: nothing is said of the event. */
+static bool is_about_capture(CUresult result)
+{
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -396,11 +419,13 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
     if (atomic_load_explicit(&gpu->lost, memory_order_relaxed))
         return NG_GPU_LOST;
     CUresult result = cuda->event_query(event);
-    if (result == CUDA_ERROR_INVALID_CONTEXT && cuda->ctx_set_current(gpu->context) == CUDA_SUCCESS)
+    /* The thread's own may be none, or one whose device was reset. */
+    if ((result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+        cuda->ctx_set_current(gpu->context) == CUDA_SUCCESS)
         result = cuda->event_query(event);
     if (result == CUDA_SUCCESS)
         return NG_GPU_DONE;
-    if (result == CUDA_ERROR_NOT_READY)
+    if (result == CUDA_ERROR_NOT_READY || is_about_capture(result))
         return NG_GPU_PENDING;
     lose(gpu, result);
     return NG_GPU_LOST;

@@ -173,6 +173,11 @@ enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
  */
 int64_t ng_gpu_duration_ns(const struct ng_work *work);
 
+/* A thread of the program that has no current context, asks, and leaves nothing behind: true, where
+ * it is to be left again. */
+bool ng_gpu_enter_context(struct ng_gpu *gpu);
+void ng_gpu_leave_context(void);
+
 /*
  * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed
  * mode, or its questions would break another thread's capture. False: no driver, or not initialised

@@ -294,9 +294,11 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
 /* All of the group that is waited for, one after the other; the first failure counts. */
 static int await_works(struct ng_group_calls *calls, int result)
 {
+    uint32_t newest = ng_wait_newest();
+
     for (uint32_t i = 0; i < calls->pending_count; i++) {
         struct ng_pending *pending = &calls->pending[i];
-        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns);
+        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns, newest);
         pending->waiter = NULL;
         if (result == NG_NCCL_SUCCESS)
             result = one;

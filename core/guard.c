@@ -268,6 +268,7 @@ void ng_guard_exit(int status)
         atomic_exchange(&ng_guard.ending, true))
         return;
     ng_policy_await_end();
+    ng_policy_await_aborts();
     /* What the program's callback needs may be on its way out already. */
     ng_completion_quit();
     ng_watchdog_finish();

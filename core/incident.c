@@ -389,7 +389,7 @@ static bool follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign_verdict(incident);
-    ng_wait_tell(incident->line);
+    ng_wait_tell(incident->line, policy_of(incident));
     log_verdict(incident);
     deal_done(incident);
     act(incident);
@@ -449,7 +449,7 @@ static void conduct(struct ng_incident *incident, struct ng_view *view, struct n
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
-        ng_wait_tell(incident->line);
+        ng_wait_tell(incident->line, policy_of(incident));
         bound_the_end(incident);
     }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
@@ -503,7 +503,14 @@ static void open_incident(const struct ng_incident *wanted, struct ng_view *view
     ng_scope_find(view, verdict, &incident.scope);
     incident.claimant_rank = own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
+    struct ng_incident named = incident;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
+    if (error == -EEXIST && is_own(&incident) && incident.state == NG_INCIDENT_CLAIMED) {
+        /* An earlier one of ours, whose verdict the board did not take. */
+        named.supersedes = incident.epoch;
+        incident = named;
+        error = board->ops->claim(board, &incident, &incident);
+    }
     if (error && error != -EEXIST) {
         ng_log(NG_LOG_WARN, "cannot claim the incident on the board (%s): acting alone",
                strerror(-error));
@@ -562,17 +569,24 @@ static void act_unjudged(const struct ng_incident *wanted)
     act(&incident);
 }
 
-/* Judge what `wanted` is about: a `watchdog`, or work. `sure`: it is stuck, though the evidence may
- * not show it. */
-static void examine(const struct ng_incident *wanted, bool sure, bool watchdog)
+/* Is that why an alarm was raised that somebody has waited for long? */
+static bool is_about_time(const struct ng_alarm *alarm)
 {
-    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns, .watchdog = watchdog};
+    return alarm && !alarm->watchdog && !alarm->async_error;
+}
+
+/* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
+ * stuck, though the evidence may not show it. */
+static void examine(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
+{
+    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns,
+                                     .watchdog = alarm && alarm->watchdog};
     bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
     struct ng_verdict verdict;
     struct ng_view view;
 
     int error = look(JOB, &view);
-    if (!error && others_rest(&view, wanted->group_id) &&
+    if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {
         end_examination(wanted->level, false);
         ng_view_fini(&view);
@@ -621,7 +635,7 @@ static void join_incident(struct ng_incident *incident)
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
-    examine(&wanted, true, false);
+    examine(&wanted, true, NULL);
     own.took_over = false;
 }
 
@@ -660,10 +674,23 @@ static void try_later(void)
                       (int64_t)((uint32_t)ng_clock_mono_ns() * UINT32_C(2654435761) >> 5);
 }
 
+/* Does the clock rest here by which an alarm was raised? Then it counts for nothing: the watchdog
+ * raises it anew. */
+static bool rests_here(uint64_t group_id)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); group_id && i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (NG_LOAD(comm->group->id) == group_id && NG_LOAD(comm->group->rests) == NG_REST_OWN)
+            return true;
+    }
+    return !group_id && ng_deadline_rests(NULL);
+}
+
 /* Is what it was raised for being dealt with, or done with, by now? */
 static bool is_settled(const struct ng_alarm *alarm)
 {
     return ng_abort_concerns(alarm->group_id) ||
+           (is_about_time(alarm) && rests_here(alarm->group_id)) ||
            (alarm->async_error &&
             (alarm->group_id == own.error_group || !ng_async_still(alarm)));
 }
@@ -693,7 +720,7 @@ static void handle_alarm(const struct ng_alarm *alarm)
     }
     examine(&wanted,
             alarm->level == NG_INCIDENT_TIMEOUT && !alarm->async_error && ng_watchdog_still(alarm),
-            alarm->watchdog);
+            alarm);
 }
 
 static void retry_parked(void)
@@ -705,7 +732,9 @@ static void retry_parked(void)
         return;
     memcpy(again, own.parked, count * sizeof(again[0]));
     own.parked_count = 0;
-    for (unsigned i = 0; i < count; i++) {
+    uint32_t restarts = ng_watchdog_restarts();
+    /* An abort that comes of one may be what the others waited for. */
+    for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
         /* What has gone on since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
         if (again[i].async_error || ng_watchdog_still(&again[i]))
@@ -771,10 +800,13 @@ static void obey_dump(const struct ng_incident *incident)
 
 int ng_incident_dump(const char *folder)
 {
+    struct ng_evidence **place = place_for_request();
     struct ng_view view;
     uint32_t self;
-    int error = look(HOST, &view);
 
+    if (!place)
+        return -EBUSY;
+    int error = look(HOST, &view);
     view.on_request = true;
     if (!error && !find_self(&view, &self))
         error = -ENOENT;
@@ -787,7 +819,7 @@ int ng_incident_dump(const char *folder)
         ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
         if (!ng_evidence_await(evidence, NG_EVIDENCE_OWN, ng_clock_mono_ns() + WRITE_NS))
             error = -ETIMEDOUT;
-        ng_evidence_release(evidence);
+        *place = evidence;
     }
     ng_view_fini(&view);
     return error;
@@ -961,6 +993,7 @@ static void stand_in_for_watchdog(void)
         ng_log(NG_LOG_WARN,
                "the watchdog has not come round for %.0f s: a call of CUDA does not return",
                (double)own.silence_ns / 1e9);
+    ng_deadline_tend(now);
     for (uint32_t i = 0; i < groups; i++) {
         struct ng_box_group *group = &box->groups[i];
         if (!NG_LOAD(group->pending_record))

@@ -104,11 +104,13 @@ static bool is_told(const struct ng_comm *comm)
 
     if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || !NG_LOAD(comm->group->id))
         return false;
-    for (uint32_t i = 0; i < count && has_ended(comm); i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const struct ng_comm *other = ng_comm_at(i);
-        if (other != comm && NG_LOAD(other->group->id) == NG_LOAD(comm->group->id) &&
-            NG_LOAD(other->group->group_rank) == NG_LOAD(comm->group->group_rank) &&
-            (!has_ended(other) || other->slot > comm->slot))
+        /* Of several that are being made at once, none knows its rank yet. */
+        bool goes_first = has_ended(comm) ? !has_ended(other) || other->slot > comm->slot
+                                          : !has_ended(other) && other->slot < comm->slot;
+        if (other != comm && goes_first && NG_LOAD(other->group->id) == NG_LOAD(comm->group->id) &&
+            NG_LOAD(other->group->group_rank) == NG_LOAD(comm->group->group_rank))
             return false;
     }
     return true;

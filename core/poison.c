@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "core/clock.h"
 #include "core/comm.h"
 #include "core/gpu.h"
 #include "core/guard.h"
@@ -32,6 +33,7 @@ struct entry {
 static struct entry entries[ENTRIES];
 static _Atomic uint64_t overflow; /* what those depend on for whom there was no room */
 static _Atomic uint64_t poisoned; /* communicators */
+static _Atomic int64_t poisoned_mono_ns;
 static _Atomic uintptr_t contexts[CONTEXTS];
 static atomic_bool all_contexts; /* more than these */
 
@@ -253,6 +255,7 @@ bool ng_poison_threatens(const struct ng_comm *comm)
 
 void ng_poison_comm(const struct ng_comm *comm)
 {
+    atomic_store(&poisoned_mono_ns, ng_clock_mono_ns());
     poison(comm);
     ng_log(NG_LOG_WARN,
            "group %016llx is aborted with work in flight: to synchronise with it returns CUDA "
@@ -275,6 +278,12 @@ void ng_poison_acknowledge(void)
         atomic_store(&contexts[i], 0);
     atomic_store(&all_contexts, false);
     atomic_fetch_and(&poisoned, ~comms);
+}
+
+void ng_poison_made(int64_t begun_mono_ns)
+{
+    if (begun_mono_ns > atomic_load(&poisoned_mono_ns))
+        ng_poison_acknowledge();
 }
 
 void ng_poison_after_fork(void)

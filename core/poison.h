@@ -41,6 +41,10 @@ void ng_poison_comm(const struct ng_comm *comm);
 /* The program knows: nothing is poisoned any more. Any thread. */
 void ng_poison_acknowledge(void);
 
+/* It has a communicator whose making began at `begun_mono_ns`: it knows, unless that was before the
+ * newest abort. Any thread. */
+void ng_poison_made(int64_t begun_mono_ns);
+
 /*
  * For the hooks: on the calling thread, with the program's handles. `per_thread`: the form of a
  * function for which stream 0 is the thread's own.

@@ -58,13 +58,13 @@ const char *ng_policy_name(enum ng_on_timeout policy)
     return names[policy];
 }
 
-/* ---- The two bounds, and the thread that keeps them ---- */
+/* ---- The bounds, and the thread that keeps them ---- */
 
 static _Atomic uint32_t changes; /* futex word: grows with each change of what follows */
 static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
+static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
-static atomic_bool ends;         /* the process ends at the second bound, whatever happens */
 static atomic_bool tearing_down; /* it ends once the abort is over */
 static atomic_bool enforced;     /* the thread is there */
 static bool aborting;            /* the incident thread's own: an order of ours is to be tended */
@@ -138,13 +138,13 @@ static bool abort_is_over(void)
  * nothing to abort, or -errno: it has not begun. */
 static int order_abort(const struct ng_scope *scope, const char *reason)
 {
-    atomic_store(&end_at_mono_ns,
+    atomic_store(&stuck_at_mono_ns,
                  ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + STUCK_MARGIN_NS);
     atomic_store(&abort_at_mono_ns, 0);
     tell_thread();
     int error = ng_abort_groups(scope, reason, NG_ABORT_POLICY);
     if (error == -ENOENT && abort_is_over() && !atomic_load(&tearing_down))
-        atomic_store(&end_at_mono_ns, 0);
+        atomic_store(&stuck_at_mono_ns, 0);
     return error;
 }
 
@@ -153,11 +153,14 @@ static bool act_at_bound(int64_t now_mono_ns)
 {
     const struct ng_scope all = NG_SCOPE_ALL;
     int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
+    int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
 
-    if (end_at && now_mono_ns >= end_at) {
-        if (atomic_load(&ends) || !abort_is_over())
+    if (end_at && now_mono_ns >= end_at)
+        return true;
+    if (stuck_at && now_mono_ns >= stuck_at) {
+        if (atomic_load(&tearing_down) || !abort_is_over())
             return true;
-        atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
+        atomic_compare_exchange_strong(&stuck_at_mono_ns, &stuck_at, 0);
     }
     if (abort_at && now_mono_ns >= abort_at &&
         atomic_compare_exchange_strong(&abort_at_mono_ns, &abort_at, 0)) {
@@ -169,9 +172,14 @@ static bool act_at_bound(int64_t now_mono_ns)
 
 static int64_t next_bound(void)
 {
-    int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
+    int64_t bounds[] = {atomic_load(&abort_at_mono_ns), atomic_load(&end_at_mono_ns),
+                        atomic_load(&stuck_at_mono_ns)};
+    int64_t next = 0;
 
-    return abort_at && (!end_at || abort_at < end_at) ? abort_at : end_at;
+    for (unsigned i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (bounds[i] && (!next || bounds[i] < next))
+            next = bounds[i];
+    return next;
 }
 
 static void *enforce(void *unused)
@@ -213,9 +221,9 @@ void ng_policy_after_fork(void)
 {
     atomic_store(&abort_at_mono_ns, 0);
     atomic_store(&end_at_mono_ns, 0);
+    atomic_store(&stuck_at_mono_ns, 0);
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
-    atomic_store(&ends, false);
     atomic_store(&tearing_down, false);
     atomic_store(&enforced, false);
     aborting = false;
@@ -255,7 +263,6 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
         break;
     case NG_ON_TIMEOUT_TEARDOWN:
     case NG_ON_TIMEOUT_KILL:
-        atomic_store(&ends, true);
         set_if_none(&end_at_mono_ns, until);
     }
     tell_thread();
@@ -304,6 +311,17 @@ void ng_policy_await_end(void)
         sleep_s(1);
 }
 
+void ng_policy_await_aborts(void)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
+    struct timespec pause = {.tv_nsec = 5 * NG_MS};
+
+    while ((ng_abort_state(NG_ABORT_POLICY) == NG_ABORT_UNDER_WAY ||
+            ng_abort_state(NG_ABORT_PERSON) == NG_ABORT_UNDER_WAY) &&
+           ng_clock_mono_ns() < until)
+        nanosleep(&pause, NULL);
+}
+
 void ng_policy_tend(void)
 {
     if (!aborting)
@@ -320,6 +338,6 @@ void ng_policy_tend(void)
         aborting = false;
         if (atomic_load(&tearing_down))
             end_process();
-        atomic_store(&end_at_mono_ns, 0);
+        atomic_store(&stuck_at_mono_ns, 0);
     }
 }

@@ -52,6 +52,10 @@ void ng_policy_tend(void);
  * is not a matter of who is faster. Else returns at once. Program threads. */
 void ng_policy_await_end(void);
 
+/* The process exits: until an abort of the guard's has returned, as CUDA and NCCL must not go away
+ * under it; within its bound. */
+void ng_policy_await_aborts(void);
+
 /* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
 int ng_policy_parse_exit(const char *text, int *ret_code);
 

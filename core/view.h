@@ -159,7 +159,7 @@ struct ng_view_member {
     uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */
     struct ng_signature last;     /* of collective `entered` */
     int64_t timeout_ns;           /* deadline of its collectives; 0 none, or not known */
-    bool rests;                   /* its clock rests: nothing becomes suspect, no deadline passes */
+    bool rests;                   /* by its program's or a person's word its clock rests */
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     uint64_t coll_joined, p2p_joined, groups_closed;

@@ -124,7 +124,7 @@ static int read_groups(struct reading *reading)
         int64_t timeout_ns = NG_LOAD(group->timeout_ns);
         member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
                                         : reading->box->header->timeout_ns;
-        member->rests = NG_LOAD(group->rests) != 0;
+        member->rests = NG_LOAD(group->rests) == NG_REST_OWN;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
         member->groups_closed = NG_LOAD(group->groups_closed);

@@ -32,8 +32,14 @@
 /* Written by the incident thread alone. Odd while it writes; else twice the number of verdicts. */
 static _Atomic uint32_t told;
 static _Atomic uint64_t told_line[LINE_WORDS];
+static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
 
-void ng_wait_tell(const char *line)
+uint32_t ng_wait_newest(void)
+{
+    return atomic_load(&told);
+}
+
+void ng_wait_tell(const char *line, enum ng_on_timeout policy)
 {
     uint64_t words[LINE_WORDS] = {0};
     uint32_t before = atomic_load_explicit(&told, memory_order_relaxed);
@@ -42,11 +48,14 @@ void ng_wait_tell(const char *line)
     atomic_store(&told, before + 1);
     for (size_t i = 0; i < LINE_WORDS; i++)
         atomic_store(&told_line[i], words[i]);
+    atomic_store(&told_policy, (uint32_t)policy);
     atomic_store(&told, before + 2);
 }
 
-/* The line of a verdict that came after number `before`; false: none has. */
-static bool hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES])
+/* The line of a verdict that came after number `before`, and what the job does about it; false: none
+ * has. */
+static bool hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                 enum ng_on_timeout *ret_policy)
 {
     uint64_t words[LINE_WORDS];
     uint32_t now = atomic_load(&told);
@@ -55,8 +64,10 @@ static bool hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES])
         return false;
     for (size_t i = 0; i < LINE_WORDS; i++)
         words[i] = atomic_load(&told_line[i]);
+    uint32_t policy = atomic_load(&told_policy);
     if (atomic_load(&told) != now)
         return false;
+    *ret_policy = (enum ng_on_timeout)policy;
     memcpy(ret_line, words, sizeof(words));
     return true;
 }
@@ -103,14 +114,19 @@ static void sleep_some(struct wait *wait)
         wait->sleep_ns = SLEEP_MAX_NS;
 }
 
-/* Has the watchdog raised the alarm for this work, or one before it? Where the watchdog is stuck
- * itself, this thread's own clock counts. */
+/*
+ * Has the watchdog raised the alarm for this work, or one before it? It ages the oldest work alone:
+ * what comes behind one that is past its deadline already has this thread's own clock, as it has
+ * where the watchdog is stuck itself.
+ */
 static bool is_overdue(const struct wait *wait)
 {
-    if (wait->entered_mono_ns <= atomic_load(&wait->comm->overdue_mono_ns))
+    int64_t overdue = atomic_load(&wait->comm->overdue_mono_ns);
+
+    if (wait->entered_mono_ns <= overdue)
         return true;
     int64_t timeout_ns = NG_LOAD(wait->comm->group->timeout_ns);
-    return NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns) && timeout_ns > 0 &&
+    return (overdue || NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns)) && timeout_ns > 0 &&
            wait->waited_ns >= timeout_ns;
 }
 
@@ -121,6 +137,8 @@ static void keep_time(struct wait *wait)
     wait->looked_mono_ns = now;
     if (step > STEP_MAX_NS)
         step = STEP_MAX_NS;
+    if (NG_LOAD(wait->comm->group->rests))
+        step = 0;
     wait->waited_ns += step;
     if (wait->overdue_ns || is_overdue(wait))
         wait->overdue_ns += step + 1;
@@ -129,13 +147,26 @@ static void keep_time(struct wait *wait)
 /* The deadline has passed, and nothing but this call's result shall come of it. */
 static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
 {
-    if (!wait->overdue_ns ||
-        ng_deadline_policy(NG_LOAD(wait->comm->group->id)) != NG_ON_TIMEOUT_LOG)
+    int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
+    enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id));
+
+    if (!wait->overdue_ns)
         return false;
-    if (hear(wait->told_before, ret_reason))
+    bool heard = hear(wait->told_before, ret_reason, &policy);
+    if (!heard && atomic_load(&wait->comm->wait_failed)) {
+        /* The verdict on what is still in front of it. */
+        snprintf(ret_reason, NG_COMM_REASON_BYTES, "%s", wait->comm->wait_reason);
+        heard = true;
+    }
+    if (heard && policy == NG_ON_TIMEOUT_LOG)
         return true;
-    if (wait->overdue_ns < ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS)
+    /* It may be about another group, whose abort helps nobody here. */
+    if (policy != NG_ON_TIMEOUT_LOG)
+        bound_ns += ng_guard.config.abort_wait_ns;
+    if (wait->overdue_ns < bound_ns)
         return false;
+    if (heard)
+        return true;
     snprintf(ret_reason, NG_COMM_REASON_BYTES,
              "a call on group %016" PRIx64 " has not finished within its deadline; no verdict came",
              NG_LOAD(wait->comm->group->id));
@@ -160,8 +191,11 @@ static int wait_for(struct wait *wait, const struct ng_work *waiter)
         uint32_t fate = atomic_load(&wait->comm->fate);
         if (fate == NG_FATE_ABORTED)
             return wait->comm->abort_result;
-        if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED)
+        if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED) {
+            if (atomic_load(&wait->comm->wait_failed))
+                atomic_store(&wait->comm->wait_failed, false);
             return NG_NCCL_SUCCESS;
+        }
         if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort_until_mono_ns)
             return wait->comm->abort_result;
         if (wait->looks < QUICK_LOOKS)
@@ -172,17 +206,26 @@ static int wait_for(struct wait *wait, const struct ng_work *waiter)
     }
 }
 
-int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns)
+int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
+                uint32_t newest)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct wait wait = {.comm = comm,
                         .entered_mono_ns = entered_mono_ns,
-                        .told_before = atomic_load(&told),
+                        .told_before = newest,
                         .looked_mono_ns = ng_clock_mono_ns(),
                         .sleep_ns = SLEEP_MIN_NS};
 
     if (!waiter)
         return NG_NCCL_SUCCESS;
+    /* Another thread may capture: the questions of this one must not end that. */
+    bool relaxed = ng_gpu_relax_thread(&mode);
+    bool entered = ng_gpu_enter_context(waiter->gpu);
     int result = wait_for(&wait, waiter);
+    if (entered)
+        ng_gpu_leave_context();
+    if (relaxed)
+        ng_gpu_relax_thread(&mode);
     ng_gpu_give(waiter);
     return result;
 }

@@ -8,7 +8,8 @@
  *
  * What a call returns at its deadline depends on the policy. `log`: ncclSystemError, or
  * ncclRemoteError where a peer is to blame, with the verdict as ncclGetLastError's text; it waits
- * for the verdict, but no longer than for the dumps. The communicator is left as it is: the work
+ * for the verdict, but no longer than for the dumps (or, where a verdict about another group leads
+ * to an abort there, than for that). The communicator is left as it is: the work
  * may still finish, and later calls are made. A policy that aborts: the error of the aborted
  * communicator, once that is aborted. `kill`: nothing, the process ends.
  *
@@ -20,6 +21,7 @@
 
 #include <stdint.h>
 
+#include "core/config.h"
 #include "core/gpu.h"
 
 /*
@@ -29,17 +31,22 @@
 struct ng_work *ng_wait_begin(struct ng_gpu *gpu, void *stream);
 
 /*
- * Wait for what ng_wait_begin gave, of a call on `comm` that was entered at `entered_mono_ns`.
- * NCCL's success, or what the call returns instead. `waiter` NULL: success at once. Takes `waiter`.
+ * Wait for what ng_wait_begin gave, of a call on `comm` that was entered at `entered_mono_ns`;
+ * verdicts after `newest` may be about it. NCCL's success, or what the call returns instead. `waiter`
+ * NULL: success at once. Takes `waiter`.
  */
-int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns);
+int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
+                uint32_t newest);
 
 /* What was entered until `entered_mono_ns` on the communicator of this slot, and has not finished,
  * is past its deadline. Watchdog, or who stands in for it. */
 void ng_wait_expire(uint32_t slot, int64_t entered_mono_ns);
 
-/* Incident thread: the verdict on a deadline, in one line. */
-void ng_wait_tell(const char *line);
+/* Incident thread: the verdict on a deadline, in one line, and what the job does about it. */
+void ng_wait_tell(const char *line, enum ng_on_timeout policy);
+
+/* Which verdict is the newest: for ng_wait_end, before the first wait of a call. */
+uint32_t ng_wait_newest(void);
 
 /* Why the newest wait on this communicator has failed; NULL none has, or NCCL itself has refused a
  * call since. Any thread; readable until the next one fails. */

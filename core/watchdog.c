@@ -66,7 +66,6 @@ struct watched_call {
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
 static _Atomic uint32_t rounds;
-static struct ng_stall_count stalls_elsewhere; /* of calls that belong to no communicator yet */
 
 static _Atomic(const char *) place = "its first round"; /* what the thread is at */
 static atomic_int thread_id;
@@ -334,9 +333,11 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
     else
         return;
     *alarmed = alarm.level;
-    _Atomic uint64_t *stalls =
-        alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
-    atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
+    if (counts) { /* NULL: of a call that belongs to no communicator yet */
+        _Atomic uint64_t *stalls =
+            alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
+        atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
+    }
     ng_incident_raise(&alarm);
 }
 
@@ -481,7 +482,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
             watched->alarmed = 0;
         else
             raise_if_due(&watched->alarmed, &bounds, &alarm,
-                         comm ? &comm->stalls : &stalls_elsewhere);
+                         comm ? &comm->stalls : NULL);
     }
 }
 
@@ -556,11 +557,6 @@ static void look(int64_t step_ns, bool relaxed)
 uint32_t ng_watchdog_rounds(void)
 {
     return atomic_load(&rounds);
-}
-
-struct ng_stall_count *ng_watchdog_stalls_elsewhere(void)
-{
-    return &stalls_elsewhere;
 }
 
 static void *watch(void *unused)

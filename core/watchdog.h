@@ -21,9 +21,6 @@ void ng_watchdog_hurry(void);
 /* How many rounds there were: grows with the end of each. Any thread. */
 uint32_t ng_watchdog_rounds(void);
 
-/* Alarms about calls that belong to no communicator. */
-struct ng_stall_count *ng_watchdog_stalls_elsewhere(void);
-
 /*
  * What is stuck gets its whole deadline once more, and alarms that were raised before count no
  * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.

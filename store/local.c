@@ -567,7 +567,12 @@ static int read_incident(const struct local *local, uint64_t epoch,
     close(fd);
     if (got != (ssize_t)sizeof(file) || file.magic != INCIDENT_MAGIC)
         return -EBADMSG;
+    if (file.incident.level < NG_INCIDENT_SUSPECT || file.incident.level >= NG_INCIDENT_LIMIT ||
+        file.incident.state < NG_INCIDENT_CLAIMED || file.incident.state > NG_INCIDENT_JUDGED ||
+        file.incident.op >= NG_OP_LIMIT || file.incident.scope.count > NG_SCOPE_GROUPS)
+        return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
+    file.incident.source = NG_SOURCE_HOST;
     file.incident.epoch = epoch;
     *ret_incident = file.incident;
     return 0;

@@ -102,6 +102,10 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.stalled_ns = (int64_t)get(&at);
     if (magic == MAGIC && !get_scope(&at, end, &incident.scope))
         return -EBADMSG;
+    if (magic == MAGIC_WITHOUT_SCOPE) {
+        incident.scope = (struct ng_scope){.all = !incident.group_id, .count = incident.group_id != 0};
+        incident.scope.groups[0] = incident.group_id;
+    }
     size_t length = (size_t)(end - at);
     if (length >= sizeof(incident.line) || incident.level < NG_INCIDENT_SUSPECT ||
         incident.level >= NG_INCIDENT_LIMIT || incident.state < NG_INCIDENT_CLAIMED ||

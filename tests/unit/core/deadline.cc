@@ -176,6 +176,20 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
     made_destroy(0, handles_[2], 0);
 }
 
+TEST_F(Deadline, ARestWithOthersIsNoReasonForOthersAndShortensNoOrder)
+{
+    EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
+    EXPECT_TRUE(ng_deadline_rests(comm()));
+    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_WITH_OTHERS);
+    EXPECT_EQ(ng_deadline_suspend(group_, INT64_MAX), 0);
+    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
+    ng_deadline_tend(ng_clock_mono_ns() + 1000 * S);
+    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    ng_deadline_resume(0);
+    EXPECT_FALSE(ng_deadline_rests(comm()));
+}
+
 TEST_F(Deadline, SuspensionsOfSingleGroupsAreBoundedAndReused)
 {
     for (uint64_t id = 1; id <= 64; id++)

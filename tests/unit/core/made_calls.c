@@ -837,6 +837,11 @@ bool made_rests(const void *comm)
     return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
 }
 
+uint32_t made_rest(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->rests);
+}
+
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns)
 {
     ng_guard.config.timeout_ns = timeout_ns;

@@ -37,6 +37,7 @@ bool made_group_in_making(struct made_group *ret_group); /* one that is; false: 
 /* Its record, and whether the black box says that its clock rests. */
 struct ng_comm *made_comm(const void *comm);
 bool made_rests(const void *comm);
+uint32_t made_rest(const void *comm); /* enum ng_rest */
 void made_set_rules(const char *path);
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns);
 

@@ -172,6 +172,17 @@ TEST_F(Poison, EndsWithANewCommunicator)
     EXPECT_FALSE(event_is_poisoned(event(1)));
 }
 
+TEST_F(Poison, DoesNotEndWithACommunicatorWhoseMakingBeganBefore)
+{
+    int64_t before = ng_clock_mono_ns();
+    all_reduce(stream_);
+    abort(comm_);
+    ng_poison_made(before);
+    EXPECT_TRUE(stream_is_poisoned(stream_));
+    ng_poison_made(ng_clock_mono_ns());
+    EXPECT_FALSE(stream_is_poisoned(stream_));
+}
+
 TEST_F(Poison, EndsWhenTheProgramAcknowledges)
 {
     all_reduce(stream_);

@@ -163,10 +163,12 @@ TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorL
     ASSERT_NE(made_last_error(comm_), nullptr);
     EXPECT_NE(std::string(made_last_error(comm_)).find("unknown: AllReduce #1"), std::string::npos)
         << made_last_error(comm_);
+    Caller behind([&] { return all_reduce(comm_, stream_); });
+    EXPECT_EQ(behind.result(), ncclSystemError) << "what waits behind it has a deadline, too";
     made_hold(false);
     EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
     struct made_group group;
     ASSERT_TRUE(made_group_of(comm_, &group));
-    EXPECT_EQ(group.entered, 2u);
-    EXPECT_TRUE(made_await_completed(comm_, 2));
+    EXPECT_EQ(group.entered, 3u);
+    EXPECT_TRUE(made_await_completed(comm_, 3));
 }
