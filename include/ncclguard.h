@@ -89,9 +89,10 @@ typedef struct ncclguard_completion ncclguard_completion;
 
 /*
  * Called by a thread of the guard, one call at a time, in the order in which a group's operations
- * were seen to end, those of one NCCL group in any order; with no lock of the guard held. It may take its time: while it does, up to 4,096 further
- * completions wait, and what does not fit is dropped and counted. It must not call NCCL, CUDA, exit
- * or fork, nor leave by longjmp, a C++ exception or pthread_exit.
+ * were seen to end, those of one NCCL group in any order; with no lock of the guard held. It may
+ * take its time: while it does, up to 4,096 further completions wait, and what does not fit is
+ * dropped and counted. It must not call NCCL, CUDA, exit or fork, nor leave by longjmp, a C++
+ * exception or pthread_exit.
  */
 typedef void (*ncclguard_completion_fn)(void *context, const ncclguard_completion *completion);
 
