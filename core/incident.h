@@ -34,8 +34,8 @@ void ng_incident_raise(const struct ng_alarm *alarm);
 void ng_incident_wake(void);
 
 /* Write this process's evidence into `folder` ("" the configured one), because somebody asked for
- * it. 0, with what cannot be written there logged; -ETIMEDOUT: a disk holds it up; or -errno.
- * Incident thread. */
+ * it. 0, with what cannot be written there logged; -ETIMEDOUT: a disk holds it up; -EBUSY: it holds
+ * up those that were asked for before; or -errno. Incident thread. */
 int ng_incident_dump(const char *folder);
 
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end

@@ -161,30 +161,28 @@ EXPORT int ncclguard_group_get_status(void *comm, ncclguard_group_status *ret_st
     return NCCLGUARD_OK;
 }
 
-EXPORT int ncclguard_timeout_set(void *comm, int64_t timeout_ms)
+/* What a program says of a group's time, in milliseconds. */
+static int tell_time(void *comm, int64_t ms, int (*tell)(uint64_t group_id, int64_t ns))
 {
     uint64_t id;
     KEEP_ERRNO;
 
     if (!is_present())
         return NCCLGUARD_ABSENT;
-    if (timeout_ms < 0)
+    if (ms < 0)
         return NCCLGUARD_INVALID;
     int error = group_of(comm, &id);
-    return error ? error : ng_deadline_set_timeout(id, ns_of(timeout_ms));
+    return error ? error : tell(id, ns_of(ms));
+}
+
+EXPORT int ncclguard_timeout_set(void *comm, int64_t timeout_ms)
+{
+    return tell_time(comm, timeout_ms, ng_deadline_set_timeout);
 }
 
 EXPORT int ncclguard_timeout_extend(void *comm, int64_t more_ms)
 {
-    uint64_t id;
-    KEEP_ERRNO;
-
-    if (!is_present())
-        return NCCLGUARD_ABSENT;
-    if (more_ms < 0)
-        return NCCLGUARD_INVALID;
-    int error = group_of(comm, &id);
-    return error ? error : ng_deadline_extend(id, ns_of(more_ms));
+    return tell_time(comm, more_ms, ng_deadline_extend);
 }
 
 EXPORT int ncclguard_phase_begin(void *comm, const char *what)
