@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,12 +16,18 @@
 
 #include "core/async.h"
 #include "core/call.h"
+#include "core/callers.h"
+#include "core/capture.h"
 #include "core/clock.h"
 #include "core/guard.h"
 #include "core/incident.h"
+#include "core/init_abort.h"
+#include "core/inject.h"
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/poison.h"
+#include "core/thread.h"
+#include "core/unfinished.h"
 #include "core/verdict.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -31,7 +36,6 @@
 #define GROUP_WAIT_NS     NG_S         /* until an open NCCL group is given up, at most */
 #define LOOK_PAUSE_NS     NG_MS
 #define HANDLE_PAUSE_NS   (10 * NG_MS)
-#define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
 #define ORDERS            4u
 
 /* From this version on, aborts of several communicators go into one NCCL group. */
@@ -102,7 +106,8 @@ static bool names_peer(const char *reason)
 {
     static const enum ng_verdict_kind kinds[] = {NG_KIND_MISSING_RANK, NG_KIND_DEAD_RANK,
                                                  NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-                                                 NG_KIND_INIT_MISSING_RANK, NG_KIND_ASYNC_ERROR};
+                                                 NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH,
+                                                 NG_KIND_ASYNC_ERROR};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         const char *name = ng_verdict_kind_name(kinds[i]);
@@ -119,9 +124,7 @@ int ng_abort_result(const struct ng_nccl *nccl, const char *reason)
                                                                        : NG_NCCL_SYSTEM_ERROR;
 }
 
-/* Until the guard's abort has returned, or its bound: the program is about to free what the
- * communicator's kernels use. */
-static void await_abort(struct ng_comm *comm)
+void ng_abort_await(struct ng_comm *comm)
 {
     uint32_t fate;
 
@@ -136,7 +139,8 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
     switch (call->op) {
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:
-        await_abort(comm);
+        /* The program is about to free what the communicator's kernels use. */
+        ng_abort_await(comm);
         return NG_NCCL_SUCCESS;
     case NG_OP_CommFinalize:
     case NG_OP_CommRevoke:
@@ -176,9 +180,18 @@ void ng_abort_left(struct ng_comm *guest)
         atomic_fetch_sub(&guest->guests, 1);
 }
 
+/* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle of it. */
+static const struct ng_comm *not_made(void)
+{
+    const struct ng_thread *thread = ng_this_thread;
+    const struct ng_comm *comm = thread ? thread->not_made : NULL;
+
+    return comm && atomic_load(&comm->group->generation) == thread->not_made_generation ? comm : NULL;
+}
+
 const char *ng_abort_reason(const void *handle)
 {
-    const struct ng_comm *comm = ng_comm_find(handle);
+    const struct ng_comm *comm = handle ? ng_comm_find(handle) : not_made();
 
     if (!comm)
         return NULL;
@@ -186,56 +199,6 @@ const char *ng_abort_reason(const void *handle)
 }
 
 /* ---- Getting the program's threads out of the way ---- */
-
-/*
- * After this, a program thread either sees what this one wrote before, or is seen with what it
- * wrote before it looked: a full barrier on every processor that runs one of them, so that they
- * need none of their own.
- */
-static void fence_program_threads(void)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
-        return;
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
-        return;
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
-        sleep_ns(STORES_DRAINED_NS);
-}
-
-/* The call on this communicator that a thread of the program is inside; 0 none. */
-static uint32_t call_inside(const struct ng_comm *comm)
-{
-    const struct ng_box *box = &ng_guard.box;
-    uint32_t used = atomic_load(&box->header->thread_used);
-
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
-        uint32_t op = atomic_load_explicit(&box->threads[i].op, memory_order_acquire);
-        if (op != NG_OP_NONE && NG_LOAD(box->threads[i].group_slot) == comm->slot)
-            return op;
-    }
-    return NG_OP_NONE;
-}
-
-/* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
- * may be on any. */
-static bool is_inside(const struct ng_comm *comm)
-{
-    const struct ng_box *box = &ng_guard.box;
-    uint32_t used = atomic_load(&box->header->thread_used);
-
-    if (atomic_load(&comm->guests))
-        return true;
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
-        uint32_t op = atomic_load_explicit(&box->threads[i].op, memory_order_acquire);
-        if (op == NG_OP_NONE)
-            continue;
-        if (op == NG_OP_GroupEnd || NG_LOAD(box->threads[i].group_slot) == comm->slot)
-            return true;
-    }
-    return false;
-}
 
 /* Wait until the program's threads have left, each kind of them for as long as it may take. */
 static void wait_for_threads(const struct order *order, const struct crew *crew)
@@ -251,7 +214,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
             if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
                 continue;
             open = atomic_load(&comm->open_groups) > 0 && now < groups_until;
-            inside = inside || (now < inside_until && is_inside(comm));
+            inside = inside || (now < inside_until && ng_callers_inside(comm));
         }
         busy = open || inside;
         if (busy)
@@ -263,6 +226,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 
 static void set_aborted(struct ng_comm *comm)
 {
+    ng_unfinished_end(comm);
     atomic_store(&comm->fate, NG_FATE_ABORTED);
     wake(&comm->fate);
 }
@@ -277,6 +241,8 @@ static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool gro
 {
     char name[160];
 
+    if (ng_inject_armed)
+        ng_inject_abort(comm);
     int result = nccl->comm_abort ? nccl->comm_abort(atomic_load(&comm->handle)) : NG_NCCL_SUCCESS;
     /* Before a word is said: the log may be what hangs. */
     if (!grouped)
@@ -334,7 +300,7 @@ static void abort_ready(struct crew *crew)
     if (!ready)
         return;
     /* Who closes a NCCL group from here on sees ABORTING. */
-    fence_program_threads();
+    ng_callers_fence();
     call_abort(crew->slots, ready);
     crew->count -= ready;
     memmove(crew->slots, crew->slots + ready, crew->count * sizeof(crew->slots[0]));
@@ -343,7 +309,7 @@ static void abort_ready(struct crew *crew)
 static void run_crew(struct order *order, struct crew *crew)
 {
     /* From here on every call sees CONDEMNED, or is seen itself. */
-    fence_program_threads();
+    ng_callers_fence();
     while (crew->count) {
         wait_for_threads(order, crew);
         abort_ready(crew);
@@ -576,10 +542,22 @@ static bool has_any(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        if (lives(comm) && atomic_load(&comm->fate) == NG_FATE_LIVES && is_meant(order, comm))
+        if (lives(comm) && ng_comm_is_let_live(comm) && is_meant(order, comm))
             return true;
     }
     return order->origin == NG_ABORT_POLICY && left_to_program(order);
+}
+
+/* A communicator of the order that its own release of NCCL does not let be aborted now; NULL none. */
+static const struct ng_comm *forbidden(const struct order *order)
+{
+    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (is_being_made(comm) && !atomic_load(&comm->nonblocking) && is_meant(order, comm) &&
+            ng_init_abort_unsafe(atomic_load(&comm->nccl)->version))
+            return comm;
+    }
+    return NULL;
 }
 
 /* One that nobody uses; NULL all are. */
@@ -607,6 +585,18 @@ int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_ab
     if (!has_any(order)) {
         atomic_store(&order->state, FREE);
         return -ENOENT;
+    }
+    const struct ng_comm *unsafe = forbidden(order);
+    if (unsafe) {
+        char name[160];
+        int version = atomic_load(&unsafe->nccl)->version;
+        ng_comm_describe(unsafe, name, sizeof(name));
+        ng_log(NG_LOG_ERROR, "%s is being made, and NCCL %d.%d.%d lets no other thread abort that: %s",
+               name, version >= 10000 ? version / 10000 : version / 1000,
+               version >= 10000 ? version / 100 % 100 : version / 100 % 10, version % 100,
+               ng_init_abort_unsafe(version));
+        atomic_store(&order->state, FREE);
+        return -EOPNOTSUPP;
     }
     atomic_store(&order->state, WAITING);
     int error = ng_guard_thread("ncclguard/await", attend);
@@ -651,6 +641,8 @@ static bool was_captured(const struct ng_comm *comm)
 {
     const struct ng_box *box = &ng_guard.box;
 
+    if (ng_capture_holds(comm))
+        return true;
     for (uint32_t i = 0; i < box->record_capacity; i++) {
         uint64_t id_state = atomic_load_explicit(&box->records[i].id_state, memory_order_acquire);
         if (ng_record_state(id_state) == NG_RECORD_CAPTURED &&
@@ -671,14 +663,14 @@ static enum obstacle find_obstacle(const struct ng_comm *comm)
         return ITS_TURN;
     if (fate != NG_FATE_ABORTING)
         return NO_OBSTACLE;
-    return was_captured(comm) ? LIVE_GRAPH : call_inside(comm) ? PROGRAM_INSIDE : NOT_RETURNED;
+    return was_captured(comm) ? LIVE_GRAPH : ng_callers_call(comm) ? PROGRAM_INSIDE : NOT_RETURNED;
 }
 
 static void describe(const struct order *order, const struct ng_comm *comm, enum obstacle obstacle,
                      struct ng_abort_stuck *ret_stuck)
 {
     const struct ng_box_group *group = comm->group;
-    uint32_t inside = call_inside(comm);
+    uint32_t inside = ng_callers_call(comm);
     double seconds = seconds_since(order->begun_mono_ns);
     char *why = ret_stuck->why;
     size_t bytes = sizeof(ret_stuck->why);

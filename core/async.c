@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/callers.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/failure.h"
@@ -33,7 +34,7 @@ void ng_async_await(const struct ng_comm *comm)
     struct timespec pause = {.tv_nsec = NG_MS / 10};
     int64_t until = 0;
 
-    while (atomic_load(&asked) == comm) {
+    while (atomic_load(&asked) == comm || atomic_load(&comm->questions)) {
         int64_t now = ng_clock_mono_ns();
         if (!until)
             until = now + AWAIT_NS;
@@ -79,20 +80,20 @@ static void remember(struct ng_comm *comm, int error)
 
 void ng_async_heard(struct ng_comm *comm, int error)
 {
-    if (__builtin_expect(is_error(error), 0) && atomic_load(&comm->fate) == NG_FATE_LIVES)
+    if (__builtin_expect(is_error(error), 0) && ng_comm_is_let_live(comm))
         remember(comm, error);
 }
 
 static bool is_alive(const struct ng_comm *comm)
 {
     return atomic_load(&comm->group->state) == NG_GROUP_READY &&
-           atomic_load(&comm->fate) == NG_FATE_LIVES;
+           ng_comm_is_let_live(comm);
 }
 
 /* How NCCL made one that we were not told of, and whether it still exists, nobody knows. */
 static bool may_be_asked(const struct ng_comm *comm)
 {
-    return is_alive(comm) && !atomic_load(&comm->nonblocking) &&
+    return is_alive(comm) && (!atomic_load(&comm->nonblocking) || atomic_load(&comm->converted)) &&
            NG_LOAD(comm->group->created_by) != NG_OP_NONE;
 }
 
@@ -118,11 +119,16 @@ static void ask(struct ng_comm *comm, int64_t now_mono_ns)
         now_mono_ns - comm->asked_mono_ns < (has_work(comm) ? BUSY_PAUSE_NS : IDLE_PAUSE_NS))
         return;
     comm->asked_mono_ns = now_mono_ns;
+    bool converted = atomic_load(&comm->converted);
+    if (converted && !ng_callers_hold(comm))
+        return;
     atomic_store(&asked, comm);
     void *handle = atomic_load(&comm->handle);
     if (handle && is_alive(comm))
         result = nccl->comm_get_async_error(handle, &error);
     atomic_store(&asked, NULL);
+    if (converted)
+        ng_callers_let_go(comm);
     if (result == NG_NCCL_SUCCESS)
         remember(comm, error);
 }

@@ -72,6 +72,7 @@ struct ng_incident {
     int64_t since_mono_ns;   /* when that which is stuck began to wait; 0 not known */
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
     int32_t policy; /* enum ng_on_timeout, plus one; 0 not said */
+    bool differs;   /* about calls that are not alike, though nothing need be stuck */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
@@ -89,6 +90,9 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
     if (there->level >= NG_INCIDENT_ABORT ||
         (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns))
         return false;
+    if (wanted->differs) /* once for each group, wherever its ranks were found to differ */
+        return there->differs && there->level >= wanted->level &&
+               there->group_id == wanted->group_id;
     if (there->level == NG_INCIDENT_TIMEOUT && there->state == NG_INCIDENT_CLAIMED)
         return true;
     return there->level >= wanted->level && there->group_id == wanted->group_id &&
@@ -146,6 +150,18 @@ struct ng_board_ops {
 
     /* The same, of this host only; never waits. */
     int (*view_host)(struct ng_board *board, struct ng_view *view);
+
+    /* Show the black box of every other process of the job on this host that lives and has not begun
+     * to leave. A box is there until the next call of any of these. NULL: nobody's can be seen. */
+    void (*each)(struct ng_board *board, void (*visit)(void *context, const struct ng_box *box),
+                 void *context);
+
+    /*
+     * Groups that their members take for one and the same, by different ids: `group_id`, `other_ids`.
+     * From then on what happens to one half is news to the other, unless the board knows that they are
+     * of different runs of the job. Waits like `view`.
+     */
+    void (*unite)(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids, uint32_t count);
 
     /*
      * Claim an incident; epoch, source, state and claimant are filled in. 0: *ret_incident is ours.

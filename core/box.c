@@ -20,11 +20,17 @@
 #include "core/clock.h"
 #include "core/group_id.h"
 #include "core/proc.h"
+#include "core/variables.h"
 
 #define GROUP_CAPACITY  4096u
 #define THREAD_CAPACITY 256u
 #define DURATION_CAPACITY 256u
 #define SAMPLE_CAPACITY 512u /* a power of two */
+#define REGISTRATION_CAPACITY 1024u /* of later communicators nothing is told */
+#define MODULE_CAPACITY 512u
+#define PLACE_CAPACITY  2048u
+#define CODE_CAPACITY   1024u
+#define LINES_CAPACITY  (768u << 10)
 #define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
 #define NAMES_MAX       1000u
 
@@ -33,8 +39,40 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) & ~(size_t)4095;
 }
 
-static void lay_out(struct ng_box_header *header, uint32_t records)
+/* The tables of where calls were made, from `offset` on; returns where they end. */
+static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, uint32_t records)
 {
+    header->frames_bytes = NG_BOX_FRAMES_BYTES;
+    header->frames_capacity = records;
+    header->frames_offset = offset;
+    header->module_bytes = NG_BOX_MODULE_BYTES;
+    header->module_capacity = MODULE_CAPACITY;
+    header->modules_offset =
+        header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
+    header->place_bytes = NG_BOX_PLACE_ROW_BYTES;
+    header->place_capacity = PLACE_CAPACITY;
+    header->places_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
+    return header->places_offset + PLACE_CAPACITY * NG_BOX_PLACE_ROW_BYTES;
+}
+
+static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
+{
+    header->python_bytes = NG_BOX_PYTHON_BYTES;
+    header->python_capacity = records;
+    header->python_offset = offset;
+    header->code_bytes = NG_BOX_CODE_BYTES;
+    header->code_capacity = CODE_CAPACITY;
+    header->codes_offset = header->python_offset + page_up((size_t)records * NG_BOX_PYTHON_BYTES);
+    header->lines_capacity = LINES_CAPACITY;
+    header->lines_offset = header->codes_offset + CODE_CAPACITY * NG_BOX_CODE_BYTES;
+    return header->lines_offset + LINES_CAPACITY;
+}
+
+static void lay_out(struct ng_box_header *header, uint32_t records,
+                    const struct ng_box_identity *identity)
+{
+    uint32_t faults = identity->faults;
+
     header->magic = NG_BOX_MAGIC;
     header->version = NG_BOX_VERSION;
     header->header_bytes = sizeof(struct ng_box_header);
@@ -56,7 +94,27 @@ static void lay_out(struct ng_box_header *header, uint32_t records)
     header->samples_offset =
         header->durations_offset + page_up(DURATION_CAPACITY * NG_BOX_DURATION_BYTES);
     header->groups_offset = header->samples_offset + page_up(SAMPLE_CAPACITY * NG_BOX_SAMPLE_BYTES);
-    header->total_bytes = header->groups_offset + (size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES;
+    if (faults) {
+        header->fault_bytes = NG_BOX_FAULT_BYTES;
+        header->fault_capacity = faults;
+        header->faults_offset = header->groups_offset;
+        header->groups_offset += page_up((size_t)faults * NG_BOX_FAULT_BYTES);
+    }
+    if (identity->with_registrations) {
+        header->registration_bytes = NG_BOX_REGISTRATIONS_BYTES;
+        header->registration_capacity = REGISTRATION_CAPACITY;
+        header->registrations_offset = header->groups_offset;
+        header->groups_offset += page_up(REGISTRATION_CAPACITY * NG_BOX_REGISTRATIONS_BYTES);
+    }
+    if (identity->with_frames && records)
+        header->groups_offset = lay_out_frames(header, header->groups_offset, records);
+    if (identity->with_frames && identity->with_python && records)
+        header->groups_offset = lay_out_python(header, header->groups_offset, records);
+    header->trail_bytes = NG_BOX_TRAIL_BYTES;
+    header->trail_capacity = GROUP_CAPACITY;
+    header->trails_offset =
+        header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
+    header->total_bytes = header->trails_offset + (size_t)GROUP_CAPACITY * NG_BOX_TRAIL_BYTES;
 }
 
 static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
@@ -79,6 +137,7 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     snprintf(header->guard_version, sizeof(header->guard_version), "%s", NG_VERSION);
     snprintf(header->run_id, sizeof(header->run_id), "%s",
              identity->run_id ? identity->run_id : "");
+    ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();
     header->life = NG_BOX_RUNNING;
@@ -96,11 +155,29 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->records = (void *)((char *)map + header->records_offset);
     box->durations = (void *)((char *)map + header->durations_offset);
     box->samples = (void *)((char *)map + header->samples_offset);
+    box->faults = (void *)((char *)map + header->faults_offset);
+    box->registrations = (void *)((char *)map + header->registrations_offset);
+    box->frames = (void *)((char *)map + header->frames_offset);
+    box->modules = (void *)((char *)map + header->modules_offset);
+    box->places = (void *)((char *)map + header->places_offset);
+    box->trails = (void *)((char *)map + header->trails_offset);
+    box->python = (void *)((char *)map + header->python_offset);
+    box->codes = (void *)((char *)map + header->codes_offset);
+    box->lines = (uint8_t *)map + header->lines_offset;
     box->group_capacity = header->group_capacity;
     box->thread_capacity = header->thread_capacity;
     box->record_capacity = header->record_capacity;
     box->duration_capacity = header->duration_capacity;
     box->sample_capacity = header->sample_capacity;
+    box->fault_capacity = header->fault_capacity;
+    box->registration_capacity = header->registration_capacity;
+    box->frames_capacity = header->frames_capacity;
+    box->module_capacity = header->module_capacity;
+    box->place_capacity = header->place_capacity;
+    box->trail_capacity = header->trail_capacity;
+    box->python_capacity = header->python_capacity;
+    box->code_capacity = header->code_capacity;
+    box->lines_capacity = header->lines_capacity;
     box->map_bytes = header->total_bytes;
 }
 
@@ -228,6 +305,8 @@ static int create_file(const char *folder, const struct ng_box_header *header,
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
     if (!error)
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    if (!error)
+        error = reserve(fd, header->trails_offset, GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
     void *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, header->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -263,7 +342,7 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
     void *map = NULL;
     int error = -ENOENT;
 
-    lay_out(&header, records);
+    lay_out(&header, records, identity);
     fill_identity(&header, identity);
     if (folder)
         error = create_file(folder, &header, &box, &map);
@@ -296,6 +375,10 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
         reserve(box->file.fd, box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
                 GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
+        error = reserve(box->file.fd,
+                        box->header->trails_offset + (uint64_t)first * NG_BOX_TRAIL_BYTES,
+                        GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+    if (!error)
         box->groups_reserved = first + GROUPS_AT_ONCE;
     return error;
 }
@@ -317,6 +400,43 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         !in_file(header->samples_offset, header->sample_capacity, NG_BOX_SAMPLE_BYTES,
                  header->total_bytes))
         header->samples_offset = header->sample_capacity = 0;
+    if (header->fault_bytes != NG_BOX_FAULT_BYTES ||
+        !in_file(header->faults_offset, header->fault_capacity, NG_BOX_FAULT_BYTES,
+                 header->total_bytes))
+        header->faults_offset = header->fault_capacity = 0;
+    if (header->registration_bytes != NG_BOX_REGISTRATIONS_BYTES ||
+        !in_file(header->registrations_offset, header->registration_capacity,
+                 NG_BOX_REGISTRATIONS_BYTES, header->total_bytes))
+        header->registrations_offset = header->registration_capacity = 0;
+    /* These are of no use without each other. */
+    if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
+        header->module_bytes != NG_BOX_MODULE_BYTES ||
+        header->place_bytes != NG_BOX_PLACE_ROW_BYTES ||
+        header->frames_capacity != header->record_capacity ||
+        !in_file(header->frames_offset, header->frames_capacity, NG_BOX_FRAMES_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->places_offset, header->place_capacity, NG_BOX_PLACE_ROW_BYTES,
+                 header->total_bytes)) {
+        header->frames_offset = header->modules_offset = header->places_offset = 0;
+        header->frames_capacity = header->module_capacity = header->place_capacity = 0;
+    }
+    if (header->python_bytes != NG_BOX_PYTHON_BYTES || header->code_bytes != NG_BOX_CODE_BYTES ||
+        header->python_capacity != header->frames_capacity ||
+        !in_file(header->python_offset, header->python_capacity, NG_BOX_PYTHON_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->codes_offset, header->code_capacity, NG_BOX_CODE_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->lines_offset, header->lines_capacity, 1, header->total_bytes)) {
+        header->python_offset = header->codes_offset = header->lines_offset = 0;
+        header->python_capacity = header->code_capacity = header->lines_capacity = 0;
+    }
+    if (header->trail_bytes != NG_BOX_TRAIL_BYTES ||
+        header->trail_capacity > header->group_capacity ||
+        !in_file(header->trails_offset, header->trail_capacity, NG_BOX_TRAIL_BYTES,
+                 header->total_bytes))
+        header->trails_offset = header->trail_capacity = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)

@@ -12,14 +12,27 @@
  *   records    record_capacity slots: the newest calls, slot = id % capacity
  *   durations  duration_capacity slots: measured times of each group, operation and size
  *   samples    sample_capacity slots: the newest measured collectives, slot = number % capacity
+ *   faults     fault_capacity slots: the faults of NCCLGUARD_FAULT; none where it is not set
+ *   registrations  registration_capacity slots, or none: of the group in the same slot of groups
+ *   frames     frames_capacity slots, as many as records, or none: where each call was made
+ *   modules    module_capacity slots: the program's files, and
+ *   places     place_capacity slots: what is known of the addresses in frames
+ *   trails     trail_capacity slots: rolling hashes of the group in the same slot: core/trail.h
+ *   python     python_capacity slots, as many as records, or none: the same in Python,
+ *   codes      code_capacity slots: the code objects that occur in them, and
+ *   lines      lines_capacity bytes: their line tables: core/python_code.h
  *
- * Writers: the program's threads (threads, records, `entered` and `scheduled` of groups), the
- * watchdog (states, `started`, `completed`, ages, `cuda_error`, durations, samples). Every shared
- * field is atomic and is read and written relaxed; a slot is valid when its own guard word says so
- * (record.id_state, group.state, thread.tid, duration.group_id, sample.number), which is written
- * last with release. Readers copy a slot and check the guard word before and after. A field may be
- * added in reserved bytes, where zero means "not known", within a version, and a table whose place
- * the header tells in bytes that were unused; any other change is a new version.
+ * Writers: the program's threads (threads, records, frames, python, codes, lines, faults, registrations, `entered` and
+ * `scheduled` of groups), the watchdog (states, `started`, `completed`, ages, `cuda_error`, durations,
+ * samples, `memory`), and another
+ * thread of the guard (frames, modules, places). Every shared field is atomic and is read and
+ * written relaxed; a slot is valid when its own guard word says so (record.id_state, group.state,
+ * thread.tid, duration.group_id, sample.number, fault.times, registrations.generation, frames.id_state,
+ * python.id_state, code.complete, and of modules and places
+ * the header's counts), which is written last with release. Readers copy a slot and check the guard
+ * word before and after. A field may be added in reserved bytes, where zero means "not known",
+ * within a version, and a table whose place the header tells in bytes that were unused; any other
+ * change is a new version.
  */
 #ifndef NCCLGUARD_CORE_BOX_H
 #define NCCLGUARD_CORE_BOX_H
@@ -56,6 +69,24 @@ enum ng_box_life {
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
 
 #define NG_BOX_PLACE_BYTES 128
+
+/* NCCL's own variables that the process has: core/variables.h. */
+#define NG_BOX_VARIABLES_BYTES 320
+
+/* Kinds of memory that there is room for. */
+#define NG_BOX_MEMORY_KINDS 8
+
+/* The first numbers that are none in what this process was to send: core/nan.h. */
+struct ng_box_nan {
+    _Atomic int64_t found_mono_ns; /* guard word; 0 none were */
+    _Atomic uint64_t group_id, seq; /* of the call; seq 0: a send */
+    _Atomic uint32_t op;
+    _Atomic int32_t dtype;
+    _Atomic uint64_t elements, bad; /* that it was to send, and those that are none */
+    _Atomic uint64_t element, bits; /* the first of these, and what it is */
+    _Atomic uint32_t held; /* the call does not get to the device: the process is ended for it */
+    _Atomic uint32_t calls; /* in which any were found so far */
+};
 
 struct ng_box_header {
     uint64_t magic;
@@ -112,6 +143,44 @@ struct ng_box_header {
      * complete once the size of it is there; 0 none */
     _Atomic uint32_t error_text_bytes;
     char error_text[196];
+    /* Injected faults: core/rehearsal.h. 0 none */
+    uint64_t faults_offset;
+    uint32_t fault_bytes, fault_capacity;
+
+    /* Where calls were made: core/places.h. 0 the writer was not asked for that. */
+    uint64_t frames_offset, modules_offset, places_offset;
+    uint32_t frames_bytes, frames_capacity;
+    uint32_t module_bytes, module_capacity;
+    uint32_t place_bytes, place_capacity;
+    _Atomic uint32_t module_used, place_used;    /* complete slots */
+    _Atomic uint64_t modules_lost, places_lost; /* no slot */
+
+    /* Which of core/variables.def were set, written once, before the file gets its name; "" none, or
+     * not told. */
+    char nccl_variables[NG_BOX_VARIABLES_BYTES];
+
+    /* core/trail.h. 0 the writer has none. */
+    uint64_t trails_offset;
+    uint32_t trail_bytes, trail_capacity;
+
+    /* Device memory of the process, by enum ng_segment_kind, as the watchdog found it last; as many
+     * kinds as there are. 0 nobody follows it. */
+    _Atomic uint32_t memory_kinds;
+    uint32_t registration_bytes, registration_capacity;
+    uint64_t registrations_offset; /* 0 none */
+    struct {
+        _Atomic uint64_t segments, bytes;
+    } memory[NG_BOX_MEMORY_KINDS];
+
+    /* Where calls were made in Python: core/python_code.h. 0 there is no Python, or nobody asked. */
+    uint64_t python_offset, codes_offset, lines_offset;
+    uint32_t python_bytes, python_capacity;
+    uint32_t code_bytes, code_capacity;
+    uint32_t lines_capacity;
+    _Atomic uint32_t code_used, lines_used; /* slots and bytes that were given out */
+    _Atomic uint64_t codes_lost;            /* no slot */
+
+    struct ng_box_nan nan;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -197,7 +266,10 @@ struct ng_box_group {
      * -1 none; 0 not known: the header has that of all groups. */
     _Atomic int64_t timeout_ns;
     _Atomic uint32_t rests; /* its clock rests: enum ng_rest */
-    uint8_t reserved[20];
+    /* The oldest work is a replay of a CUDA graph of which another launch is queued behind: it is in
+     * pending_seq, or in a later call of that replay. */
+    _Atomic uint32_t pending_vague;
+    uint8_t reserved[16];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -223,14 +295,16 @@ enum ng_record_state {
     NG_RECORD_STARTED = 3,   /* the device has reached it */
     NG_RECORD_COMPLETED = 4,
     NG_RECORD_FAILED = 5,    /* NCCL returned an error; see result */
-    NG_RECORD_CAPTURED = 6,  /* went into a CUDA graph: replays are not seen */
+    NG_RECORD_CAPTURED = 6,  /* went into a CUDA graph, and did not happen: its replays have records of their own */
     NG_RECORD_UNWATCHED = 7, /* on the stream, but no event could be had: completion not observed */
 };
 
 #define NG_RECORD_IN_GROUP 1u /* made between ncclGroupStart and ncclGroupEnd */
 #define NG_RECORD_IN_PLACE 2u
 #define NG_RECORD_P2P      4u
+#define NG_RECORD_INVALID  16u /* its arguments were not valid: core/arguments.h */
 #define NG_RECORD_BLOCKED  8u /* seen inside the host call for longer than the suspect time */
+#define NG_RECORD_REPLAYED 32u /* came with the launch of a CUDA graph: graph, replay and position tell which */
 
 /* One call. 192 bytes. */
 struct ng_box_record {
@@ -256,7 +330,11 @@ struct ng_box_record {
     /* How long the device took for its work, all calls of an NCCL group together: in the record
      * that closes it. 0 not measured, or not yet */
     _Atomic int64_t duration_ns;
-    uint8_t reserved[32];
+    /* Of NG_RECORD_REPLAYED, and without meaning else: core/graph.h. */
+    _Atomic uint64_t graph;  /* which executable graph with collectives of this process, from 1 */
+    _Atomic uint64_t replay; /* which launch of it, from 1 */
+    _Atomic uint32_t graph_position, graph_calls; /* which of its calls, from 1; how many it has */
+    uint8_t reserved[8];
 };
 #define NG_BOX_RECORD_BYTES 192
 
@@ -266,13 +344,14 @@ struct ng_box_record {
  */
 #define NG_DURATION_BUCKETS 28
 struct ng_box_duration {
-    _Atomic uint64_t group_id; /* guard word, written once; 0 free */
+    _Atomic uint64_t group_id; /* guard word; 0 free */
     _Atomic uint32_t op;         /* enum ng_op; NG_OP_GroupEnd: several calls of one NCCL group */
     _Atomic uint32_t size_class; /* up to 2^size_class bytes, and more than half of that */
     _Atomic uint64_t count, sum_ns, min_ns, max_ns;
     /* Of those shorter than 2^k microseconds, and not in a bucket before; the last has the rest. */
     _Atomic uint32_t histogram[NG_DURATION_BUCKETS];
-    uint8_t reserved[16];
+    _Atomic int64_t newest_mono_ns; /* of its measurements; 0 not known */
+    uint8_t reserved[8];
 };
 #define NG_BOX_DURATION_BYTES 176
 
@@ -288,12 +367,135 @@ struct ng_box_sample {
 };
 #define NG_BOX_SAMPLE_BYTES 48
 
+/* One fault that NCCLGUARD_FAULT asks for, and what is known of its happening. 256 bytes. */
+#define NG_BOX_FAULT_TEXT 128
+struct ng_box_fault {
+    _Atomic uint64_t times; /* guard word: that it has happened; 0 not yet */
+    _Atomic int64_t first_mono_ns, last_mono_ns;
+    /* The call that it happened to, the newest. */
+    _Atomic uint64_t group_id; /* 0 none, or not made yet */
+    _Atomic uint64_t seq;      /* collective; 0 none */
+    _Atomic uint32_t op;       /* enum ng_op */
+    _Atomic int32_t rank;      /* -1 not known */
+    char text[NG_BOX_FAULT_TEXT]; /* as it was asked for; written once, before any can happen */
+    uint8_t reserved[80];
+};
+#define NG_BOX_FAULT_BYTES 256
+
+/* What the guard has registered with the communicator that has the same slot of the group table:
+ * core/registrations.h. 96 bytes. */
+struct ng_box_registrations {
+    _Atomic uint32_t generation; /* guard word: of that group; 0 free, or another one's now */
+    _Atomic uint32_t closed;     /* 1: no more on this communicator */
+    _Atomic uint64_t segments, segment_bytes; /* registered now */
+    _Atomic uint64_t bytes, registered_bytes; /* of sends and receives: all, and those within */
+    _Atomic uint64_t made, ended, failed, deferred;
+    _Atomic uint64_t spent_ns; /* of the program's threads, in NCCL's register and deregister */
+    uint8_t reserved[16];
+};
+#define NG_BOX_REGISTRATIONS_BYTES 96
+
+enum ng_frames_state {
+    NG_FRAMES_WRITING = 1,
+    NG_FRAMES_PART = 2,  /* the guard knows no more yet */
+    NG_FRAMES_WHOLE = 3, /* up to the function that the thread began with */
+    NG_FRAMES_CUT = 4,   /* there are more than have room, or more than can be followed */
+};
+
+/* Innermost frames of the program's thread that made a call, from the caller of the NCCL function.
+ * 136 bytes. */
+#define NG_BOX_FRAMES 16
+struct ng_box_frames {
+    _Atomic uint64_t id_state; /* guard word: id of the record << 8 | enum ng_frames_state */
+    /* Return addresses; where a signal came in between, that of the interrupted instruction plus 1,
+     * so that one less always lies in the code. 0 behind the last. */
+    _Atomic uint64_t address[NG_BOX_FRAMES];
+};
+#define NG_BOX_FRAMES_BYTES 136
+
+/* A file of the program in memory: itself, or a library. Written once. 512 bytes. */
+#define NG_BOX_PATH_BYTES 440
+struct ng_box_module {
+    uint64_t start, end;      /* where it lies in memory */
+    uint64_t bias;            /* address in memory minus address in the file */
+    uint32_t build_id_bytes;  /* 0 none */
+    uint8_t build_id[32];     /* of those that are longer, the first */
+    uint8_t reserved[12];
+    char path[NG_BOX_PATH_BYTES];
+};
+#define NG_BOX_MODULE_BYTES 512
+
+/* One address that occurs in frames. 256 bytes. */
+#define NG_BOX_PLACE_NAME_BYTES 216
+struct ng_box_place {
+    uint64_t address; /* written once */
+    uint32_t module;  /* index; UINT32_MAX: code that was made at run time, or no room for it */
+    /* Of the name, which may come later, and a better one after it: 0 there is none, odd: it is
+     * being written. */
+    _Atomic uint32_t name_version;
+    _Atomic int64_t gone_mono_ns;   /* no longer this code since then at the latest; 0 it still is */
+    _Atomic uint64_t name_offset;   /* of the address from the function's start */
+    _Atomic uint64_t name[NG_BOX_PLACE_NAME_BYTES / 8]; /* text in the bytes of the words, ended */
+    uint8_t reserved[8];
+};
+#define NG_BOX_PLACE_ROW_BYTES 256
+
+/* Innermost frames of Python of the program's thread that made a call. 72 bytes. */
+#define NG_BOX_PYTHON_FRAMES 8
+struct ng_box_python {
+    _Atomic uint64_t id_state; /* guard word, as that of frames: WRITING, WHOLE or CUT */
+    /* Index of the code object plus 1, UINT32_MAX no room for it, in the upper half; where in its
+     * bytes, in the lower one. 0 behind the last. */
+    _Atomic uint64_t frame[NG_BOX_PYTHON_FRAMES];
+};
+#define NG_BOX_PYTHON_BYTES 72
+
+/* A code object of Python, or all those that are alike in what is told here. Written once. 384 bytes. */
+#define NG_BOX_CODE_FILE_BYTES 200
+#define NG_BOX_CODE_NAME_BYTES 144
+struct ng_box_code {
+    _Atomic uint32_t complete; /* guard word: 1 */
+    int32_t first_line;
+    uint32_t file_bytes, name_bytes; /* of the two texts, UTF-8 without an end; "..." and the last of a longer one */
+    uint32_t lines_bytes;            /* of its line table */
+    uint32_t lines_kept, lines_at;   /* of them, the first, and where they are in `lines` */
+    uint32_t hash;                   /* of all this */
+    char file[NG_BOX_CODE_FILE_BYTES];
+    char name[NG_BOX_CODE_NAME_BYTES]; /* the qualified one */
+    uint8_t reserved[8];
+};
+#define NG_BOX_CODE_BYTES 384
+
+/* Words of core/trail.h: a rolling hash, and after which collective. 512 bytes. */
+#define NG_TRAIL_NEWEST 16u /* a power of two */
+#define NG_TRAIL_LEVELS 18u
+struct ng_box_trail {
+    _Atomic uint64_t newest[NG_TRAIL_NEWEST]; /* of the newest collectives, by seq % NG_TRAIL_NEWEST */
+    /* Of the newest two multiples of 16, 32, 64 … */
+    _Atomic uint64_t marks[NG_TRAIL_LEVELS][2];
+    _Atomic uint64_t captured; /* the first collective that went into a CUDA graph; 0 none */
+    _Atomic uint64_t refused;  /* collectives that core/strict.h has turned down */
+    _Atomic uint64_t heard;    /* of what rank 0 has told, the turn that was heard first; 0 none */
+    _Atomic uint32_t across;   /* enum ng_trail_across */
+    _Atomic uint32_t shared;   /* 1: another communicator of this process had the same id while this one lived */
+    uint8_t reserved[64];
+};
+#define NG_BOX_TRAIL_BYTES 512
+
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_trail) == NG_BOX_TRAIL_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_fault) == NG_BOX_FAULT_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_frames) == NG_BOX_FRAMES_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_module) == NG_BOX_MODULE_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_place) == NG_BOX_PLACE_ROW_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 
 /* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat), which was asked for
  * at `before_mono_ns` or later? Any thread. */
@@ -307,8 +509,22 @@ struct ng_box {
     struct ng_box_record *records;
     struct ng_box_duration *durations;
     struct ng_box_sample *samples;
+    struct ng_box_fault *faults;
+    struct ng_box_registrations *registrations;
+    struct ng_box_frames *frames;
+    struct ng_box_module *modules;
+    struct ng_box_place *places;
+    struct ng_box_trail *trails;
+    struct ng_box_python *python;
+    struct ng_box_code *codes;
+    uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
     uint32_t duration_capacity, sample_capacity; /* 0: of a writer that measured nothing */
+    uint32_t fault_capacity;                     /* 0: of one that injects nothing */
+    uint32_t registration_capacity;              /* 0: of one that registers nothing */
+    uint32_t frames_capacity, module_capacity, place_capacity; /* 0: calls have no frames */
+    uint32_t trail_capacity;                     /* 0: of a writer that has none */
+    uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no frames of Python */
     uint32_t groups_reserved; /* slots whose pages exist for sure */
     size_t map_bytes;
     uint64_t inode;            /* of its file; 0 none */
@@ -324,6 +540,10 @@ struct ng_box_identity {
     const char *job;
     const char *run_id; /* of the `ncclguard run` above the process; NULL none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
+    uint32_t faults; /* that are to be injected */
+    bool with_registrations; /* keeps what is registered */
+    bool with_frames; /* keeps where each call was made */
+    bool with_python; /* in Python too */
 };
 
 /*

@@ -9,6 +9,10 @@
 
 #include "core/abort.h"
 #include "core/async.h"
+#include "core/call_stack.h"
+#include "core/callers.h"
+#include "core/capture.h"
+#include "core/check.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/creation.h"
@@ -16,10 +20,15 @@
 #include "core/gpu.h"
 #include "core/group_calls.h"
 #include "core/guard.h"
+#include "core/nonblocking.h"
 #include "core/poison.h"
+#include "core/registrations.h"
+#include "core/retry.h"
 #include "core/ring.h"
 #include "core/thread.h"
 #include "core/timing.h"
+#include "core/unfinished.h"
+#include "core/trail.h"
 #include "core/wait.h"
 #include "core/work.h"
 
@@ -30,16 +39,6 @@ static inline uint64_t count_up(_Atomic uint64_t *counter)
     uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
     atomic_store_explicit(counter, next, memory_order_release);
     return next;
-}
-
-static uint64_t count_peer(struct ng_comm *comm, const struct ng_call *call)
-{
-    struct ng_peer_count *peer = ng_comm_peer(comm, call->root);
-
-    if (!peer)
-        return 0;
-    return 1 + atomic_fetch_add_explicit(call->op == NG_OP_Send ? &peer->sends : &peer->receives, 1,
-                                         memory_order_relaxed);
 }
 
 /* Without records, the group itself remembers its newest call. */
@@ -82,6 +81,10 @@ start_measured(const struct ng_call *call, struct ng_comm *comm, struct turn tur
 
 static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
                                                  struct ng_passage *passage);
+static __attribute__((noinline)) int refuse_aborted(const struct ng_call *call,
+                                                    struct ng_passage *passage);
+static __attribute__((noinline)) int check_work(const struct ng_call *call,
+                                                struct ng_passage *passage);
 
 static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
                                                             struct ng_passage *ret_passage)
@@ -97,8 +100,11 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     if (__builtin_expect(!thread, 0))
         return NG_CALL_PROCEED;
     struct ng_comm *comm = ng_comm_find(call->comm);
-    if (__builtin_expect(!comm, 0) && !(comm = ng_creation_adopt(call)))
-        return NG_CALL_PROCEED;
+    if (__builtin_expect(!comm, 0)) {
+        ng_check_unknown(call);
+        if (!(comm = ng_creation_adopt(call)))
+            return NG_CALL_PROCEED;
+    }
     struct ng_box_group *group = comm->group;
     int64_t now = ng_clock_mono_ns();
     struct ng_group_calls *group_calls = ng_thread_open_group(thread, call->nccl);
@@ -108,7 +114,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     if (p2p) {
         coll_seq = NG_LOAD(group->entered);
         p2p_seq = count_up(&group->p2p_entered);
-        peer_ordinal = count_peer(comm, call);
+        peer_ordinal = ng_comm_count_peer(comm, call->op, call->root);
         flags |= NG_RECORD_P2P;
     } else {
         coll_seq = NG_LOAD(group->entered) + 1;
@@ -128,6 +134,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
                     &record_id, &rolling_hash);
     passage->record = record;
     passage->record_id = record_id;
+    ng_call_stack_keep(thread, call->caller, record_id);
     if (!p2p) {
         NG_STORE(group->entered_record, record_id);
         if (__builtin_expect(!record, 0)) {
@@ -135,10 +142,18 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
             rolling_hash = ng_ring_roll(group, call);
         }
         NG_STORE(group->rolling_hash, rolling_hash);
+        ng_trail_add(comm->trail, coll_seq, rolling_hash);
         atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
     }
     ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
-    if (ng_comm_is_condemned_now(comm))
+    if (__builtin_expect(ng_guard.checks_calls, 0)) {
+        int answer = check_work(call, passage);
+        if (answer != NG_CALL_PROCEED)
+            return answer;
+    }
+    if (__builtin_expect(ng_guard.registers, 0) && !ng_registrations_enter(comm, call, p2p))
+        return refuse_aborted(call, passage);
+    if (ng_comm_is_shut_now(comm) && ng_callers_await(comm))
         return refuse_work(call, passage);
     if (group_calls)
         return NG_CALL_PROCEED;
@@ -146,23 +161,19 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     passage->work = ng_timing_may(turn.next, turn.number)
                         ? start_measured(call, comm, turn, &passage->capturing)
                         : ng_gpu_start(comm, call->stream, &passage->capturing);
+    if (__builtin_expect(passage->capturing, 0)) {
+        if (!p2p)
+            ng_trail_capture(comm->trail, coll_seq);
+        passage->begun = ng_capture_begin(comm, call->stream);
+    }
     return NG_CALL_PROCEED;
 }
 
-/* NCCL refused the call: it did not happen, and the group's numbering must stay that of the other
- * ranks. */
-static void fail_work(const struct ng_call *call, const struct ng_passage *passage, int result)
+/* The call did not happen, and the group's numbering must stay that of the other ranks. */
+static void uncount_work(const struct ng_call *call, const struct ng_passage *passage)
 {
     struct ng_box_group *group = passage->comm->group;
 
-    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
-    if (passage->record) {
-        NG_STORE(passage->record->result, result);
-        NG_STORE(passage->record->rolling_hash, 0);
-        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
-    }
-    if (passage->work)
-        ng_gpu_give(passage->work);
     if (ng_op_table[call->op].op_class == NG_CLASS_P2P) {
         atomic_fetch_sub_explicit(&group->p2p_entered, 1, memory_order_relaxed);
         ng_comm_uncount_peer(passage->comm, call->op, call->root);
@@ -174,12 +185,72 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
     }
 }
 
+/* NCCL refused the call. */
+static void fail_work(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+
+    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
+    if (passage->record) {
+        NG_STORE(passage->record->result, result);
+        NG_STORE(passage->record->rolling_hash, 0);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
+    }
+    if (passage->work)
+        ng_gpu_give(passage->work);
+    uncount_work(call, passage);
+}
+
+/* It went into a CUDA graph: it has not happened, and each replay will count for itself (core/graph.h). */
+static void uncount_captured(const struct ng_call *call, const struct ng_passage *passage)
+{
+    struct ng_box_group *group = passage->comm->group;
+
+    uncount_work(call, passage);
+    NG_STORE(group->scheduled, NG_LOAD(group->entered));
+    if (passage->record)
+        NG_STORE(passage->record->rolling_hash, 0);
+    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_CAPTURED);
+}
+
+/* And an event tells when a replay has come so far. */
+static __attribute__((noinline)) void keep_captured(const struct ng_call *call, struct ng_passage *passage)
+{
+    ng_capture_add(passage->comm, call->stream, call, passage->begun);
+    uncount_captured(call, passage);
+}
+
 static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
 {
+    if (ng_guard.registers)
+        ng_registrations_leave(passage->comm, true);
     int result = ng_abort_answer(passage->comm, call);
 
     ng_thread_leave(passage->thread);
     fail_work(call, passage, result);
+    return result;
+}
+
+/* While the call waited to give registrations back, another thread of the program aborted the
+ * communicator: as NCCL answers who was inside then. */
+static int refuse_aborted(const struct ng_call *call, struct ng_passage *passage)
+{
+    ng_registrations_leave(passage->comm, true);
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, NG_NCCL_INTERNAL_ERROR);
+    return NG_NCCL_INTERNAL_ERROR;
+}
+
+static int check_work(const struct ng_call *call, struct ng_passage *passage)
+{
+    char reason[NG_COMM_REASON_BYTES];
+
+    passage->work = NULL; /* not begun */
+    int result = ng_check_call(call, passage, reason, sizeof(reason));
+    if (result == NG_CALL_PROCEED)
+        return result;
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    ng_check_keep_reason(passage->comm, reason);
     return result;
 }
 
@@ -198,6 +269,80 @@ static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_w
     return ng_wait_end(comm, waiter, entered_mono_ns, ng_wait_newest());
 }
 
+/* What has been launched is the watchdog's now. */
+static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
+                                                           struct ng_passage *passage)
+{
+    struct ng_comm *comm = passage->comm;
+    struct ng_work *work = passage->work;
+    uint64_t seq = p2p ? 0 : passage->seq;
+
+    ng_thread_leave(passage->thread);
+    if (!p2p)
+        NG_STORE(comm->group->scheduled, seq);
+    if (__builtin_expect(!work || !ng_gpu_record(work->gpu, work->end, call->stream), 0)) {
+        if (passage->capturing) {
+            keep_captured(call, passage);
+            return NG_NCCL_SUCCESS;
+        }
+        ng_work_give_up(work);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+        return NG_NCCL_SUCCESS;
+    }
+    ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        return tend_work(comm, work, call->stream);
+    ng_work_hand_over(comm, work);
+    return NG_NCCL_SUCCESS;
+}
+
+/* NCCL will launch it later, and the program has to ask when it has. */
+static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_passage *passage)
+{
+    struct ng_comm *comm = passage->comm;
+    struct ng_work *work = passage->work;
+    uint64_t seq = p2p ? 0 : passage->seq;
+
+    atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
+    if (passage->capturing) {
+        uncount_captured(call, passage);
+    } else if (!work) {
+        if (!p2p)
+            NG_STORE(comm->group->scheduled, seq);
+        ng_work_give_up(work);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+    } else {
+        ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+        ng_unfinished_keep(comm, work, call->stream);
+    }
+    ng_unfinished_stay(comm, passage->thread);
+}
+
+/* The rest of a call that has not returned success. */
+static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
+                                                        struct ng_passage *passage, int result)
+{
+    struct ng_comm *comm = passage->comm;
+
+    result = ng_nonblocking_finish(comm, passage->group_calls, passage->thread, result);
+    if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+        ng_group_calls_keep(call, p2p, passage);
+        ng_thread_leave(passage->thread);
+        return result;
+    }
+    if (result == NG_NCCL_SUCCESS)
+        return hand_work(call, p2p, passage);
+    if (result == NG_NCCL_IN_PROGRESS) {
+        keep_unfinished(call, p2p, passage);
+        return result;
+    }
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
+    return result;
+}
+
 static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,
                                                             struct ng_passage *passage, int result)
 {
@@ -205,40 +350,18 @@ static inline __attribute__((always_inline)) int leave_work(const struct ng_call
 
     if (__builtin_expect(!thread, 0))
         return result;
-    struct ng_comm *comm = passage->comm;
-    struct ng_work *work = passage->work;
-    if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_leave(passage->comm, passage->work || passage->group_calls);
+    if (__builtin_expect(result != NG_NCCL_SUCCESS, 0))
+        return leave_unsuccessful(call, p2p, passage, result);
+    if (passage->group_calls) {
         /* Before it is said that the thread is out of NCCL: now it is the group that holds the
          * communicator. */
         ng_group_calls_keep(call, p2p, passage);
         ng_thread_leave(thread);
         return result;
     }
-    ng_thread_leave(thread);
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
-        fail_work(call, passage, result);
-        ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
-        return result;
-    }
-    uint64_t seq = p2p ? 0 : passage->seq;
-    if (!p2p)
-        NG_STORE(comm->group->scheduled, seq);
-    if (__builtin_expect(!work || result != NG_NCCL_SUCCESS ||
-                             !ng_gpu_record(work->gpu, work->end, call->stream),
-                         0)) {
-        if (result == NG_NCCL_IN_PROGRESS)
-            atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
-        ng_work_give_up(work, passage->capturing);
-        ng_ring_advance(passage->record, passage->record_id,
-                        ng_work_unseen_state(passage->capturing));
-        return result;
-    }
-    ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
-    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
-    if (__builtin_expect(ng_guard.tends_works, 0))
-        return tend_work(comm, work, call->stream);
-    ng_work_hand_over(comm, work);
-    return result;
+    return hand_work(call, p2p, passage);
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
@@ -261,6 +384,30 @@ int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int res
     return leave_work(call, true, passage, result);
 }
 
+/* A creating call; where it is converted, all of it. */
+static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
+                          struct ng_passage *passage)
+{
+    bool converts = ng_nonblocking_takes(call);
+
+    if (__builtin_expect(ng_retry_takes(call, thread), 0))
+        return ng_retry_make(call, thread, passage, converts);
+    int result = ng_creation_enter(call, thread, passage);
+
+    if (result != NG_CALL_PROCEED || !converts)
+        return result;
+    return ng_call_leave(call, passage, ng_nonblocking_make(call, passage));
+}
+
+static int visit(const struct ng_call *call, struct ng_passage *passage)
+{
+    struct ng_comm *comm = call->op == NG_OP_CommGetAsyncError ? ng_comm_find(call->comm) : NULL;
+
+    if (comm && atomic_load(&comm->converted) && !ng_comm_is_condemned(comm))
+        return ng_nonblocking_answer(comm, call);
+    return ng_abort_visit(call->comm, call, &passage->comm);
+}
+
 int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 {
     ret_passage->thread = NULL;
@@ -281,12 +428,12 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     case NG_CLASS_GROUP:
         return ng_group_calls_enter(call, thread);
     case NG_CLASS_CREATE:
-        return ng_creation_enter(call, thread, ret_passage);
+        return enter_creation(call, thread, ret_passage);
     case NG_CLASS_END:
         return ng_ending_enter(call, thread, ret_passage);
     default: /* QUERY, ONESIDED: seen at leave, or passed */
         ret_passage->visits = true;
-        return ng_abort_visit(call->comm, call, &ret_passage->comm);
+        return visit(call, ret_passage);
     }
 }
 
@@ -312,16 +459,22 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
         ng_creation_leave(call, passage, result);
         break;
     case NG_CLASS_END:
-        ng_ending_leave(call, passage, result);
+        result = ng_ending_leave(call, passage, result);
         break;
     default:
+        if (ng_op_table[call->op].op_class == NG_CLASS_ONESIDED)
+            result = ng_nonblocking_finish(passage->comm,
+                                           ng_thread_open_group(passage->thread, call->nccl),
+                                           passage->thread, result);
         if (call->op == NG_OP_CommGetUniqueId)
             ng_creation_invite(call, result);
         else
             ng_creation_poll(call, result);
         if (call->op == NG_OP_CommGetAsyncError && passage->comm && result == NG_NCCL_SUCCESS &&
-            call->recv_buffer)
+            call->recv_buffer) {
             ng_async_heard(passage->comm, *(const int *)call->recv_buffer);
+            ng_unfinished_heard(passage->comm, *(const int *)call->recv_buffer);
+        }
     }
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
         ng_failure_tell(call, comm_of(call, passage), 0, result);
@@ -334,4 +487,5 @@ void ng_call_after_fork(void)
 {
     ng_creation_after_fork();
     ng_abort_after_fork();
+    ng_retry_after_fork();
 }

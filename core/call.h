@@ -19,6 +19,7 @@
 struct ng_comm;
 struct ng_nccl;
 struct ng_box_record;
+struct ng_captured;
 struct ng_group_calls;
 struct ng_thread;
 struct ng_work;
@@ -45,6 +46,8 @@ struct ng_call {
     const struct ng_creation *creation; /* class CREATE, else NULL */
 };
 
+struct ng_injection;
+
 /* What a creating call says beyond that. */
 struct ng_creation {
     const void
@@ -53,10 +56,14 @@ struct ng_creation {
     int nranks;      /* ranks of the new communicator; InitAll: its devices; else 0 */
     int rank;        /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
     int color, key;  /* Split */
+    int flags;       /* Shrink */
     const int *list; /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
     int list_count;
     const void *config; /* ncclConfig_t *, may be NULL */
     void *new_comm;     /* ncclComm_t *: where NCCL writes the new handle(s) */
+    /* core/inject.h: what an injected fault makes of NCCL's answer, for whoever calls NCCL in the
+     * program's place; NULL none. */
+    struct ng_injection *injection;
 };
 
 /*
@@ -75,6 +82,7 @@ struct ng_passage {
     uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
     bool visits;             /* counted in comm->guests */
     bool capturing;          /* the stream is being captured into a graph */
+    struct ng_captured *begun; /* meaningful then: core/capture.h */
 };
 
 /*

@@ -9,11 +9,15 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "core/callers.h"
 #include "core/clock.h"
 #include "core/gpu.h"
 #include "core/group_id.h"
@@ -22,6 +26,7 @@
 #include "core/poison.h"
 #include "core/rules_file.h"
 #include "core/timing.h"
+#include "core/trail.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
@@ -88,9 +93,10 @@ struct ng_comm *ng_comm_at(uint32_t index)
     return &comms[index];
 }
 
-static bool has_works(const struct ng_comm *comm)
+bool ng_comm_has_works(const struct ng_comm *comm)
 {
     return atomic_load(&comm->group->pending_works) != 0 || atomic_load(&comm->incoming) ||
+           atomic_load(&comm->unfinished) ||
            atomic_load(&comm->group->pending_works) != 0;
 }
 
@@ -101,7 +107,7 @@ static struct ng_comm *take_aborted(void)
         struct ng_comm *comm = &comms[aborted[aborted_first]];
         aborted_first = (aborted_first + 1) % NG_COMM_CAPACITY;
         aborted_count--;
-        if (atomic_load(&comm->fate) == NG_FATE_ABORTED && !has_works(comm)) {
+        if (atomic_load(&comm->fate) == NG_FATE_ABORTED && !ng_comm_has_works(comm)) {
             void *handle = atomic_exchange(&comm->handle, NULL);
             if (handle)
                 table_remove(handle, comm);
@@ -131,7 +137,7 @@ static struct ng_comm *take_record(void)
         ended_count--;
         comm = &comms[index];
         /* Work still in flight belongs to the old communicator: its turn comes later. */
-        if (!has_works(comm))
+        if (!ng_comm_has_works(comm))
             return comm;
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
     }
@@ -141,8 +147,11 @@ static struct ng_comm *take_record(void)
     comm = &comms[index];
     comm->slot = index;
     comm->group = &comm->spare;
-    if (ng_box_reserve_group(&ng_guard.box, index) == 0)
+    comm->trail = &comm->spare_trail;
+    if (ng_box_reserve_group(&ng_guard.box, index) == 0) {
         comm->group = &ng_guard.box.groups[index];
+        comm->trail = &ng_guard.box.trails[index];
+    }
     return comm;
 }
 
@@ -183,6 +192,21 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->pending_record, 0);
     atomic_store(&group->pending_age_ns, 0);
     atomic_store(&group->generation, generation + 1);
+}
+
+/* Readers look at the generation before and after. */
+static void reset_trail(struct ng_box_trail *trail)
+{
+    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+        NG_STORE(trail->newest[i], 0);
+    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++)
+        for (unsigned i = 0; i < 2; i++)
+            NG_STORE(trail->marks[level][i], 0);
+    NG_STORE(trail->captured, 0);
+    NG_STORE(trail->refused, 0);
+    NG_STORE(trail->heard, 0);
+    NG_STORE(trail->across, NG_TRAIL_SILENT);
+    NG_STORE(trail->shared, 0);
 }
 
 static void reset_timing(struct ng_comm *comm)
@@ -227,13 +251,20 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
+    reset_trail(comm->trail);
     reset_counts(comm);
     forget_peers(comm);
     comm->peers_lost = false;
     reset_timing(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->cut_off, false);
     atomic_store(&comm->nonblocking, false);
+    atomic_store(&comm->converted, false);
+    atomic_store(&comm->may_retry, false);
+    atomic_store(&comm->questions, 0);
+    atomic_store(&comm->unfinished, NULL);
+    atomic_store(&comm->stays_in, NULL);
     atomic_store(&comm->overdue_mono_ns, 0);
     atomic_store(&comm->wait_failed, false);
     comm->being_made = false;
@@ -281,6 +312,22 @@ static void find_pci_id(struct ng_box_group *group, int device)
     NG_STORE(group->pci_id[0], words[0]);
 }
 
+void ng_comm_place(struct ng_comm *comm, int device)
+{
+    const struct ng_nccl *nccl = atomic_load_explicit(&comm->nccl, memory_order_relaxed);
+    const struct ng_cuda *cuda = nccl->foreign ? NULL : ng_guard_cuda();
+    CUdevice current;
+
+    if (device < 0 && cuda && cuda->ctx_get_device &&
+        cuda->ctx_get_device(&current) == CUDA_SUCCESS)
+        device = current;
+    if (device < 0)
+        return;
+    atomic_store(&comm->group->device, device);
+    if (cuda)
+        find_pci_id(comm->group, device);
+}
+
 void ng_comm_ask(struct ng_comm *comm, void *handle)
 {
     struct ng_box_group *group = comm->group;
@@ -294,7 +341,8 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         nccl->comm_user_rank(handle, &value) == 0)
         atomic_store(&group->group_rank, value);
     if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0) {
-        atomic_store(&group->device, value);
+        if (atomic_exchange(&group->device, value) != value)
+            NG_STORE(group->pci_id[0], 0); /* of another one, which the thread had before */
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
@@ -306,6 +354,35 @@ static bool has_life(const struct ng_box_group *group)
     uint32_t state = atomic_load(&group->state);
 
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+}
+
+/* A process may have several ranks of one communicator, each on a device of its own. What is made from another one does
+ * not know its rank yet. */
+static bool is_twin(const struct ng_box_group *group, const struct ng_box_group *other, int device)
+{
+    int rank = NG_LOAD(group->group_rank);
+
+    return NG_LOAD(other->id) == NG_LOAD(group->id) && has_life(other) &&
+           ((device >= 0 && NG_LOAD(other->device) == device) ||
+            (rank >= 0 &&
+             (NG_LOAD(other->group_rank) == rank || NG_LOAD(other->nranks) != NG_LOAD(group->nranks))));
+}
+
+void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
+{
+    bool shared = parent && NG_LOAD(parent->trail->shared);
+    int device = NG_LOAD((parent ? parent : comm)->group->device);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < comm_count; i++) {
+        if (&comms[i] == comm || !is_twin(comm->group, comms[i].group, device))
+            continue;
+        NG_STORE(comms[i].trail->shared, 1);
+        shared = true;
+    }
+    if (shared)
+        NG_STORE(comm->trail->shared, 1);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 static void set_ended(struct ng_comm *comm, enum ng_group_state state)
@@ -343,21 +420,26 @@ static void give_handle(struct ng_comm *comm, void *handle)
     table_insert(handle, comm);
 }
 
-void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask)
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 {
     /* Counted, so that the guard's abort waits for the answers. */
     atomic_fetch_add(&comm->guests, 1);
-    if (ask && !ng_comm_is_condemned(comm))
+    if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
     atomic_fetch_sub(&comm->guests, 1);
     pthread_mutex_lock(&registry_lock);
-    if (atomic_load(&comm->handle) != handle)
+    /* One that was aborted in the making may come late, when NCCL has given its memory away again. */
+    bool was_its_own = ng_comm_is_condemned(comm) &&
+                       atomic_load(&comm->group->handle) == (uintptr_t)handle;
+    if (atomic_load(&comm->handle) != handle && !was_its_own)
         give_handle(comm, handle);
-    atomic_store(&comm->parent, NULL);
-    if (!ng_comm_is_condemned(comm))
+    if (made)
+        atomic_store(&comm->parent, NULL);
+    made = made && !ng_comm_is_condemned(comm);
+    if (made)
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
-    if (!ng_comm_is_condemned(comm))
+    if (made)
         ng_poison_made(NG_LOAD(comm->group->created_mono_ns)); /* the program goes on with it */
 }
 
@@ -378,10 +460,30 @@ void ng_comm_made(struct ng_comm *comm)
     pthread_mutex_unlock(&registry_lock);
 }
 
+bool ng_comm_is_being_made(const struct ng_comm *comm)
+{
+    pthread_mutex_lock(&registry_lock);
+    bool being_made = comm->being_made;
+    pthread_mutex_unlock(&registry_lock);
+    return being_made;
+}
+
 /* What NCCL, on another thread, has written by now. Under the lock. */
 static void *read_made(const struct ng_comm *comm)
 {
     return comm->made_at ? __atomic_load_n(comm->made_at, __ATOMIC_ACQUIRE) : NULL;
+}
+
+bool ng_comm_has_ended(const void *handle)
+{
+    bool ended = false;
+
+    if (!handle || ng_comm_find(handle))
+        return false;
+    /* The table knows those that live alone; records keep theirs until they are used again. */
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
+        ended |= NG_LOAD(comms[i].group->handle) == (uintptr_t)handle && !has_life(comms[i].group);
+    return ended;
 }
 
 struct ng_comm *ng_comm_find_made(const void *handle)
@@ -396,7 +498,8 @@ struct ng_comm *ng_comm_find_made(const void *handle)
     return found;
 }
 
-bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
+/* False also where it is held at this moment. */
+static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
 {
     uint32_t lives = NG_FATE_LIVES;
 
@@ -415,6 +518,19 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
         aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
     }
     pthread_mutex_unlock(&registry_lock);
+    return condemned;
+}
+
+bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
+{
+    bool condemned;
+
+    while (!(condemned = condemn(comm, result, reason, until_mono_ns)) &&
+           atomic_load(&comm->fate) == NG_FATE_HELD)
+        ng_callers_await(comm);
+    /* Who sleeps until NCCL has got further: core/nonblocking.h. */
+    if (condemned)
+        syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
     return condemned;
 }
 

@@ -38,6 +38,7 @@ struct ng_peer_count {
 enum ng_comm_fate {
     NG_FATE_LIVES,
     NG_FATE_PROGRAM_ENDS, /* the program is inside ncclCommDestroy or ncclCommAbort */
+    NG_FATE_HELD, /* it lives, and calls on it wait for a moment: core/callers.h; only converted ones */
     NG_FATE_CONDEMNED,    /* the guard is going to abort it */
     NG_FATE_ABORTING,     /* the guard's ncclCommAbort is under way */
     NG_FATE_ABORTED,      /* and has returned; or there was nothing to abort */
@@ -61,8 +62,10 @@ struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
     struct ng_box_group *group;         /* in the black box, or `spare` when that is full */
+    struct ng_box_trail *trail;         /* likewise */
     uint32_t slot;
     _Atomic uint32_t fate;        /* enum ng_comm_fate */
+    atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends, but not finished */
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
     _Atomic(struct ng_work *)
         incoming; /* newest first; program threads push, the watchdog takes all */
@@ -76,6 +79,14 @@ struct ng_comm {
     _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
     _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
     _Atomic bool nonblocking;     /* only the program may ask for its state */
+    _Atomic bool converted;       /* and does not know, since the guard made it so: nonblocking.h */
+    _Atomic bool may_retry;       /* what ends its making is tried again: core/retry.h */
+    _Atomic uint32_t questions;   /* for its state, by threads of its own calls, that have not returned */
+    /* core/unfinished.h: works that NCCL has still to launch, newest first, and where the call that
+     * is in progress is to be seen. */
+    _Atomic(struct ng_work *) unfinished;
+    _Atomic(struct ng_box_thread *) stays_in;
+    int64_t stays_since_mono_ns;
     bool being_made;              /* its creating call is under way */
     void **made_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
     _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
@@ -119,6 +130,7 @@ struct ng_comm {
     struct ng_stall_count stalls;
 
     struct ng_box_group spare;
+    struct ng_box_trail spare_trail;
 };
 
 /*
@@ -129,11 +141,11 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
                                int nranks, int rank, const char *name);
 
 /*
- * NCCL wrote the handle: the record becomes READY and can be found. Asks NCCL for rank, size and
- * device where `ask`; not while a nonblocking communicator is in progress, when only
- * ncclCommGetAsyncError and ncclCommAbort may be called.
+ * NCCL wrote the handle: the record can be found. Where it is `made`, the record becomes READY, and
+ * NCCL is asked for rank, size and device; not while a nonblocking communicator is in progress, when
+ * only ncclCommGetAsyncError and ncclCommAbort may be called.
  */
-void ng_comm_bind(struct ng_comm *comm, void *handle, bool ask);
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
 /* Open addressing over handles; an entry once used is never NULL again. */
 #define NG_COMM_TABLE_SIZE 16384u /* a power of two, four times the capacity */
@@ -148,6 +160,10 @@ static inline uint32_t ng_comm_hash(const void *handle)
     return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) &
            (NG_COMM_TABLE_SIZE - 1);
 }
+
+/* The device of one that is to be made, before NCCL is asked for anything: `device`, or where that is -1 the
+ * calling thread's. What is not to be had is learned later. */
+void ng_comm_place(struct ng_comm *comm, int device);
 
 /* Ask NCCL for what is not known yet of a finished communicator: its size, rank and device. */
 void ng_comm_ask(struct ng_comm *comm, void *handle);
@@ -184,6 +200,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
     return comm ? atomic_load_explicit(&comm->nccl, memory_order_relaxed) : NULL;
 }
 
+/* Was there a communicator with this handle that has ended, and none since? Lock-free. */
+bool ng_comm_has_ended(const void *handle);
+
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
@@ -194,12 +213,20 @@ void ng_comm_rename(struct ng_comm *comm, const char *name);
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
 
+/* With its device, and its rank where that is known: does another one of this process have its id, as all have with
+ * NCCL_COMM_ID? Then other ranks cannot tell calls of the one from those of the other, or of what is made from them.
+ * `parent` NULL none. */
+void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent);
+
 /* The creating call of `comm` begins: NCCL will write the handle to `made_at`, which is NULL until
  * then. `made_at` NULL: it is known when the call returns. `parent` NULL none. */
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent);
 
 /* It is over: `made_at` is the program's own again. */
 void ng_comm_made(struct ng_comm *comm);
+
+/* Between the two? A nonblocking one may be unfinished beyond them. */
+bool ng_comm_is_being_made(const struct ng_comm *comm);
 
 /* The communicator that is being made and has this handle already; NULL none. */
 struct ng_comm *ng_comm_find_made(const void *handle);
@@ -231,12 +258,42 @@ static inline bool ng_comm_is_condemned_now(const struct ng_comm *comm)
     return ng_comm_is_condemned(comm);
 }
 
+/* The same, or held: then ng_callers_await tells whether it is the one or the other. */
+static inline bool ng_comm_is_shut_now(const struct ng_comm *comm)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    return __builtin_expect(atomic_load_explicit(&comm->fate, memory_order_acquire) >= NG_FATE_HELD,
+                            0);
+}
+
+/* Nobody ends it. */
+static inline bool ng_comm_is_let_live(const struct ng_comm *comm)
+{
+    uint32_t fate = atomic_load(&comm->fate);
+
+    return fate == NG_FATE_LIVES || fate == NG_FATE_HELD;
+}
+
+/* Is there work of it in flight, as far as anybody watches it? Any thread. */
+bool ng_comm_has_works(const struct ng_comm *comm);
+
 /* Every record ever used lies below the count. Watchdog. */
 uint32_t ng_comm_count(void);
 struct ng_comm *ng_comm_at(uint32_t index);
 
 /* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
+
+/* Count one more to (or from) a peer: its number, from 1; 0 where none is counted. */
+static inline uint64_t ng_comm_count_peer(struct ng_comm *comm, enum ng_op op, int peer)
+{
+    struct ng_peer_count *counts = ng_comm_peer(comm, peer);
+
+    if (!counts)
+        return 0;
+    return 1 + atomic_fetch_add_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
+                                         memory_order_relaxed);
+}
 
 /* NCCL refused a send or receive that was counted: it did not happen. */
 void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer);

@@ -194,24 +194,12 @@ static bool is_empty(void)
     return atomic_load(&taken) == atomic_load(&added);
 }
 
-/* Two rounds of the watchdog: one of them began after this. */
-static void await_rounds(int64_t deadline_mono_ns)
-{
-    uint32_t first = ng_watchdog_rounds();
-
-    while (atomic_load(&ng_guard.running) && ng_watchdog_rounds() - first < 2 &&
-           ng_clock_mono_ns() < deadline_mono_ns) {
-        ng_watchdog_hurry();
-        sleep_a_little();
-    }
-}
-
 /* Under the lock. */
 static int end(int64_t deadline_mono_ns, uint64_t *ret_dropped)
 {
     if (!atomic_load(&ng_completion_wanted) && !ending)
         return -ENOENT;
-    await_rounds(deadline_mono_ns);
+    ng_watchdog_await_rounds(deadline_mono_ns);
     atomic_store(&ng_completion_wanted, false);
     while (atomic_load(&there) && !is_empty() && ng_clock_mono_ns() < deadline_mono_ns)
         sleep_a_little();

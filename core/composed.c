@@ -48,14 +48,15 @@ struct ng_composed_search {
 };
 
 /* A refused call gave its numbers back, and the next one has them: looking back from the newest,
- * numbers only fall. */
+ * numbers only fall. What was captured never had any of its own. */
 static void leave_out_refused(const struct ng_view_member *member, uint32_t *work_of)
 {
     uint64_t limit = member->entered + member->p2p_entered;
 
     for (uint32_t i = member->record_count; i > 0; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        bool counted = record->state != NG_RECORD_FAILED || ng_view_record_op_id(record) <= limit;
+        bool counted = record->state != NG_RECORD_CAPTURED &&
+                       (record->state != NG_RECORD_FAILED || ng_view_record_op_id(record) <= limit);
         work_of[i - 1] = counted ? 0 : NG_COMPOSED_NONE;
         if (counted && ng_view_record_op_id(record) <= limit)
             limit = ng_view_record_op_id(record) - 1;

@@ -61,12 +61,33 @@ extern const struct ng_reserved_option ng_reserved_options[];
 extern const size_t ng_reserved_option_count;
 
 /* Values of CHOICE options that code asks for. */
+enum { NG_REGISTER_OFF, NG_REGISTER_LAZY, NG_REGISTER_EAGER };
+enum { NG_ALLOC_KEEP, NG_ALLOC_VMM };
 enum { NG_POISON_AUTO, NG_POISON_OFF, NG_POISON_ON };
 enum ng_on_timeout {
     NG_ON_TIMEOUT_LOG,
     NG_ON_TIMEOUT_TEARDOWN,
     NG_ON_TIMEOUT_ABORT,
     NG_ON_TIMEOUT_KILL,
+};
+enum { NG_INIT_WATCH, NG_INIT_NONBLOCKING };
+enum { NG_STACKS_OFF, NG_STACKS_INCIDENT, NG_STACKS_CALL };
+enum {
+    NG_CHECK_OFF,
+    NG_CHECK_SIGNATURE,
+    NG_CHECK_STRICT,
+    NG_CHECK_OFF_ARGS,
+    NG_CHECK_SIGNATURE_ARGS,
+    NG_CHECK_STRICT_ARGS,
+    NG_CHECK_OFF_NAN,
+    NG_CHECK_SIGNATURE_NAN,
+    NG_CHECK_STRICT_NAN,
+    NG_CHECK_OFF_ARGS_NAN,
+    NG_CHECK_SIGNATURE_ARGS_NAN,
+    NG_CHECK_STRICT_ARGS_NAN,
+    NG_CHECK_OFF_NAN_ARGS, /* the same three, said the other way round */
+    NG_CHECK_SIGNATURE_NAN_ARGS,
+    NG_CHECK_STRICT_NAN_ARGS,
 };
 enum { NG_TIMING_OFF, NG_TIMING_SAMPLED, NG_TIMING_ALL };
 

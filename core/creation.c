@@ -13,23 +13,17 @@
 
 #include "core/abort.h"
 #include "core/async.h"
+#include "core/callers.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/family.h"
 #include "core/group_id.h"
 #include "core/guard.h"
+#include "core/nonblocking.h"
+#include "core/registrations.h"
 #include "core/rules_file.h"
-
-/* The head of ncclConfig_t up to commName (2.27), which is append-only; `size` says how much of it
- * the caller has. */
-struct config_head {
-    size_t size;
-    unsigned magic, version;
-    int blocking, cga_cluster_size, min_ctas, max_ctas;
-    const char *net_name;
-    int split_share, traffic_class;
-    const char *comm_name;
-};
-#define CONFIG_MAGIC 0xcafebeefu
+#include "core/unfinished.h"
+#include "core/watchdog.h"
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
  * inside nothing. */
@@ -45,24 +39,32 @@ struct ng_comm *ng_creation_adopt(const struct ng_call *call)
     return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
 }
 
-/* What the program calls the communicator; "" nothing, or its header is older than names are. */
-static const char *name_in(const struct config_head *config)
+const char *ng_creation_name(const struct ng_creation *creation)
 {
-    if (!config || config->magic != CONFIG_MAGIC || config->size < sizeof(*config) ||
-        !config->comm_name)
+    const struct ng_nccl_config *config = creation->config;
+
+    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
+        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
         return "";
     return config->comm_name;
 }
 
 /* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
  * "in progress" tells. */
-static bool is_nonblocking(const struct config_head *config, const struct ng_comm *parent)
+static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_comm *parent)
 {
-    if (config && config->magic == CONFIG_MAGIC &&
-        config->size >= offsetof(struct config_head, cga_cluster_size) &&
+    if (config && NG_NCCL_CONFIG_SAYS_BLOCKING(config) &&
         (config->blocking == 0 || config->blocking == 1))
         return config->blocking == 0;
     return parent && atomic_load(&parent->nonblocking);
+}
+
+/* The device that the call names for this rank; -1: that of the calling thread. */
+static int device_of(const struct ng_creation *creation, enum ng_op op, int rank)
+{
+    if (op != NG_OP_CommInitAll)
+        return -1;
+    return creation->list ? creation->list[rank] : rank;
 }
 
 static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread,
@@ -71,7 +73,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
 {
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
     struct ng_comm *comm = calls ? ng_comm_create(call->nccl, call->op, id, nranks, rank,
-                                                  name_in(call->creation->config))
+                                                  ng_creation_name(call->creation))
                                  : NULL;
     struct ng_created *created = comm ? ng_thread_add_created(calls) : NULL;
     /* How many handles the program has room for, NCCL has still to check. */
@@ -89,8 +91,12 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
                                    .before = early ? *new_comm : NULL,
                                    .generation = atomic_load(&comm->group->generation)};
     NG_STORE(comm->group->creator_tid, thread->tid);
+    ng_comm_place(comm, device_of(call->creation, call->op, rank));
+    ng_comm_find_twins(comm, parent);
     if (is_nonblocking(call->creation->config, parent))
         atomic_store(&comm->nonblocking, true);
+    if (ng_guard.registers)
+        ng_family_make(comm, parent, call);
     /* An abort from another thread must be able to tell the new handle from what a variable happens
      * to hold, and NCCL likes to give the same address again. */
     if (early)
@@ -152,6 +158,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         return NG_NCCL_SYSTEM_ERROR;
 
     passage->created_before = calls ? calls->created_count : 0;
+    ng_guard_find_cuda(); /* each rank tells its device before it waits for others */
     switch (call->op) {
     case NG_OP_CommInitAll: {
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
@@ -214,8 +221,12 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
                               creation->nranks, creation->rank, creation->new_comm);
     }
     ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
-    if (!parent || !ng_comm_is_condemned_now(parent))
+    if (!parent || !ng_comm_is_shut_now(parent) || !ng_callers_await(parent)) {
+        /* What it shares with its parent is in use from here on. */
+        if (ng_guard.registers && parent && comm)
+            ng_registrations_hold(comm);
         return NG_CALL_PROCEED;
+    }
     int result = ng_abort_answer(parent, call);
     ng_thread_leave(thread);
     if (calls)
@@ -231,7 +242,7 @@ static void keep_unfinished(const struct ng_created *created)
     if (count < sizeof(unbound) / sizeof(unbound[0])) {
         unbound[count] = *created;
         atomic_store(&unbound_count, count + 1);
-    } else if (!atomic_load(&created->comm->handle)) {
+    } else {
         ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
     pthread_mutex_unlock(&unbound_lock);
@@ -239,6 +250,10 @@ static void keep_unfinished(const struct ng_created *created)
 
 void ng_creation_bind(struct ng_group_calls *calls, int result)
 {
+    struct ng_thread *thread = ng_this_thread;
+
+    if (thread)
+        thread->not_made = NULL;
     /* By now NCCL has loaded the driver, if the program had not. */
     if (calls->created_count > 0)
         ng_guard_find_cuda();
@@ -251,7 +266,13 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
          * NCCL. */
         if (handle)
             ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+        if (ng_guard.registers && handle && result == NG_NCCL_SUCCESS)
+            ng_registrations_made(created->comm);
         finish_making(created, result);
+        if (condemned && thread) {
+            thread->not_made = created->comm;
+            thread->not_made_generation = created->generation;
+        }
         if (condemned)
             continue;
         if (result == NG_NCCL_IN_PROGRESS) {
@@ -297,7 +318,7 @@ static void bind_finished(const struct ng_call *call)
         if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
             ng_comm_bind(created->comm, *created->new_comm, true);
         else if (state == NG_NCCL_SUCCESS && handle)
-            ng_comm_ask(created->comm, handle);
+            ng_comm_bind(created->comm, handle, true);
         else if (!handle)
             ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
@@ -317,13 +338,18 @@ void ng_creation_leave(const struct ng_call *call, const struct ng_passage *pass
     struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
     bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
 
+    if (ng_guard.registers && call->comm && calls && calls->created_count > passage->created_before)
+        ng_registrations_let_go(calls->created[passage->created_before].comm);
     /* The handles come with the end of the group, which holds them until then. */
     for (uint32_t i = passage->created_before;
          calls && calls->depth && good && i < calls->created_count; i++) {
         calls->created[i].in_group = true;
         atomic_fetch_add(&calls->created[i].comm->open_groups, 1);
     }
-    ng_thread_leave(passage->thread);
+    if (result == NG_NCCL_IN_PROGRESS && !(calls && calls->depth))
+        ng_unfinished_stay_here(passage->thread);
+    else
+        ng_thread_leave(passage->thread);
     if (!calls || (calls->depth && good))
         return;
     if (calls->depth) /* Only this call failed; the others of the group may still succeed. */
@@ -337,12 +363,24 @@ static bool ends_handle(enum ng_op op)
     return op == NG_OP_CommDestroy || op == NG_OP_CommAbort;
 }
 
+/* False: the guard ends it, or another thread of the program does. */
+static bool claim_end(struct ng_comm *comm)
+{
+    uint32_t lives;
+
+    do {
+        lives = NG_FATE_LIVES;
+        ng_callers_await(comm);
+    } while (!atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS) &&
+             lives == NG_FATE_HELD);
+    return lives == NG_FATE_LIVES;
+}
+
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
                     struct ng_passage *passage)
 {
     const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     struct ng_comm *comm = ng_comm_find(call->comm);
-    uint32_t lives = NG_FATE_LIVES;
 
     if (calls && calls->broken)
         return NG_NCCL_SYSTEM_ERROR;
@@ -356,9 +394,15 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         return NG_CALL_PROCEED;
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
     /* Either the program ends it, or the guard. */
-    if (ends_handle(call->op) &&
-        atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS))
+    if (ends_handle(call->op) && claim_end(comm)) {
+        if (call->op == NG_OP_CommAbort)
+            ng_watchdog_cut_off(comm);
         ng_async_await(comm);
+    } else if (ng_comm_is_shut_now(comm)) {
+        ng_callers_await(comm);
+    }
+    if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
+        ng_registrations_end(comm, call->op != NG_OP_CommAbort);
     if (!ng_comm_is_condemned_now(comm))
         return NG_CALL_PROCEED;
     ng_thread_leave(thread);
@@ -371,18 +415,28 @@ static void finalize(struct ng_comm *comm)
     atomic_compare_exchange_strong(&comm->group->state, &ready, NG_GROUP_FINALIZED);
 }
 
-void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
 {
     struct ng_comm *comm = passage->comm;
     uint32_t ends = NG_FATE_PROGRAM_ENDS;
+    struct ng_group_calls *calls = ng_thread_open_group(passage->thread, call->nccl);
 
-    ng_thread_leave(passage->thread);
+    if (!ends_handle(call->op))
+        result = ng_nonblocking_finish(comm, calls, passage->thread, result);
+    if (comm && result == NG_NCCL_IN_PROGRESS && !calls)
+        ng_unfinished_stay(comm, passage->thread);
+    else
+        ng_thread_leave(passage->thread);
     if (!comm)
-        return;
+        return result;
+    /* NCCL 2.28.9 takes a finalize that an abort has freed for a success. */
+    if (call->op == NG_OP_CommFinalize && result == NG_NCCL_SUCCESS && ng_comm_is_condemned(comm))
+        result = comm->abort_result;
     if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS) {
-        if (ends_handle(call->op))
-            atomic_compare_exchange_strong(&comm->fate, &ends, NG_FATE_LIVES);
-        return;
+        if (ends_handle(call->op) &&
+            atomic_compare_exchange_strong(&comm->fate, &ends, NG_FATE_LIVES))
+            atomic_store(&comm->cut_off, false);
+        return result;
     }
     switch (call->op) {
     case NG_OP_CommFinalize:
@@ -390,14 +444,16 @@ void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passag
         break;
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:
+        ng_unfinished_end(comm);
         /* The call that makes it, on another thread, ends it when it returns. */
-        if (atomic_load(&comm->group->state) != NG_GROUP_CREATING)
+        if (!ng_comm_is_being_made(comm))
             ng_comm_end(comm,
                         call->op == NG_OP_CommDestroy ? NG_GROUP_DESTROYED : NG_GROUP_ABORTED);
         break;
     default:
         break;
     }
+    return result;
 }
 
 void ng_creation_after_fork(void)

@@ -9,6 +9,9 @@
 #include "core/call.h"
 #include "core/thread.h"
 
+/* What the program calls the communicator; "" nothing, or its header is older than names are. */
+const char *ng_creation_name(const struct ng_creation *creation);
+
 /* A communicator that was made behind our back; NULL where the call names none. */
 struct ng_comm *ng_creation_adopt(const struct ng_call *call);
 
@@ -31,7 +34,7 @@ void ng_creation_invite(const struct ng_call *call, int result);
 /* Calls that end communicators. */
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
                     struct ng_passage *passage);
-void ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result);
+int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result);
 
 /* In a forked child. */
 void ng_creation_after_fork(void);

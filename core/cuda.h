@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* NG_CUDA(field, exported name, prototype) */
 #define NG_CUDA_FUNCTIONS(NG_CUDA)                                                                 \
@@ -30,11 +31,48 @@
     NG_CUDA(event_query, "cuEventQuery", (CUevent))                                                \
     NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))
 
-/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0. */
+/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0, those of graphs
+ * 11.3, cuFuncLoad 12.4. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
     NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \
-    NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))
+    NG_CUDA(ctx_synchronize, "cuCtxSynchronize", (void))                                           \
+    NG_CUDA(mem_get_properties, "cuMemGetAllocationPropertiesFromHandle",                          \
+            (CUmemAllocationProp *, CUmemGenericAllocationHandle))                                 \
+    NG_CUDA(device_get_pci_bus_id, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                 \
+    NG_CUDA(stream_get_capture_info, "cuStreamGetCaptureInfo_v2",                                  \
+            (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **,     \
+             size_t *))                                                                            \
+    NG_CUDA(event_record_with_flags, "cuEventRecordWithFlags", (CUevent, CUstream, unsigned int))  \
+    NG_CUDA(user_object_create, "cuUserObjectCreate",                                              \
+            (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                        \
+    NG_CUDA(user_object_release, "cuUserObjectRelease", (CUuserObject, unsigned int))              \
+    NG_CUDA(graph_retain_user_object, "cuGraphRetainUserObject",                                   \
+            (CUgraph, CUuserObject, unsigned int, unsigned int))                                   \
+    NG_CUDA(graph_get_nodes, "cuGraphGetNodes", (CUgraph, CUgraphNode *, size_t *))                \
+    NG_CUDA(graph_node_get_type, "cuGraphNodeGetType", (CUgraphNode, CUgraphNodeType *))           \
+    NG_CUDA(graph_event_node_get_event, "cuGraphEventRecordNodeGetEvent",                          \
+            (CUgraphNode, CUevent *))                                                              \
+    NG_CUDA(graph_child_node_get_graph, "cuGraphChildGraphNodeGetGraph", (CUgraphNode, CUgraph *)) \
+    NG_CUDA(stream_wait_value32, "cuStreamWaitValue32_v2",                                         \
+            (CUstream, CUdeviceptr, uint32_t, unsigned int))                                       \
+    NG_CUDA(mem_host_alloc, "cuMemHostAlloc", (void **, size_t, unsigned int))                     \
+    NG_CUDA(mem_host_get_device_pointer, "cuMemHostGetDevicePointer_v2",                           \
+            (CUdeviceptr *, void *, unsigned int))                                                 \
+    NG_CUDA(launch_host_func, "cuLaunchHostFunc", (CUstream, CUhostFn, void *))                    \
+    NG_CUDA(memset_d8_async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream))    \
+    NG_CUDA(device_get_attribute, "cuDeviceGetAttribute", (int *, CUdevice_attribute, CUdevice))   \
+    NG_CUDA(mem_get_address_range, "cuMemGetAddressRange_v2",                                      \
+            (CUdeviceptr *, size_t *, CUdeviceptr))                                                \
+    NG_CUDA(pointer_get_attribute, "cuPointerGetAttribute",                                        \
+            (void *, CUpointer_attribute, CUdeviceptr))                                            \
+    NG_CUDA(mem_host_register, "cuMemHostRegister_v2", (void *, size_t, unsigned int))             \
+    NG_CUDA(module_load_data, "cuModuleLoadData", (CUmodule *, const void *))                      \
+    NG_CUDA(module_get_function, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))    \
+    NG_CUDA(function_load, "cuFuncLoad", (CUfunction))                                             \
+    NG_CUDA(launch_kernel, "cuLaunchKernel",                                                       \
+            (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,     \
+             unsigned int, unsigned int, CUstream, void **, void **))                              \
 
 struct ng_cuda {
     bool loaded; /* libcuda.so.1 is in this process and has all of NG_CUDA_FUNCTIONS */

@@ -120,7 +120,7 @@ static uint32_t node_of(const struct graph *graph, uint32_t stuck)
 static bool may_lead_on(const struct ng_absentee *absentee)
 {
     return absentee->member && absentee->absence == NG_ABSENT_ALIVE && !absentee->faulted &&
-           !absentee->left_group;
+           !ng_absentee_has_left(absentee);
 }
 
 /* One edge to each node that holds up this absentee, unless there is one already. */

@@ -110,6 +110,7 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
         NG_STORE(deadline->suspect_ns[op], limits->suspect_ns[op]);
     }
     NG_STORE(deadline->policy, limits->policy);
+    NG_STORE(deadline->check, limits->check);
     show(comm);
 }
 
@@ -146,6 +147,10 @@ int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
         init ? 0 : NG_LOAD(everything.set_ns),
         comm ? NG_LOAD(comm->deadline.timeout_ns[op]) : 0,
     };
+
+    /* Who tries again keeps the time, and no deadline has passed before the last attempt's. */
+    if (init && comm && atomic_load(&comm->may_retry))
+        return 0;
 
     return choose(said, sizeof(said) / sizeof(said[0]),
                   init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);

@@ -29,18 +29,29 @@ struct ng_comm;
 /* In what follows, and only there: no deadline. 0 stands for "nothing is said". */
 #define NG_DEADLINE_NONE ((int64_t)-1)
 
+/* What a rule wants to come of checks: core/rules.h. */
+enum ng_rule_check {
+    NG_RULE_CHECK_UNSAID,
+    NG_RULE_CHECK_OFF,
+    NG_RULE_CHECK_TELL,
+    NG_RULE_CHECK_REFUSE,
+    NG_RULE_CHECK_END,
+};
+
 /* What rules say of a communicator, by operation; [NG_OP_NONE] is of work whose operation is not
  * known. */
 struct ng_deadline_limits {
     int64_t timeout_ns[NG_OP_LIMIT]; /* 0 nothing, NG_DEADLINE_NONE */
     int64_t suspect_ns[NG_OP_LIMIT];
     int policy; /* index of NCCLGUARD_ON_TIMEOUT's choices, plus one; 0 nothing */
+    enum ng_rule_check check;
 };
 
 /* Of one communicator: part of its record. All zero: nothing is said. */
 struct ng_deadline {
     _Atomic int64_t timeout_ns[NG_OP_LIMIT], suspect_ns[NG_OP_LIMIT]; /* by rules, as above */
     _Atomic int policy;
+    _Atomic unsigned check; /* enum ng_rule_check */
     _Atomic int64_t set_ns;      /* by the program: likewise */
     _Atomic uint32_t phases;     /* that the program has begun and not ended */
     _Atomic int64_t extended_ns; /* all extensions together */

@@ -14,7 +14,10 @@
 #include "core/clock.h"
 #include "core/composed.h"
 #include "core/json.h"
+#include "core/segments.h"
 #include "core/stacks.h"
+
+#define MODULES_MAX 256u /* files that frames lie in */
 
 static const char *const life_names[] = {
     [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
@@ -113,6 +116,45 @@ static void put_signature(struct ng_json *json, const struct ng_signature *signa
     put_uint(json, "count", signature->count);
 }
 
+/* Device memory; null nobody follows it. */
+static void put_memory(struct ng_json *json, const struct ng_view_process *process)
+{
+    if (!process->memory_kinds) {
+        ng_json_null(json, "memory");
+        return;
+    }
+    ng_json_open_array(json, "memory", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < process->memory_kinds; i++) {
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "kind", ng_segment_kind_name((enum ng_segment_kind)i));
+        put_uint(json, "segments", process->memory[i].segments);
+        put_uint(json, "bytes", process->memory[i].bytes);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+static void put_nan(struct ng_json *json, const struct ng_view_nan *nan)
+{
+    if (!nan->age_ns) {
+        ng_json_null(json, "nan");
+        return;
+    }
+    ng_json_open_object(json, "nan", NG_JSON_COMPACT);
+    ng_json_int(json, "age_ns", nan->age_ns);
+    ng_json_hex(json, "group_id", nan->group_id);
+    put_uint(json, "seq", nan->seq);
+    put_op(json, nan->op);
+    ng_json_string(json, "dtype", ng_dtype_name(nan->dtype));
+    ng_json_int(json, "dtype_number", nan->dtype);
+    put_uint(json, "elements", nan->elements);
+    put_uint(json, "bad", nan->bad);
+    put_uint(json, "element", nan->element);
+    ng_json_hex(json, "bits", nan->bits);
+    ng_json_bool(json, "held", nan->held);
+    ng_json_close_object(json);
+}
+
 static void put_process(struct ng_json *json, const struct ng_view_process *process)
 {
     ng_json_open_object(json, "process", NG_JSON_LINES);
@@ -123,14 +165,17 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_hex(json, "uid", process->uid);
     ng_json_string(json, "host", process->host);
     ng_json_string(json, "program", process->program);
+    ng_json_string(json, "nccl_variables", process->nccl_variables);
     ng_json_string(json, "error_text", process->error_text);
     ng_json_string(json, "source", process->source);
+    put_memory(json, process);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
     ng_json_int(json, "life_number", process->life);
     ng_json_int(json, "exit_status", process->exit_status);
     ng_json_int(json, "quiet_ns", process->quiet_ns);
     ng_json_int(json, "watchdog_stuck_ns", process->watchdog_stuck_ns);
     ng_json_string(json, "watchdog_in", process->watchdog_in);
+    put_nan(json, &process->nan);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
     ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
     ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);
@@ -171,8 +216,31 @@ static void put_threads(struct ng_json *json, const struct ng_view *view, uint32
     ng_json_close_array(json);
 }
 
-static void put_record(struct ng_json *json, const struct ng_view_record *record)
+static void put_frames(struct ng_json *json, const struct ng_view_call_stack *stack)
 {
+    ng_json_open_array(json, "frames", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < stack->count; i++) {
+        const struct ng_view_frame *frame = &stack->frames[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "name", frame->name);
+        put_uint(json, "name_offset", frame->name_offset);
+        ng_json_string(json, "file", frame->module ? frame->module->path : NULL);
+        put_uint(json, "offset", frame->offset);
+        if (frame->is_python)
+            ng_json_int(json, "line", frame->line);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_json_bool(json, "frames_whole", stack->whole);
+    if (stack->python_cut)
+        ng_json_bool(json, "frames_python_cut", true);
+}
+
+static void put_record(struct ng_json *json, const struct ng_view *view,
+                       const struct ng_view_record *record)
+{
+    const struct ng_view_call_stack *stack = ng_view_call_stack(view, record);
+
     ng_json_open_object(json, NULL, NG_JSON_COMPACT);
     put_uint(json, "id", record->id);
     ng_json_string(json, "state", ng_dump_record_state_name(record->state));
@@ -195,6 +263,14 @@ static void put_record(struct ng_json *json, const struct ng_view_record *record
     ng_json_int(json, "result_number", record->result);
     ng_json_hex(json, "rolling_hash", record->rolling_hash);
     ng_json_int(json, "duration_ns", record->duration_ns);
+    if (record->graph) {
+        put_uint(json, "graph", record->graph);
+        put_uint(json, "replay", record->replay);
+        ng_json_uint(json, "graph_position", record->graph_position);
+        ng_json_uint(json, "graph_calls", record->graph_calls);
+    }
+    if (stack)
+        put_frames(json, stack);
     ng_json_close_object(json);
 }
 
@@ -235,6 +311,74 @@ static void put_durations(struct ng_json *json, const struct ng_view *view, uint
     ng_json_close_array(json);
 }
 
+/* Only where there are any: nearly nobody rehearses. */
+static void put_faults(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < view->fault_count; i++) {
+        const struct ng_view_fault *told = &view->faults[i];
+        if (told->process != process)
+            continue;
+        if (!any)
+            ng_json_open_array(json, "faults", NG_JSON_LINES);
+        any = true;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "fault", told->fault.text);
+        put_uint(json, "times", told->fault.times);
+        ng_json_int(json, "rank", told->fault.rank);
+        put_op(json, told->fault.op);
+        ng_json_hex(json, "group_id", told->fault.group_id);
+        put_uint(json, "seq", told->fault.seq);
+        ng_json_int(json, "first_age_ns", told->first_age_ns);
+        ng_json_int(json, "last_age_ns", told->last_age_ns);
+        ng_json_close_object(json);
+    }
+    if (any)
+        ng_json_close_array(json);
+}
+
+/* The files that frames of one process lie in, each once. */
+struct listed {
+    const struct ng_view_module *modules[MODULES_MAX];
+    uint32_t count;
+};
+
+/* False: it is there already, or there are too many. */
+static bool list_module(struct listed *listed, const struct ng_view_module *module)
+{
+    for (uint32_t i = listed->count; i > 0; i--) {
+        const struct ng_view_module *other = listed->modules[i - 1];
+        if (other == module || (strcmp(other->path, module->path) == 0 &&
+                                strcmp(other->build_id, module->build_id) == 0))
+            return false;
+    }
+    if (listed->count == MODULES_MAX)
+        return false;
+    listed->modules[listed->count++] = module;
+    return true;
+}
+
+static void put_modules(struct ng_json *json, const struct ng_view *view, uint32_t process)
+{
+    struct listed listed = {.count = 0};
+
+    ng_json_open_array(json, "modules", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->call_stack_count; i++) {
+        const struct ng_view_call_stack *stack = &view->call_stacks[i];
+        for (uint32_t k = 0; stack->process == process && k < stack->count; k++) {
+            const struct ng_view_module *module = stack->frames[k].module;
+            if (!module || !list_module(&listed, module))
+                continue;
+            ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+            ng_json_string(json, "path", module->path);
+            ng_json_string(json, "build_id", module->build_id);
+            ng_json_close_object(json);
+        }
+    }
+    ng_json_close_array(json);
+}
+
 static void put_composed_work(struct ng_json *json, const struct ng_view_member *member,
                               const struct ng_composed *composed, uint32_t index)
 {
@@ -269,6 +413,27 @@ static void put_composed(struct ng_json *json, const struct ng_view *view,
     ng_arena_reset(&arena);
 }
 
+/* What is registered with a communicator; null not known. */
+static void put_registration(struct ng_json *json, const struct ng_view_registration *told)
+{
+    if (!told->known) {
+        ng_json_null(json, "registration");
+        return;
+    }
+    ng_json_open_object(json, "registration", NG_JSON_COMPACT);
+    put_uint(json, "segments", told->segments);
+    put_uint(json, "segment_bytes", told->segment_bytes);
+    put_uint(json, "bytes", told->bytes);
+    put_uint(json, "registered_bytes", told->registered_bytes);
+    put_uint(json, "made", told->made);
+    put_uint(json, "ended", told->ended);
+    put_uint(json, "failed", told->failed);
+    put_uint(json, "deferred", told->deferred);
+    put_uint(json, "spent_ns", told->spent_ns);
+    ng_json_bool(json, "closed", told->closed);
+    ng_json_close_object(json);
+}
+
 static void put_member(struct ng_json *json, const struct ng_view *view,
                        const struct ng_view_member *member)
 {
@@ -284,8 +449,9 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_hex(json, "joined_id", member->joined_id);
     ng_json_hex(json, "excluded", member->excluded);
     ng_json_string(json, "group_name", group->name);
-    ng_json_int(json, "nranks", group->nranks);
-    ng_json_int(json, "nccl_version", group->nccl_version);
+    ng_json_int(json, "nranks", member->nranks ? member->nranks : group->nranks);
+    ng_json_int(json, "nccl_version",
+                member->nccl_version ? member->nccl_version : group->nccl_version);
     ng_json_string(json, "state", ng_dump_group_state_name(member->state));
     ng_json_int(json, "state_number", member->state);
     ng_json_string(json, "created_by",
@@ -309,6 +475,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_open_object(json, "last", NG_JSON_COMPACT);
     put_signature(json, &member->last);
     ng_json_close_object(json);
+    put_registration(json, &member->registration);
     ng_json_int(json, "timeout_ns", member->timeout_ns);
     ng_json_bool(json, "rests", member->rests);
     put_uint(json, "coll_joined", member->coll_joined);
@@ -318,9 +485,11 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     put_uint(json, "pending_record", member->pending_record);
     ng_json_int(json, "pending_age_ns", member->pending_age_ns);
     ng_json_bool(json, "pending_started", member->pending_started);
+    if (member->pending_vague)
+        ng_json_bool(json, "pending_vague", true);
     ng_json_open_array(json, "records", NG_JSON_LINES);
     for (uint32_t i = 0; i < member->record_count; i++)
-        put_record(json, &member->records[i]);
+        put_record(json, view, &member->records[i]);
     ng_json_close_array(json);
     put_composed(json, view, member);
     put_samples(json, member);
@@ -363,11 +532,14 @@ int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
     put_calls(&json, view, process);
     put_threads(&json, view, process);
     put_durations(&json, view, process);
+    put_faults(&json, view, process);
     ng_json_open_array(&json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->members[i].process == process)
             put_member(&json, view, &view->members[i]);
     ng_json_close_array(&json);
+    if (view->call_stack_count)
+        put_modules(&json, view, process);
     put_notes(&json, view, process);
     if (view->stacks && view->processes[process].self)
         ng_stacks_write_json(view->stacks, &json);

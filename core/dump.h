@@ -19,6 +19,8 @@
  *     host, program       strings
  *     error_text          what NCCL said of its first asynchronous error; "" none, or not known
  *     source              the file that it was read from
+ *     memory              device memory, array of {"kind", "segments", "bytes"} in order of enum
+ *                         ng_segment_kind; null: nobody follows it (NCCLGUARD_REGISTER)
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
  *     exit_status         int. Life "exited": what it told; -1 not told, -2 became another program.
  *                         Life "dead": 256 and the signal that ended it, or 512 and what it ended
@@ -26,6 +28,10 @@
  *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
  *     watchdog_stuck_ns   its watchdog has made no round for so long; 0 it does, or not known
  *     watchdog_in         and what that is in; "" not known
+ *     nan                 struct ng_view_nan, the first NaN in what it sends: age_ns, group_id (16 hex
+ *                         digits), seq (0: a send), op, op_number, dtype, dtype_number, elements that
+ *                         are sent, bad: how many of them are no numbers, element: index of the first,
+ *                         bits of it as 16 hex digits, held: it does not leave the rank; null: none
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
@@ -69,6 +75,8 @@
  *     rolling_hash        16 hex digits: of all its collectives up to `entered`, core/signature.h;
  *                         all zero: not known
  *     last                object: signature of collective `entered`, see below
+ *     registration        struct ng_view_registration, of what the guard has registered with it;
+ *                         null: nothing, or not known
  *     timeout_ns          deadline of its collectives; 0 none, or not known
  *     rests               its clock rests: nothing becomes suspect, no deadline passes
  *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
@@ -76,6 +84,8 @@
  *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
  *                         the oldest work in flight
+ *     pending_vague       true: it is a replay of a CUDA graph, and in pending_seq or a later call;
+ *                         missing else
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name
@@ -93,6 +103,21 @@
  *                             known
  *       duration_ns           how long the device took for its work, all calls of an NCCL group
  *                             together: in the last of them. 0 not measured
+ *       graph, replay, graph_position, graph_calls
+ *                             of a replayed call: the executable CUDA graph, from 1, its launch,
+ *                             the call in it, both from 1, and how many it has; missing else
+ *       frames                where it was called (NCCLGUARD_STACKS=call; missing else), innermost
+ *                             first, from the caller of NCCL on: frames of Python, where there are
+ *                             any, and behind them those of the machine
+ *         name                  of the function; null not known
+ *         name_offset           from the function's start
+ *         file                  path of the program or library; null: none, or not known
+ *         offset                address in the file, in memory where there is none: a return
+ *                               address. Of Python: of the instruction in its code object's bytes
+ *         line                  of a frame of Python, whose file and qualified name the others are;
+ *                               0 not known; missing else
+ *       frames_whole          bool: up to the function that the thread began with
+ *       frames_python_cut     true: there were more frames of Python; missing else
  *     composed            array: what sends and receives make up together, core/composed.h (derived)
  *       op, op_number         AlltoAll, AllToAllv, Gather or Scatter
  *       root                  of a gather or scatter; -1 else
@@ -103,6 +128,9 @@
  *       seq                   of its last collective
  *       calls                 in the work
  *       duration_ns           int
+ *   modules          array, where there are frames: files that they lie in
+ *     path                string
+ *     build_id            hex digits; "" none
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
  *   stacks           its host stacks: see core/stacks.h; missing where they were not taken

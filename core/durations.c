@@ -30,7 +30,57 @@ int64_t ng_duration_bucket_end_ns(unsigned bucket)
     return bucket < NG_DURATION_BUCKETS - 1 ? (INT64_C(1) << bucket) * 1000 : INT64_MAX;
 }
 
-/* The row of a kind, made where there is none; NULL the table is full. */
+/* Does this process still have a communicator of that group? */
+static bool is_alive(const struct ng_box *box, uint64_t group_id)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t i = 0; i < used && i < box->group_capacity; i++) {
+        const struct ng_box_group *group = &box->groups[i];
+        uint32_t state = NG_LOAD(group->state);
+        if ((state == NG_GROUP_CREATING || state == NG_GROUP_READY ||
+             state == NG_GROUP_FINALIZED) &&
+            (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id))
+            return true;
+    }
+    return false;
+}
+
+/* Of the rows of groups that have ended, the one that was written to longest ago, emptied; NULL
+ * none. */
+static struct ng_box_duration *reclaim(struct ng_box *box)
+{
+    struct ng_box_duration *oldest = NULL;
+
+    for (uint32_t i = 0; i < box->duration_capacity; i++) {
+        struct ng_box_duration *row = &box->durations[i];
+        if ((!oldest || NG_LOAD(row->newest_mono_ns) < NG_LOAD(oldest->newest_mono_ns)) &&
+            !is_alive(box, NG_LOAD(row->group_id)))
+            oldest = row;
+    }
+    if (!oldest)
+        return NULL;
+    NG_STORE(oldest->group_id, 0);
+    atomic_thread_fence(memory_order_release);
+    NG_STORE(oldest->count, 0);
+    NG_STORE(oldest->sum_ns, 0);
+    NG_STORE(oldest->min_ns, 0);
+    NG_STORE(oldest->max_ns, 0);
+    for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++)
+        NG_STORE(oldest->histogram[i], 0);
+    return oldest;
+}
+
+static struct ng_box_duration *begin_row(struct ng_box_duration *row, uint64_t group_id,
+                                         uint32_t op, uint32_t size_class)
+{
+    NG_STORE(row->op, op);
+    NG_STORE(row->size_class, size_class);
+    atomic_store_explicit(&row->group_id, group_id, memory_order_release);
+    return row;
+}
+
+/* The row of a kind, made where there is none; NULL the table is full of groups that live. */
 static struct ng_box_duration *row_of(struct ng_box *box, uint64_t group_id, uint32_t op,
                                       uint32_t size_class)
 {
@@ -42,14 +92,12 @@ static struct ng_box_duration *row_of(struct ng_box *box, uint64_t group_id, uin
         uint64_t there = NG_LOAD(row->group_id);
         if (there == group_id && NG_LOAD(row->op) == op && NG_LOAD(row->size_class) == size_class)
             return row;
-        if (there)
-            continue;
-        NG_STORE(row->op, op);
-        NG_STORE(row->size_class, size_class);
-        atomic_store_explicit(&row->group_id, group_id, memory_order_release);
-        return row;
+        if (!there)
+            return begin_row(row, group_id, op, size_class);
     }
-    return NULL;
+    /* No row is free from now on, so that a kind is found wherever its row is. */
+    struct ng_box_duration *row = reclaim(box);
+    return row ? begin_row(row, group_id, op, size_class) : NULL;
 }
 
 void ng_durations_add(struct ng_box *box, uint64_t group_id, enum ng_op op, uint64_t bytes,
@@ -71,6 +119,7 @@ void ng_durations_add(struct ng_box *box, uint64_t group_id, enum ng_op op, uint
     atomic_store_explicit(&row->count, count + 1, memory_order_release);
     NG_STORE(row->sum_ns, NG_LOAD(row->sum_ns) + duration);
     NG_STORE(row->histogram[bucket], NG_LOAD(row->histogram[bucket]) + 1);
+    NG_STORE(row->newest_mono_ns, ng_clock_mono_ns());
 }
 
 bool ng_durations_read(const struct ng_box *box, uint32_t index, struct ng_duration *ret_duration)
@@ -91,6 +140,10 @@ bool ng_durations_read(const struct ng_box *box, uint32_t index, struct ng_durat
     duration.count = atomic_load_explicit(&row->count, memory_order_acquire);
     duration.min_ns = NG_LOAD(row->min_ns);
     duration.max_ns = NG_LOAD(row->max_ns);
+    /* Another group may have got it meanwhile. */
+    atomic_thread_fence(memory_order_acquire);
+    if (NG_LOAD(row->group_id) != duration.group_id)
+        return false;
     if (!duration.group_id || duration.op >= NG_OP_LIMIT || duration.size_class > 64 ||
         !duration.count || seen > duration.count || duration.min_ns > duration.max_ns ||
         duration.max_ns > DURATION_MAX_NS)

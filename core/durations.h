@@ -40,7 +40,8 @@ uint32_t ng_duration_size_class(uint64_t bytes);
 unsigned ng_duration_bucket(int64_t duration_ns);
 int64_t ng_duration_bucket_end_ns(unsigned bucket);
 
-/* Count a measured work. Watchdog. Where the table is full, durations_lost of the header grows. */
+/* Count a measured work. Watchdog. Where the table is full, the oldest row of a group that has ended
+ * is given to another one; where there is none, durations_lost of the header grows. */
 void ng_durations_add(struct ng_box *box, uint64_t group_id, enum ng_op op, uint64_t bytes,
                       int64_t duration_ns);
 
@@ -48,8 +49,8 @@ void ng_durations_add(struct ng_box *box, uint64_t group_id, enum ng_op op, uint
 void ng_duration_sample_add(struct ng_box *box, const struct ng_duration_sample *sample);
 
 /*
- * Row `index` (below box->duration_capacity) of any mapped box. False: free, or damaged. Rows are
- * never taken back, and counts never shrink; a reader that comes between two stores may see a count
+ * Row `index` (below box->duration_capacity) of any mapped box. False: free, or damaged. Counts
+ * of a group never shrink while it lives; a reader that comes between two stores may see a count
  * that is one ahead of its sum.
  */
 bool ng_durations_read(const struct ng_box *box, uint32_t index, struct ng_duration *ret_duration);

@@ -15,6 +15,7 @@
 #include "core/evidence.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/rehearsal.h"
 #include "core/report.h"
 #include "core/verdict.h"
 
@@ -36,14 +37,37 @@ static void fill_culprit(const struct ng_abort_stuck *stuck, struct ng_culprit *
              stuck->reason);
 }
 
-void ng_escalate_stuck_abort(void)
+/* What this rank has had injected; what others had, the verdict that it quotes tells. */
+static void list_rehearsal(struct ng_verdict *verdict)
+{
+    const struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns();
+    struct ng_rehearsed fault;
+
+    if (!box->fault_capacity)
+        return;
+    verdict->rehearsal =
+        ng_arena_alloc(&verdict->arena, box->fault_capacity * sizeof(*verdict->rehearsal));
+    for (uint32_t i = 0; verdict->rehearsal && i < box->fault_capacity; i++)
+        if (ng_rehearsal_read(box, i, &fault))
+            verdict->rehearsal[verdict->rehearsal_count++] =
+                (struct ng_verdict_rehearsal){.rank = fault.rank,
+                                              .fault = box->faults[i].text,
+                                              .times = fault.times,
+                                              .op = fault.op,
+                                              .group_id = fault.group_id,
+                                              .seq = fault.seq,
+                                              .age_ns = now - fault.last_mono_ns};
+}
+
+bool ng_escalate_stuck_abort(void)
 {
     struct ng_arena arena = {0};
     struct ng_abort_stuck stuck;
     char line[NG_REPORT_LINE_BYTES];
 
     if (!ng_abort_stuck(&stuck))
-        return;
+        return false;
     struct ng_culprit *culprit = ng_arena_alloc(&arena, sizeof(*culprit));
     if (culprit)
         fill_culprit(&stuck, culprit);
@@ -61,8 +85,10 @@ void ng_escalate_stuck_abort(void)
                                  .action = "kill"};
     snprintf(verdict.job, sizeof(verdict.job), "%s", ng_guard.launch.job);
     snprintf(verdict.group_name, sizeof(verdict.group_name), "%s", stuck.group_name);
+    list_rehearsal(&verdict);
     ng_report_line(&verdict, line, sizeof(line));
     ng_evidence_write_verdict(&verdict, ng_clock_mono_ns() + WRITE_NS);
     ng_verdict_fini(&verdict);
     ng_log(NG_LOG_ERROR, "%s; evidence in %s; ending the process", line, ng_guard.dump_dir);
+    return true;
 }

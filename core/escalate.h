@@ -6,11 +6,14 @@
 #ifndef NCCLGUARD_CORE_ESCALATE_H
 #define NCCLGUARD_CORE_ESCALATE_H
 
+#include <stdbool.h>
+
 /*
  * Write and log that this rank's abort is stuck, on which group, and what keeps it. Replaces the
- * verdict that led to the abort, and quotes it. Incident thread; may hang where the disk or the log
- * does, which the policy bounds.
+ * verdict that led to the abort, and quotes it. False: none is any more, and there is nothing to
+ * end the process for. Incident thread; may hang where the disk or the log does, which the policy
+ * bounds.
  */
-void ng_escalate_stuck_abort(void);
+bool ng_escalate_stuck_abort(void);
 
 #endif

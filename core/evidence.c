@@ -21,10 +21,9 @@
 #include "core/report.h"
 #include "core/trace.h"
 
-/* Places of tasks beside the folder. A page of a mapped file may not come, and then no other does
- * either; nor may the file. */
-#define MEMORY   "the memory of this process"
-#define PROGRAMS "the files of the program"
+/* A place of tasks beside the folder and NG_TASKS_PROGRAMS: a page of a mapped file may not come,
+ * and then no other does either. */
+#define MEMORY "the memory of this process"
 
 /* Is the folder there, and ours to write to? False: why not was logged, once. */
 static bool is_ready(const char *folder)
@@ -238,7 +237,7 @@ static const struct {
     [NG_EVIDENCE_SELF] = {write_self, NULL},
     [NG_EVIDENCE_STACKS] = {take_stacks, MEMORY},
     [NG_EVIDENCE_STACKS_FILE] = {write_stacks, NULL},
-    [NG_EVIDENCE_NAMES] = {find_names, PROGRAMS},
+    [NG_EVIDENCE_NAMES] = {find_names, NG_TASKS_PROGRAMS},
     [NG_EVIDENCE_NAMES_FILE] = {write_names, NULL},
     [NG_EVIDENCE_NEIGHBOURS] = {write_neighbours, NULL},
     [NG_EVIDENCE_LOST] = {write_lost, NULL},
@@ -332,7 +331,7 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
                evidence->folder);
     else
         ng_log(NG_LOG_WARN, "the host stacks are not complete: reading %s does not come back",
-               ng_evidence_is_done(evidence, memory) ? PROGRAMS : MEMORY);
+               ng_evidence_is_done(evidence, memory) ? NG_TASKS_PROGRAMS : MEMORY);
     return false;
 }
 

@@ -98,7 +98,7 @@ static bool has_ended(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load(&comm->group->state);
 
-    return atomic_load(&comm->fate) != NG_FATE_LIVES || state == NG_GROUP_DESTROYED ||
+    return !ng_comm_is_let_live(comm) || state == NG_GROUP_DESTROYED ||
            state == NG_GROUP_ABORTED;
 }
 

@@ -403,6 +403,28 @@ static void put_time(struct flight *flight, const char *key, int64_t age_ns)
         ng_pickle_none(&flight->pickle, key);
 }
 
+/* As PyTorch tells frames: where no name is known, the address in the file. Lines are known of Python alone. */
+static void put_frames(struct flight *flight, const struct ng_view_record *record)
+{
+    const struct ng_view_call_stack *stack = ng_view_call_stack(flight->view, record);
+    struct ng_pickle *pickle = &flight->pickle;
+    char address[24];
+
+    if (!stack)
+        return;
+    ng_pickle_open_list(pickle, "frames");
+    for (uint32_t i = 0; i < stack->count; i++) {
+        const struct ng_view_frame *frame = &stack->frames[i];
+        snprintf(address, sizeof(address), "%#" PRIx64, frame->offset);
+        ng_pickle_open_dict(pickle, NULL);
+        put_text(pickle, "name", frame->name ? frame->name : address, frame->name != NULL);
+        ng_pickle_name(pickle, "filename", frame->module ? frame->module->path : "??");
+        ng_pickle_int(pickle, "line", frame->line);
+        ng_pickle_close(pickle);
+    }
+    ng_pickle_close(pickle);
+}
+
 static void put_entry(struct flight *flight, const struct track *track,
                       const struct ng_view_record *record, const struct entry *entry)
 {
@@ -438,6 +460,7 @@ static void put_entry(struct flight *flight, const struct track *track,
     snprintf(tid, sizeof(tid), "%" PRIu32, record->tid);
     ng_pickle_string(pickle, "thread_id", tid);
     ng_pickle_name(pickle, "thread_name", thread_name(flight, record->tid));
+    put_frames(flight, record);
     ng_pickle_close(pickle);
 }
 

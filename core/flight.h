@@ -28,8 +28,8 @@
  *   p2p_seq_id        which launch of sends and receives; of a collective: the last one before
  *   op_id             which call on the communicator, from 1
  *   profiling_name    a name of ng_flight_ops; "nccl:send 0->1" with ranks within the process group
- *   state             "scheduled": also what has not returned, was captured into a graph, or was
- *                     not observed; "started", "completed"
+ *   state             "scheduled": also what has not returned, or was not observed; "started",
+ *                     "completed". What was captured into a graph is no entry: its replays are
  *   input_sizes, output_sizes    list of lists; [[]] for a side that the call does not have on this
  *                     rank. In-place calls name their buffer on both sides
  *   input_dtypes, output_dtypes  PyTorch's names; [] for such a side
@@ -39,10 +39,13 @@
  *   duration_ms       float, only where it was measured (NCCLGUARD_TIMING): how long the device took
  *                     for the launch; of a NCCL group, in its closing entry
  *   timeout_ms, thread_id, thread_name
+ *   frames            list of {"name", "filename", "line"}, innermost first, only with
+ *                     NCCLGUARD_STACKS=call: function, or address in the file where its name is not
+ *                     known; program or library; 0
  *
- * Frames are left out. Two and more calls of one NCCL
- * group are one launch: they share their sequence numbers and are followed by "nccl:coalesced",
- * which has them too. A group of one call is a plain call: PyTorch itself wraps every call so.
+ * Two and more calls of one NCCL group are one launch: they share their sequence numbers and are
+ * followed by "nccl:coalesced", which has them too. A group of one call is a plain call: PyTorch
+ * itself wraps every call so.
  *
  * The analyzer goes through the ranks' entries and pairs those of one process group that have the
  * same collective_seq_id. Of entries that follow each other in a process group with the same

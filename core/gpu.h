@@ -31,11 +31,19 @@ struct ng_work {
     uint32_t p2p_count;
     int64_t entered_mono_ns;
     int64_t mark; /* of its deadline's extensions; the watchdog's own */
+    void *stream; /* of one that NCCL has still to launch: core/unfinished.h */
     /* Of a timed one, for whoever counts its duration. */
     enum ng_op op; /* NG_OP_GroupEnd: several calls */
     uint32_t calls;
     uint64_t bytes;
     bool symmetric; /* every rank waits in it for every other */
+    /* Of the replay of a CUDA graph: core/graph.h. NULL and 0 else: who sets them clears them. */
+    struct ng_graph_part *part;
+    uint64_t launch;      /* which of all launches of this process */
+    uint64_t replay;      /* which of its graph */
+    uint64_t recalled;    /* a second record of one of its calls; 0 none */
+    uint32_t done;        /* calls of the part that are known to have finished */
+    uint64_t done_record; /* the newest of their records: those behind it have reached their last state */
 };
 
 /* Works with events of one sort, and those that are free. */

@@ -6,16 +6,35 @@
  */
 #include "core/group_calls.h"
 
+#include "core/capture.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/creation.h"
 #include "core/gpu.h"
 #include "core/log.h"
+#include "core/nonblocking.h"
 #include "core/poison.h"
+#include "core/registrations.h"
 #include "core/ring.h"
 #include "core/timing.h"
+#include "core/trail.h"
+#include "core/unfinished.h"
 #include "core/wait.h"
 #include "core/work.h"
+
+/* For ng_capture_add_group, which needs all of them or none. */
+static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending, const struct ng_call *call)
+{
+    struct ng_grouped_call *grouped = pending->calls_lost ? NULL : ng_thread_add_grouped(calls);
+
+    if (!grouped) {
+        pending->calls_lost = true;
+        pending->last_call = 0;
+        return;
+    }
+    *grouped = (struct ng_grouped_call){.call = *call, .before = pending->last_call};
+    pending->last_call = calls->grouped_count;
+}
 
 void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
 {
@@ -27,10 +46,12 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
             calls->pending[i - 1].stream == call->stream)
             pending = &calls->pending[i - 1];
     if (!pending) {
+        if (!calls->pending_count)
+            calls->grouped_count = 0;
         pending = ng_thread_add_pending(calls);
         if (!pending) {
             /* It would look like a group that is never closed. */
-            ng_work_give_up(NULL, false);
+            ng_work_give_up(NULL);
             ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
             if (!p2p)
                 NG_STORE(passage->comm->group->scheduled, passage->seq);
@@ -55,19 +76,8 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
         pending->last_seq = passage->seq;
         pending->coll_count++;
     }
-}
-
-/* The whole chain of records of a work that is not handed to the watchdog. */
-static void set_chain_state(uint64_t id, enum ng_record_state state)
-{
-    while (id) {
-        struct ng_box_record *record = ng_ring_find(id);
-        if (!record)
-            return;
-        uint64_t previous = NG_LOAD(record->work_previous);
-        ng_ring_set_state(id, state);
-        id = previous;
-    }
+    if (__builtin_expect(ng_capture_is_on(), 0))
+        keep_call(calls, pending, call);
 }
 
 /* For who tells launches apart later: NCCL launches together what is in one group. A communicator
@@ -134,44 +144,11 @@ static void describe_work(struct ng_work *work, const struct ng_pending *pending
     }
 }
 
-/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
-static void close_work(struct ng_pending *pending, int result)
-{
-    struct ng_work *work = pending->work;
-
-    count_joined(pending);
-    count_work(pending);
-    if (pending->last_seq)
-        NG_STORE(pending->comm->group->scheduled, pending->last_seq);
-    /* In progress: NCCL launches later, from a thread of its own; an event recorded now would come
-     * too early. */
-    if (!work || result != NG_NCCL_SUCCESS ||
-        !ng_gpu_record(work->gpu, work->end, pending->stream)) {
-        if (result == NG_NCCL_IN_PROGRESS)
-            atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
-        ng_work_give_up(work, pending->capturing);
-        set_chain_state(pending->last_record, ng_work_unseen_state(pending->capturing));
-        return;
-    }
-    if (work->timed)
-        describe_work(work, pending);
-    ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
-                 pending->p2p_count, pending->entered_mono_ns);
-    set_chain_state(pending->last_record, NG_RECORD_SCHEDULED);
-    if (__builtin_expect(ng_guard.tends_works, 0)) {
-        if (ng_poison_is_on())
-            ng_poison_note(pending->comm, work->gpu, pending->stream);
-        if (ng_guard.config.blocking_wait)
-            pending->waiter = ng_wait_begin(work->gpu, pending->stream);
-    }
-    ng_work_hand_over(pending->comm, work);
-}
-
 /*
  * None of these calls happened: the group's numbering must stay that of the other ranks, whether or
  * not there are records of them. Only records tell which peers the sends and receives were for.
  */
-static void undo_work(const struct ng_pending *pending, int result)
+static void undo_work(const struct ng_pending *pending, enum ng_record_state state, int result)
 {
     struct ng_box_group *group = pending->comm->group;
     uint64_t id = pending->last_record;
@@ -182,8 +159,6 @@ static void undo_work(const struct ng_pending *pending, int result)
     NG_STORE(pending->comm->timed_coll, 0);
     NG_STORE(pending->comm->timed_joined, 0);
     NG_STORE(pending->comm->timed_p2p, 0);
-    if (pending->first_seq)
-        NG_STORE(group->rolling_hash, pending->hash_before);
     ng_work_forget_last(group);
     uint32_t p2p_left = pending->p2p_count;
     for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
@@ -195,11 +170,58 @@ static void undo_work(const struct ng_pending *pending, int result)
         }
         NG_STORE(record->result, result);
         NG_STORE(record->rolling_hash, 0);
-        ng_ring_set_state(id, NG_RECORD_FAILED);
+        ng_ring_set_state(id, state);
         id = previous;
     }
     if (p2p_left)
         ng_comm_lose_peers(pending->comm);
+}
+
+/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
+static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result)
+{
+    struct ng_work *work = pending->work;
+
+    if (pending->capturing) {
+        /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will count for itself
+         * (core/graph.h). */
+        if (result == NG_NCCL_SUCCESS && pending->last_call)
+            ng_capture_add_group(pending->comm, pending->stream, calls->grouped, pending->last_call, pending->begun);
+        return;
+    }
+    count_joined(pending);
+    count_work(pending);
+    if (pending->last_seq && (result == NG_NCCL_SUCCESS || !work))
+        NG_STORE(pending->comm->group->scheduled, pending->last_seq);
+    if (result == NG_NCCL_IN_PROGRESS)
+        atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
+    /* NCCL launches it later, from a thread of its own; an event recorded now would come too early. */
+    if (work && result == NG_NCCL_IN_PROGRESS) {
+        if (work->timed)
+            describe_work(work, pending);
+        ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                     pending->p2p_count, pending->entered_mono_ns);
+        ng_unfinished_keep(pending->comm, work, pending->stream);
+        return;
+    }
+    if (!work || result != NG_NCCL_SUCCESS ||
+        !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+        ng_work_give_up(work);
+        ng_ring_set_chain(pending->last_record, NG_RECORD_UNWATCHED);
+        return;
+    }
+    if (work->timed)
+        describe_work(work, pending);
+    ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                 pending->p2p_count, pending->entered_mono_ns);
+    ng_ring_set_chain(pending->last_record, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0)) {
+        if (ng_poison_is_on())
+            ng_poison_note(pending->comm, work->gpu, pending->stream);
+        if (ng_guard.config.blocking_wait)
+            pending->waiter = ng_wait_begin(work->gpu, pending->stream);
+    }
+    ng_work_hand_over(pending->comm, work);
 }
 
 void ng_group_calls_let_go(struct ng_group_calls *calls)
@@ -228,22 +250,45 @@ static bool holds_aborted(const struct ng_group_calls *calls)
     return aborted;
 }
 
-/* From the newest, so that of several streams of one communicator the oldest leaves its rolling
- * hash. */
+/* Of several streams of one communicator, the one that its first collective was on knows the rolling
+ * hash before it: not always the one that came first, which may have begun with a send. */
+static void undo_hash(const struct ng_pending *pending)
+{
+    struct ng_box_group *group = pending->comm->group;
+
+    if (pending->first_seq && pending->first_seq == NG_LOAD(group->entered) + 1)
+        NG_STORE(group->rolling_hash, pending->hash_before);
+}
+
+/* What went into CUDA graphs. From the newest, as below. */
+static void undo_captured(const struct ng_group_calls *calls)
+{
+    for (uint32_t i = calls->pending_count; i > 0; i--)
+        if (calls->pending[i - 1].capturing)
+            undo_work(&calls->pending[i - 1], NG_RECORD_CAPTURED, NG_NCCL_SUCCESS);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (calls->pending[i].capturing)
+            undo_hash(&calls->pending[i]);
+}
+
 static void undo_all(struct ng_group_calls *calls, int result)
 {
     for (uint32_t i = calls->pending_count; i > 0; i--) {
         struct ng_pending *pending = &calls->pending[i - 1];
         if (pending->work)
             ng_gpu_give(pending->work);
-        undo_work(pending, result);
+        undo_work(pending, NG_RECORD_FAILED, result);
     }
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        undo_hash(&calls->pending[i]);
     calls->pending_count = 0;
 }
 
 /* NCCL would read what it has freed. */
 static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread)
 {
+    if (ng_guard.registers)
+        ng_registrations_leave_group(calls);
     calls->broken = true;
     ng_log(NG_LOG_ERROR,
            "thread %u has kept a NCCL group open while a communicator in it was aborted: NCCL "
@@ -270,6 +315,10 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
     for (uint32_t i = 0; i < calls->pending_count; i++) {
         struct ng_pending *pending = &calls->pending[i];
         pending->work = start_work(pending);
+        if (pending->capturing && pending->first_seq)
+            ng_trail_capture(pending->comm->trail, pending->first_seq);
+        if (pending->capturing)
+            pending->begun = ng_capture_begin(pending->comm, pending->stream);
     }
     /* Named after the first communicator in the group; the whole group waits in this call. */
     const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
@@ -278,6 +327,8 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
     ng_thread_enter(thread, call->op, comm, 0,
                     calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
     ng_group_calls_let_go(calls);
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_enter_group(calls);
     return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
 }
 
@@ -313,8 +364,13 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
             open_group(call, thread);
         return result;
     }
-    ng_thread_leave(thread);
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    if (calls && calls->depth == 1)
+        result = ng_nonblocking_finish_group(calls, thread, result);
+    if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
+        ng_unfinished_stay_here(thread);
+    else
+        ng_thread_leave(thread);
     if (!calls)
         return result;
     NG_STORE(thread->slot->group_depth, --thread->open_groups);
@@ -323,13 +379,18 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
     ng_group_calls_let_go(calls);
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_leave_group(calls);
     for (uint32_t i = 0; taken && i < calls->pending_count; i++)
-        close_work(&calls->pending[i], result);
-    if (!taken) /* The group failed as a whole, or was only simulated. */
+        close_work(calls, &calls->pending[i], result);
+    if (taken)
+        undo_captured(calls);
+    else /* The group failed as a whole, or was only simulated. */
         undo_all(calls, result);
     ng_creation_bind(calls, result);
     if (__builtin_expect(ng_guard.tends_works && taken, 0))
         result = await_works(calls, result);
     calls->pending_count = 0;
+    calls->joined_count = 0;
     return result;
 }

@@ -15,6 +15,9 @@
 #include <unistd.h>
 
 #include "core/call.h"
+#include "core/call_places.h"
+#include "core/capture.h"
+#include "core/check.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/completion.h"
@@ -22,15 +25,22 @@
 #include "core/dump_pipe.h"
 #include "core/folder.h"
 #include "core/gpu.h"
+#include "core/graph.h"
 #include "core/incident.h"
+#include "core/inject.h"
 #include "core/log.h"
+#include "core/log_writer.h"
 #include "core/monitor.h"
+#include "core/nan.h"
 #include "core/paths.h"
 #include "core/poison.h"
 #include "core/policy.h"
 #include "core/proc.h"
+#include "core/python_frames.h"
+#include "core/registrations.h"
 #include "core/rules_file.h"
 #include "core/status.h"
+#include "core/strict.h"
 #include "core/tasks.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -145,6 +155,9 @@ static bool start(void)
         .timeout_ns = ng_guard.config.timeout_ns,
         .suspect_ns = ng_guard.config.suspect_ns,
         .init_timeout_ns = ng_guard.config.init_timeout_ns,
+        .faults = ng_inject_count(),
+        .with_registrations = ng_registrations_are_on(),
+        .with_frames = ng_guard.config.stacks == NG_STACKS_CALL,
     };
 
     /* The board's folder first: the box appears in it. */
@@ -157,6 +170,7 @@ static bool start(void)
                ng_guard.dir,
                error == -EPERM ? "it belongs to somebody else or others may write to it"
                                : strerror(-error));
+    identity.with_python = ng_guard.reads_python;
     const char *folder = ng_guard.board ? ng_guard.dir : NULL;
     error = ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
     if (error == -ENOENT && folder && ng_paths_make(folder) == 0) {
@@ -177,12 +191,16 @@ static bool start(void)
         ng_guard.board = NULL;
         rmdir(ng_guard.dir); /* stays where anything lies in it */
     }
+    ng_guard.registers = ng_registrations_are_on();
     ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
     atomic_fetch_add(&ng_guard.generation, 1);
+    ng_check_start();
     ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
         error = ng_tasks_start();
+    if (!error)
+        error = ng_log_writer_start();
     if (!error)
         ng_dump_pipe_start();
     if (!error)
@@ -191,6 +209,10 @@ static bool start(void)
         error = ng_watchdog_start();
     if (!error)
         error = ng_monitor_start();
+    if (!error)
+        error = ng_call_places_start();
+    if (!error && ng_guard.registers)
+        error = ng_registrations_start();
     if (error) {
         ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
                strerror(-error));
@@ -198,6 +220,7 @@ static bool start(void)
         unlink_box();
         return false;
     }
+    ng_inject_start(&ng_guard.box);
     atomic_store(&ng_guard.running, true);
     ng_completion_start();
     ng_status_start();
@@ -310,14 +333,22 @@ void ng_guard_after_fork(void)
     ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
+    ng_graph_after_fork();
+    ng_capture_after_fork();
     ng_watchdog_after_fork();
     ng_completion_after_fork();
     ng_status_after_fork();
     ng_incident_after_fork();
+    ng_strict_after_fork();
+    ng_nan_after_fork();
     ng_policy_after_fork();
     ng_tasks_after_fork();
     ng_monitor_after_fork();
     ng_wait_after_fork();
     ng_poison_after_fork();
+    ng_registrations_after_fork();
+    ng_inject_after_fork();
     ng_dump_pipe_after_fork();
+    ng_call_places_after_fork();
+    ng_python_frames_after_fork();
 }

@@ -41,6 +41,11 @@ struct ng_guard {
     int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
 
+    bool reads_python;          /* calls keep frames of Python: core/python_frames.h */
+    bool follows_memory;        /* the hooks report device memory: core/segments.h */
+    bool checks_registrations;  /* core/registration_check.h */
+    bool registers;   /* calls hold what is registered: core/registrations.h */
+    bool checks_calls; /* core/check.h looks at each before it is made */
     bool tends_works; /* a call has more to do than to hand its work over: core/poison.h and wait.h */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */

@@ -33,7 +33,7 @@ uint64_t ng_rolling_hash_at(const struct ng_view_member *member, uint64_t seq)
     for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
         const struct ng_view_record *record = &member->records[i];
         if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
-            record->state != NG_RECORD_FAILED && record->rolling_hash)
+            ng_view_record_counts(record) && record->rolling_hash)
             return record->rolling_hash;
     }
     return member->entered == seq ? member->rolling_hash : 0;
@@ -49,7 +49,7 @@ static struct span span_of(const struct ng_view_member *member, uint64_t last)
         uint64_t seq = newest ? member->entered : record->coll_seq;
         bool known = newest ? member->rolling_hash != 0
                             : record->rolling_hash && !ng_view_record_is_p2p(record) &&
-                                  record->state != NG_RECORD_FAILED;
+                                  ng_view_record_counts(record);
         if (!known || !seq || seq > last)
             continue;
         span.from = !span.from || seq < span.from ? seq : span.from;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "core/board.h"
+#include "core/disagreement.h"
 
 /* What the watchdog saw, or the monitor. */
 struct ng_alarm {
@@ -19,9 +20,15 @@ struct ng_alarm {
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
     bool async_error;  /* NCCL reports one: nothing need be late */
-    int64_t age_ns;    /* credited */
+    bool nan;          /* numbers that are none were found in what this process was to send: likewise */
+    int64_t age_ns;    /* credited: by the watchdog's rounds, so a little more or less than a clock's */
+    /* What it is about: when a thread entered the call; of work on a device, 0, and its record as in
+     * the black box (pending_record). */
+    int64_t since_mono_ns;
+    uint64_t record;
     uint32_t restarts; /* of the watchdog's clocks, when it was raised */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
+    struct ng_disagreement disagreement; /* ranks call different things; group_id 0: not so */
 };
 
 /* Start the thread. 0 or -errno. */
@@ -33,10 +40,8 @@ void ng_incident_raise(const struct ng_alarm *alarm);
 /* Wake the thread: the board has news. Any guard thread; async-signal-safe. */
 void ng_incident_wake(void);
 
-/* Write this process's evidence into `folder` ("" the configured one), because somebody asked for
- * it. 0, with what cannot be written there logged; -ETIMEDOUT: a disk holds it up; -EBUSY: it holds
- * up those that were asked for before; or -errno. Incident thread. */
-int ng_incident_dump(const char *folder);
+/* Incident thread, where there is a board: until there is news, or for so long. */
+void ng_incident_pause(int timeout_ms);
 
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
  * in time. */

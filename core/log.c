@@ -1,5 +1,5 @@
 /*
- * The log: formats a line on the stack and writes it with one write(2).
+ * The log: formats a line on the stack and writes it with one write(2), or has it written.
  *
  * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a
  * stuck program may hold.
@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "core/descriptor.h"
+#include "core/log_writer.h"
 
-#define LINE_BYTES  1152
 #define PATIENCE_MS 200
 
 /* Plain ints, written once at start; atomics because a thread may log while the rank becomes known.
@@ -38,7 +38,7 @@ static char file_pattern[4096];                    /* absolute; written at start
 
 /* What stderr was at the start. */
 static struct {
-    bool known, open;
+    bool known, open, is_file;
     dev_t device;
     ino_t inode;
 } first_stderr;
@@ -78,6 +78,7 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
     if (first_stderr.open) {
         first_stderr.device = status.st_dev;
         first_stderr.inode = status.st_ino;
+        first_stderr.is_file = S_ISREG(status.st_mode);
     }
     first_stderr.known = true;
 
@@ -94,8 +95,14 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
     file_state = FILE_CLOSED;
 }
 
+bool ng_log_may_hang(void)
+{
+    return file_state != FILE_NONE || first_stderr.is_file;
+}
+
 void ng_log_after_fork(void)
 {
+    ng_log_writer_after_fork();
     if (file_state == FILE_NONE)
         return;
     if (file_state == FILE_OPEN)
@@ -201,7 +208,7 @@ static bool is_stderr(void)
     return first_stderr.open || S_ISCHR(now.st_mode);
 }
 
-static void write_line(const char *line, size_t length)
+void ng_log_write(const char *line, size_t length)
 {
     bool close_after;
     int before;
@@ -218,7 +225,7 @@ static void write_line(const char *line, size_t length)
 
 void ng_log(enum ng_log_level level, const char *format, ...)
 {
-    char line[LINE_BYTES];
+    char line[NG_LOG_LINE_BYTES];
     va_list arguments;
     int saved_errno = errno;
 
@@ -241,6 +248,7 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     if (used > sizeof(line) - 2)
         used = sizeof(line) - 2;
     line[used++] = '\n';
-    write_line(line, used);
+    if (!ng_log_writer_take(line, used))
+        ng_log_write(line, used);
     errno = saved_errno;
 }

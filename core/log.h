@@ -24,6 +24,13 @@ void ng_log_set_rank(int rank);
 
 bool ng_log_enabled(enum ng_log_level level);
 
+/* Is the log a file, which may be of a file server that is dead? */
+bool ng_log_may_hang(void);
+
+/* Where the lines of the writer go: core/log_writer.h. */
+#define NG_LOG_LINE_BYTES 1152
+void ng_log_write(const char *line, size_t length);
+
 /* In a forked child: its lines go to a file of its own. Async-signal-safe. */
 void ng_log_after_fork(void);
 

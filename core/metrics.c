@@ -18,7 +18,9 @@
 #include "core/durations.h"
 #include "core/guard.h"
 #include "core/json.h"
+#include "core/late.h"
 #include "core/op.h"
+#include "core/registrations.h"
 #include "core/watchdog.h"
 
 #define PREFIX "ncclguard_"
@@ -206,6 +208,66 @@ static void put_stalls(struct ng_output *output, const char *name, const struct 
     put_value(output, NG_LOAD(comm->stalls.timeouts));
 }
 
+static void put_straggler(struct ng_output *output, const char *name, const struct ng_comm *comm)
+{
+    struct ng_late late;
+
+    if (!ng_late_find(NG_LOAD(comm->group->id), &late))
+        return;
+    put_group_sample(output, name, comm);
+    ng_output_format(output, ",straggler=\"%d\"", late.rank);
+    put_seconds(output, (uint64_t)(late.wait_ns > 0 ? late.wait_ns : 0));
+}
+
+/* Nothing of a group that never sent or received, or where nothing is registered for the program. */
+static void put_registration(struct ng_output *output, const char *name, const struct ng_comm *comm)
+{
+    struct ng_registration_count count;
+
+    if (!ng_registrations_count(comm, &count))
+        return;
+    const struct {
+        const char *what;
+        uint64_t value;
+    } values[] = {
+        {"made", count.made},
+        {"ended", count.ended},
+        {"failed", count.failed},
+        {"deferred", count.deferred},
+    };
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        put_group_sample(output, name, comm);
+        ng_output_format(output, ",what=\"%s\"", values[i].what);
+        put_value(output, values[i].value);
+    }
+}
+
+static void put_registered_bytes(struct ng_output *output, const char *name,
+                                 const struct ng_comm *comm)
+{
+    struct ng_registration_count count;
+
+    if (!ng_registrations_count(comm, &count))
+        return;
+    put_group_sample(output, name, comm);
+    ng_output_format(output, ",registered=\"yes\"");
+    put_value(output, count.registered_bytes);
+    put_group_sample(output, name, comm);
+    ng_output_format(output, ",registered=\"no\"");
+    put_value(output, count.bytes - count.registered_bytes);
+}
+
+static void put_registration_time(struct ng_output *output, const char *name,
+                                  const struct ng_comm *comm)
+{
+    struct ng_registration_count count;
+
+    if (!ng_registrations_count(comm, &count))
+        return;
+    put_group_sample(output, name, comm);
+    put_seconds(output, count.spent_ns);
+}
+
 /* What there is of each group. A counter's samples have another name than the family. */
 static const struct {
     const char *family, *sample, *type, *unit;
@@ -228,6 +290,15 @@ static const struct {
     {"pending_works", "pending_works", "gauge", NULL, put_pending_works, "Works in flight."},
     {"stalls", "stalls_total", "counter", NULL, put_stalls,
      "Alarms: suspect, and deadlines that passed (timeout)."},
+    {"straggler_wait_seconds", "straggler_wait_seconds", "gauge", "seconds", put_straggler,
+     "How long the group's others wait for the rank that comes last, each time; none: nobody "
+     "does."},
+    {"registrations", "registrations_total", "counter", NULL, put_registration,
+     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back."},
+    {"send_recv_bytes", "send_recv_bytes_total", "counter", "bytes", put_registered_bytes,
+     "Bytes of sends and receives, by whether their buffers were registered by the guard."},
+    {"registration_seconds", "registration_seconds_total", "counter", "seconds",
+     put_registration_time, "Time that the program spent in registering and giving back."},
 };
 
 static void put_groups(struct ng_output *output)

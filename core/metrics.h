@@ -16,6 +16,8 @@
  *   ncclguard_pending_seconds        how long the oldest work has been due; 0 none is in flight
  *   ncclguard_pending_works          works in flight
  *   ncclguard_stalls_total           alarms, by level: suspect, timeout
+ *   ncclguard_straggler_wait_seconds how long the others wait for the rank that comes last again and
+ *                                    again (`straggler`), each time; only where there is one
  *   ncclguard_duration_seconds       histogram of measured times, by op and size (up to so many
  * bytes) ncclguard_lost_total             what: records, groups, threads, completions, durations
  *

@@ -101,9 +101,14 @@ static bool raise_stuck(int64_t silent_ns)
     return true;
 }
 
-static void recover(void)
+void ng_monitor_withdraw(void)
 {
     NG_STORE(ng_guard.box.header->watchdog_stuck_mono_ns, 0);
+}
+
+static void recover(void)
+{
+    ng_monitor_withdraw();
     ng_log(NG_LOG_WARN, "the watchdog makes its rounds again");
 }
 
@@ -141,7 +146,11 @@ static void *monitor(void *unused)
         int64_t idle_ns = ng_silence_look(&incidents, NG_LOAD(header->heartbeat_mono_ns), step_ns);
         if (!is_wanted(generation))
             break;
-        if (raised && silent_ns == 0) {
+        if (ng_deadline_rests(NULL) || (raised && !NG_LOAD(header->watchdog_stuck_mono_ns))) {
+            ng_monitor_withdraw();
+            watchdog.silent_ns = 0;
+            raised = gave_up = false;
+        } else if (raised && silent_ns == 0) {
             recover();
             raised = gave_up = false;
         } else if (!raised && silent_ns >= timeout_ns) {

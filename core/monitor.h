@@ -10,7 +10,9 @@
  *
  * Own time: what passes between two rounds of the monitor, but never more than half as much again
  * as it meant to sleep. While the process was stopped, sat in a debugger or its machine slept, the
- * monitor made no rounds either; and a watchdog that a debugger holds alone is not stuck.
+ * monitor made no rounds either; and a watchdog that a debugger holds alone is not stuck. While the
+ * whole job is suspended, or its program is in a phase, none of it counts: a checkpoint may keep all
+ * of CUDA locked for as long as it takes. Where single groups rest, it does.
  */
 #ifndef NCCLGUARD_CORE_MONITOR_H
 #define NCCLGUARD_CORE_MONITOR_H
@@ -44,6 +46,10 @@ int64_t ng_monitor_credit_ns(int64_t passed_ns, int64_t pause_ns);
 
 /* Start the thread, unless NCCLGUARD_HEARTBEAT_TIMEOUT is 0. 0 or -errno. */
 int ng_monitor_start(void);
+
+/* The watchdog is not to be called stuck yet, since the deadlines rest: its silence is counted anew
+ * afterwards. Incident thread. */
+void ng_monitor_withdraw(void);
 
 /* The thread ends by itself, at once: nobody is left to be guarded. Any thread. */
 void ng_monitor_quit(void);

@@ -67,7 +67,7 @@ static atomic_bool insisting; /* SIGABRT has been raised: see that it does its w
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
 static atomic_bool enforced;     /* the thread is there */
-static bool aborting;            /* the incident thread's own: an order of ours is to be tended */
+static atomic_bool aborting;     /* an order of ours is to be tended by the incident thread */
 
 static void tell_thread(void)
 {
@@ -143,7 +143,12 @@ static int order_abort(const struct ng_scope *scope, const char *reason)
     atomic_store(&abort_at_mono_ns, 0);
     tell_thread();
     int error = ng_abort_groups(scope, reason, NG_ABORT_POLICY);
-    if (error == -ENOENT && abort_is_over() && !atomic_load(&tearing_down))
+    bool over = error == -ENOENT && abort_is_over();
+    /* Whichever thread gave the order, and where an earlier one is still under way: should it be
+     * stuck, the incident thread tells. */
+    if (!error || (error == -ENOENT && !over))
+        atomic_store(&aborting, true);
+    if (over && !atomic_load(&tearing_down))
         atomic_store(&stuck_at_mono_ns, 0);
     return error;
 }
@@ -226,7 +231,7 @@ void ng_policy_after_fork(void)
     atomic_store(&quitting, false);
     atomic_store(&tearing_down, false);
     atomic_store(&enforced, false);
-    aborting = false;
+    atomic_store(&aborting, false);
 }
 
 static void end_process(void)
@@ -272,12 +277,10 @@ static void abort_or_end(const struct ng_scope *scope, const char *line)
 {
     int error = order_abort(scope, line);
 
-    if (!error) {
-        aborting = true;
-    } else if (error != -ENOENT) {
+    if (error && error != -ENOENT) {
         ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
         end_process();
-    } else if (atomic_load(&tearing_down)) {
+    } else if (error && atomic_load(&tearing_down) && !atomic_load(&aborting)) {
         end_process();
     }
     /* What has waited for those, or for who waited in them, may go on now. */
@@ -324,18 +327,19 @@ void ng_policy_await_aborts(void)
 
 void ng_policy_tend(void)
 {
-    if (!aborting)
+    if (!atomic_load(&aborting))
         return;
     switch (ng_abort_state(NG_ABORT_POLICY)) {
     case NG_ABORT_UNDER_WAY:
         return;
     case NG_ABORT_STUCK:
-        ng_escalate_stuck_abort();
-        end_process();
+        /* Else it has come back in this moment: looked at anew once that is told. */
+        if (ng_escalate_stuck_abort())
+            end_process();
         return;
     case NG_ABORT_NONE:
     case NG_ABORT_RETURNED:
-        aborting = false;
+        atomic_store(&aborting, false);
         if (atomic_load(&tearing_down))
             end_process();
         atomic_store(&stuck_at_mono_ns, 0);

@@ -143,6 +143,28 @@ bool ng_view_is_pending(const struct ng_view_member *member)
     return false;
 }
 
+bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group)
+{
+    const struct ng_view *view = processes->view;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].world_size == view->groups[group].nranks)
+            return true;
+    return false;
+}
+
+uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank)
+{
+    const struct ng_view *view = processes->view;
+    uint32_t found = UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].rank == rank &&
+            (found == UINT32_MAX || view->processes[found].life != NG_LIFE_RUNNING))
+            found = i;
+    return found;
+}
+
 void ng_processes_remains(const struct ng_processes *processes, uint32_t process,
                           struct ng_remains *ret_remains)
 {

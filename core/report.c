@@ -18,6 +18,8 @@
 #include "core/stacks.h"
 #include "core/text.h"
 
+#define FRAMES_TOLD 8 /* of a call, in the text */
+#define CALL_TEXT_BYTES 1536
 #define STACKS_TOLD 4 /* of culprits, in the text; the others' lie beside it */
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
@@ -36,9 +38,11 @@ static const struct {
     [NG_KIND_GPU_STALL] = {"called but does not finish",
                            "was called by all and does not finish on the device", true},
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
+    [NG_KIND_INIT_MISMATCH] = {"disagrees with the others on", "is not called alike by all", true},
     [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
     [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in",
                              "got an asynchronous error", true},
+    [NG_KIND_NAN] = {"had NaN to send in", "had NaN to send", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",
                                 "is not watched: the watchdog of a rank is stuck", true},
@@ -60,6 +64,13 @@ static void add_operation(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
     if (verdict->seq)
         ng_text_add(line, " #%" PRIu64, verdict->seq);
+    if (verdict->cold)
+        ng_text_add(line, " (cold)");
+    if (!verdict->graph)
+        return;
+    ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
+    if (verdict->graph_position)
+        ng_text_add(line, " (call %" PRIu32 " of %" PRIu32 ")", verdict->graph_position, verdict->graph_calls);
 }
 
 static void add_group(struct ng_text *line, const struct ng_verdict *verdict, bool with_id)
@@ -232,6 +243,27 @@ static void add_operation_in_group(struct ng_text *line, const struct ng_verdict
     }
 }
 
+/* What it does, of "rank=1,op=AllReduce:hang". */
+static const char *fault_name(const char *fault)
+{
+    const char *colon = strrchr(fault, ':');
+
+    return colon ? colon + 1 : fault;
+}
+
+/* "; rehearsal: hang of rank 1 injected by NCCLGUARD_FAULT" */
+static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict)
+{
+    const struct ng_verdict_rehearsal *first = verdict->rehearsal;
+
+    if (!verdict->rehearsal_count)
+        return;
+    ng_text_add(line, "; rehearsal: %.24s of rank %d", fault_name(first->fault), first->rank);
+    if (verdict->rehearsal_count > 1)
+        ng_text_add(line, " and %" PRIu32 " more", verdict->rehearsal_count - 1);
+    ng_text_add(line, " injected by NCCLGUARD_FAULT");
+}
+
 /* "; waiting: 0,1,3 for 5.0 s; certain" */
 static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
@@ -240,6 +272,8 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
         add_ranks(line, rank_in_array, verdict->waiting, verdict->waiting_count, 64);
         ng_text_add(line, " for ");
         add_duration(line, verdict->stalled_ns);
+    } else if (verdict->kind == NG_KIND_MISMATCH && !verdict->stalled_ns) {
+        ng_text_add(line, "; nothing is stuck");
     } else if (verdict->kind != NG_KIND_HEALTHY) {
         ng_text_add(line, "; for ");
         add_duration(line, verdict->stalled_ns);
@@ -247,6 +281,7 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
     if (verdict->missing_evidence_count)
         ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
     ng_text_add(line, "; %s", ng_confidence_name(verdict->confidence));
+    add_rehearsal(line, verdict);
 }
 
 static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
@@ -292,7 +327,7 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
 
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes)
 {
-    char tail_text[192] = "";
+    char tail_text[288] = "";
     struct ng_text tail = {tail_text, 0, sizeof(tail_text)};
     struct ng_text line = {ret_line, 0,
                            bytes < NG_REPORT_LINE_BYTES ? bytes : NG_REPORT_LINE_BYTES};
@@ -311,6 +346,24 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     make_safe(&line);
 }
 
+void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_open_array(json, "rehearsal", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->rehearsal_count; i++) {
+        const struct ng_verdict_rehearsal *injected = &verdict->rehearsal[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", injected->rank);
+        ng_json_string(json, "fault", injected->fault);
+        ng_json_uint(json, "times", injected->times <= INT64_MAX ? injected->times : INT64_MAX);
+        ng_json_string(json, "op", ng_op_name(injected->op));
+        ng_json_hex(json, "group", injected->group_id);
+        ng_json_uint(json, "seq", injected->seq <= INT64_MAX ? injected->seq : INT64_MAX);
+        ng_json_int(json, "age_ms", injected->age_ns / NG_MS);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "cycle", NG_JSON_LINES);
@@ -325,6 +378,99 @@ void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict)
         ng_json_uint(json, "seq", step->seq);
         ng_json_int(json, "waits_for_rank", step->waits_for_rank);
         ng_json_bool(json, "queued", step->queued);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+static const char *without_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* Neither installed nor the interpreter's own. */
+static bool is_of_program(const struct ng_view_frame *frame)
+{
+    static const char *const elsewhere[] = {"/site-packages/", "/dist-packages/", "/lib/python3"};
+
+    if (!frame->is_python || !frame->module || frame->module->path[0] == '<')
+        return false;
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+        if (strstr(frame->module->path, elsewhere[i]))
+            return false;
+    return true;
+}
+
+/* Who is told of: frames of Python, if there are any, from the innermost of the program's own on; else all. */
+static void choose_frames(const struct ng_verdict_call *call, uint32_t *ret_first, uint32_t *ret_end)
+{
+    uint32_t count = 0, first = 0;
+
+    while (count < call->count && call->frames[count].is_python)
+        count++;
+    while (first < count && !is_of_program(&call->frames[first]))
+        first++;
+    *ret_first = first < count ? first : 0;
+    *ret_end = count ? count : call->count;
+}
+
+static void add_frame(struct ng_text *line, const struct ng_view_frame *frame)
+{
+    const char *file = frame->module ? without_folder(frame->module->path) : "?";
+
+    if (frame->is_python && frame->line)
+        ng_text_add(line, "%.80s (%.60s:%d)", frame->name ? frame->name : "?", file, frame->line);
+    else if (frame->is_python)
+        ng_text_add(line, "%.80s (%.60s)", frame->name ? frame->name : "?", file);
+    else if (frame->name)
+        ng_text_add(line, "%.80s", frame->name);
+    else
+        ng_text_add(line, "%.60s+%#" PRIx64, file, frame->offset);
+}
+
+/* "member_issue < member_call < main < libc.so.6+0x27249", "step (train.py:42) < <module> (train.py:80)" */
+static void add_frames(struct ng_text *line, const struct ng_verdict_call *call)
+{
+    uint32_t first, end;
+
+    choose_frames(call, &first, &end);
+    for (uint32_t i = first; i < end && i < first + FRAMES_TOLD; i++) {
+        ng_text_add(line, i > first ? " < " : "");
+        add_frame(line, &call->frames[i]);
+    }
+    if (end > first + FRAMES_TOLD)
+        ng_text_add(line, " < ...");
+}
+
+void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_open_array(json, "calls", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->call_count; i++) {
+        const struct ng_verdict_call *call = &verdict->calls[i];
+        char text[CALL_TEXT_BYTES] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        add_frames(&line, call);
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", call->rank);
+        ng_json_bool(json, "waits", call->waits);
+        ng_json_hex(json, "group", call->group_id);
+        ng_json_string(json, "op", call->op ? ng_op_name(call->op) : NULL);
+        ng_json_uint(json, "seq", call->seq <= INT64_MAX ? call->seq : INT64_MAX);
+        ng_json_open_array(json, "frames", NG_JSON_COMPACT);
+        for (uint32_t k = 0; k < call->count; k++) {
+            const struct ng_view_frame *frame = &call->frames[k];
+            ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+            ng_json_string(json, "name", frame->name);
+            ng_json_string(json, "file", frame->module ? frame->module->path : NULL);
+            ng_json_uint(json, "offset", frame->offset <= INT64_MAX ? frame->offset : INT64_MAX);
+            if (frame->is_python)
+                ng_json_int(json, "line", frame->line);
+            ng_json_close_object(json);
+        }
+        ng_json_close_array(json);
+        ng_json_string(json, "from", text);
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -365,6 +511,14 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
     if (verdict->composed)
         ng_json_string(json, "composed", ng_op_name(verdict->composed));
+    if (verdict->graph) {
+        ng_json_open_object(json, "graph", NG_JSON_COMPACT);
+        ng_json_uint(json, "number", verdict->graph);
+        ng_json_uint(json, "replay", verdict->replay);
+        ng_json_uint(json, "position", verdict->graph_position);
+        ng_json_uint(json, "calls", verdict->graph_calls);
+        ng_json_close_object(json);
+    }
     ng_report_add_culprits(json, verdict);
     ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < verdict->waiting_count; i++)
@@ -380,6 +534,10 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_string(json, "action", verdict->action ? verdict->action : "none");
     if (verdict->cycle_count)
         ng_report_add_cycle(json, verdict);
+    if (verdict->rehearsal_count)
+        ng_report_add_rehearsal(json, verdict);
+    if (verdict->call_count)
+        ng_report_add_calls(json, verdict);
 }
 
 int ng_report_write_json(const struct ng_verdict *verdict, int fd)
@@ -466,6 +624,23 @@ static void put_stacks(struct ng_output *output, const struct ng_verdict *verdic
     }
 }
 
+/* Where the culprits called last, and where they are waited for. */
+static void put_calls(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->call_count; i++) {
+        const struct ng_verdict_call *call = &verdict->calls[i];
+        char text[CALL_TEXT_BYTES] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        ng_text_add(&line, "rank %d %s ", call->rank, call->waits ? "waits in" : "last called");
+        ng_text_add(&line, "%s", call->op ? ng_op_name(call->op) : "NCCL");
+        if (call->seq)
+            ng_text_add(&line, " #%" PRIu64, call->seq);
+        ng_text_add(&line, call->waits ? ", called from " : " from ");
+        add_frames(&line, call);
+        put_row(output, i ? "" : "calls", text);
+    }
+}
+
 static void put_cycle(struct ng_output *output, const struct ng_verdict *verdict)
 {
     for (uint32_t i = 0; i < verdict->cycle_count; i++) {
@@ -473,6 +648,25 @@ static void put_cycle(struct ng_output *output, const struct ng_verdict *verdict
         struct ng_text line = {text, 0, sizeof(text)};
         add_step(&line, &verdict->cycle[i]);
         put_row(output, i ? "" : "cycle", text);
+    }
+}
+
+static void put_rehearsal(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->rehearsal_count; i++) {
+        const struct ng_verdict_rehearsal *injected = &verdict->rehearsal[i];
+        char text[512] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        ng_text_add(&line, "rank %d: %s, injected by NCCLGUARD_FAULT at %s", injected->rank,
+                    injected->fault, ng_op_name(injected->op));
+        if (injected->seq)
+            ng_text_add(&line, " #%" PRIu64, injected->seq);
+        ng_text_add(&line, ", ");
+        add_duration(&line, injected->age_ns);
+        ng_text_add(&line, " ago");
+        if (injected->times > 1)
+            ng_text_add(&line, " (%" PRIu64 " times so far)", injected->times);
+        put_row(output, i ? "" : "rehearsal", text);
     }
 }
 
@@ -525,11 +719,13 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
         put_who(&output, verdict);
         if (folder)
             put_stacks(&output, verdict, folder);
+        put_calls(&output, verdict);
         put_what(&output, verdict);
         put_cycle(&output, verdict);
         put_waiting(&output, verdict);
     }
     put_row(&output, "confidence", ng_confidence_name(verdict->confidence));
+    put_rehearsal(&output, verdict);
     for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
         put_row(&output, i ? "" : "not known", verdict->missing_evidence[i]);
     if (verdict->job[0])

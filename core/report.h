@@ -42,6 +42,17 @@
  *                    needs the rank it waits for: that of the next step, and after the last step
  *                    of the first. That one has not entered the operation; or, where "queued", it
  *                    has, but its device is still in the operation of its own step
+ *   rehearsal        where faults were injected (NCCLGUARD_FAULT), whether or not they are the
+ *                    reason; missing else: array of {"rank": int, -1 not known; "fault": string, as
+ *                    it was asked for; "times": int; "op": string; "group": 16 hex digits; "seq":
+ *                    int, 0 where it is no collective; "age_ms": int}, of the newest time
+ *   calls            only where calls have frames (NCCLGUARD_STACKS=call): where culprits made their
+ *                    newest call, and one of the ranks that wait the one it waits in. Array of
+ *                    {"rank": int; "waits": bool, false: a culprit; "group": 16 hex digits; "op":
+ *                    string, null not known; "seq": int, 0 where it is no collective; "frames":
+ *                    array, innermost first, of {"name": string, null not known; "file": string,
+ *                    null not known; "offset": int}, as in rank_<r>.json: those of Python first, with
+ *                    "line", int, 0 not known; "from": string, the same as a sentence}
  *
  * 0, or the first -errno of writing to `fd`.
  */
@@ -53,6 +64,12 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict);
 
 /* Its member "culprits" alone. */
 void ng_report_add_culprits(struct ng_json *json, const struct ng_verdict *verdict);
+
+/* Its member "rehearsal". */
+void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verdict);
+
+/* Its member "calls". */
+void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict);
 
 /* Its member "cycle", whatever the kind. */
 void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict);

@@ -24,6 +24,7 @@
 
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/dumps.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/log.h"
@@ -38,7 +39,7 @@
 #define PREFIX_BYTES    48
 #define OUTCOME_RANKS   (NG_BOARD_VALUE_MAX / sizeof(int32_t) - 1)
 
-enum kind { PUT, GET, BARRIER, DUMP };
+enum kind { PUT, GET, MEET, BARRIER, DUMP };
 
 /* States of a slot: a futex word. */
 enum {
@@ -68,6 +69,8 @@ struct slot {
     int64_t asked_ns, deadline_ns, next_ns;
     bool store_silent; /* the last step found the store out of reach */
     char key[NG_BOARD_KEY_MAX + 1];
+    int64_t keep_ns;       /* of what is put; 0 as long as the process */
+    uint32_t first, count; /* of MEET: numbers that are still to be seen */
     struct barrier barrier;
     size_t bytes;
     union {
@@ -133,6 +136,12 @@ static bool await(struct slot *slot)
 
 int ng_request_put(const char *key, const void *data, size_t bytes, int64_t deadline_mono_ns)
 {
+    return ng_request_put_for(key, data, bytes, 0, deadline_mono_ns);
+}
+
+int ng_request_put_for(const char *key, const void *data, size_t bytes, int64_t keep_ns,
+                       int64_t deadline_mono_ns)
+{
     int result = -ETIMEDOUT;
 
     if (strnlen(key, NG_BOARD_KEY_MAX + 1) > NG_BOARD_KEY_MAX || bytes > NG_BOARD_VALUE_MAX)
@@ -146,6 +155,27 @@ int ng_request_put(const char *key, const void *data, size_t bytes, int64_t dead
     if (bytes)
         memcpy(slot->data, data, bytes);
     slot->bytes = bytes;
+    slot->keep_ns = keep_ns;
+    if (!await(slot))
+        return -ETIMEDOUT;
+    result = slot->result;
+    free_slot(slot);
+    return result;
+}
+
+int ng_request_meet(const char *prefix, uint32_t first, uint32_t count, int64_t deadline_mono_ns)
+{
+    int result;
+
+    /* Room for a number behind it. */
+    if (strnlen(prefix, NG_BOARD_KEY_MAX + 1) > NG_BOARD_KEY_MAX - 10)
+        return -EMSGSIZE;
+    struct slot *slot = take_slot(MEET, deadline_mono_ns, &result);
+    if (!slot)
+        return result;
+    strcpy(slot->key, prefix);
+    slot->first = first;
+    slot->count = count;
     if (!await(slot))
         return -ETIMEDOUT;
     result = slot->result;
@@ -241,7 +271,8 @@ static int go_on(struct slot *slot, int error, int64_t now)
 
 static int step_put(struct slot *slot, struct ng_board *board, int64_t now)
 {
-    struct ng_board_entry entry = {.key = slot->key, .data = slot->data, .bytes = slot->bytes};
+    struct ng_board_entry entry = {
+        .key = slot->key, .data = slot->data, .bytes = slot->bytes, .keep_ns = slot->keep_ns};
 
     return go_on(slot, board->ops->put(board, &entry), now);
 }
@@ -335,29 +366,41 @@ static int put_outcome(struct slot *slot, struct ng_board *board, int64_t now)
     return error == -EEXIST ? fetch_outcome(slot, board) : error;
 }
 
+/* Pass over the numbers that are there, from *first on: 0 all of `count`, which are left out then;
+ * -EAGAIN not yet; or -errno. */
+static int pass_there(struct ng_board *board, const char *prefix, uint32_t *first, uint32_t *count)
+{
+    for (int i = 0; i < BATCHES_A_STEP && *count; i++) {
+        uint32_t batch = *count < NG_BOARD_HAVE_MAX ? *count : NG_BOARD_HAVE_MAX;
+        uint64_t there;
+        int error = board->ops->have(board, prefix, *first, batch, &there);
+        if (error)
+            return error;
+        uint32_t reached = ~there ? (uint32_t)__builtin_ctzll(~there) : 64;
+        if (reached > batch)
+            reached = batch;
+        *first += reached;
+        *count -= reached;
+        if (reached < batch)
+            return -EAGAIN;
+    }
+    return *count ? -EAGAIN : 0;
+}
+
+static int step_meet(struct slot *slot, struct ng_board *board, int64_t now)
+{
+    return go_on(slot, pass_there(board, slot->key, &slot->first, &slot->count), now);
+}
+
 /* Rank 0: have all come? 0, -EAGAIN not yet, or -errno. */
 static int count_there(struct slot *slot, struct ng_board *board)
 {
     struct barrier *barrier = &slot->barrier;
+    uint32_t left = barrier->nranks - barrier->there;
     char prefix[PREFIX_BYTES];
 
     barrier_prefix(barrier, barrier->ordinal, prefix);
-    for (int i = 0; i < BATCHES_A_STEP && barrier->there < barrier->nranks; i++) {
-        uint32_t count = barrier->nranks - barrier->there;
-        uint64_t there;
-        if (count > NG_BOARD_HAVE_MAX)
-            count = NG_BOARD_HAVE_MAX;
-        int error = board->ops->have(board, prefix, barrier->there, count, &there);
-        if (error)
-            return error;
-        uint32_t reached = ~there ? (uint32_t)__builtin_ctzll(~there) : 64;
-        if (reached > count)
-            reached = count;
-        barrier->there += reached;
-        if (reached < count)
-            return -EAGAIN;
-    }
-    return barrier->there == barrier->nranks ? 0 : -EAGAIN;
+    return pass_there(board, prefix, &barrier->there, &left);
 }
 
 /* The global rank of a rank of the group; that itself where nobody has told. */
@@ -486,7 +529,7 @@ static int step(struct slot *slot, int64_t now)
     struct ng_board *board = ng_guard.board;
 
     if (slot->kind == DUMP)
-        return ng_incident_dump(slot->data);
+        return ng_dumps_write(slot->data);
     if (!board)
         return -EOPNOTSUPP;
     switch (slot->kind) {
@@ -494,6 +537,8 @@ static int step(struct slot *slot, int64_t now)
         return step_put(slot, board, now);
     case GET:
         return step_get(slot, board, now);
+    case MEET:
+        return step_meet(slot, board, now);
     default:
         return step_barrier(slot, board, now);
     }

@@ -32,6 +32,14 @@ struct ng_comm;
  * another process has put something else there; -EMSGSIZE, -EINVAL, -ENOSPC. */
 int ng_request_put(const char *key, const void *data, size_t bytes, int64_t deadline_mono_ns);
 
+/* The same, for `keep_ns` only: it goes then, though this process lives on. */
+int ng_request_put_for(const char *key, const void *data, size_t bytes, int64_t keep_ns,
+                       int64_t deadline_mono_ns);
+
+/* Wait until something is there under each of the keys "<prefix><number>", `count` numbers from
+ * `first`. */
+int ng_request_meet(const char *prefix, uint32_t first, uint32_t count, int64_t deadline_mono_ns);
+
 /* Wait until somebody has put something there. -EMSGSIZE: more than `room`, and nothing is copied;
  * *ret_bytes has the size then, too. */
 int ng_request_get(const char *key, void *ret_data, size_t room, size_t *ret_bytes,

@@ -47,3 +47,14 @@ bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
             return true;
     return false;
 }
+
+void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
+{
+    struct ng_box_record *record;
+
+    while (id && (record = ng_ring_find(id))) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
+}

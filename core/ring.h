@@ -109,4 +109,8 @@ struct ng_box_record *ng_ring_find(uint64_t id);
  * there. */
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
 
+/* The same for the whole chain of records of a work that is not handed to the watchdog, from its
+ * newest. */
+void ng_ring_set_chain(uint64_t id, enum ng_record_state state);
+
 #endif

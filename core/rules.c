@@ -202,12 +202,23 @@ static int parse_policy(struct parsing *parsing, const struct key *key, const ch
     return 0;
 }
 
-static int parse_unserved(struct parsing *parsing, const struct key *key, const char *value,
-                          struct ng_rule *rule)
+static int parse_check(struct parsing *parsing, const struct key *key, const char *value,
+                       struct ng_rule *rule)
 {
-    (void)rule;
-    return mistake(parsing, "%s=%s: this version has no checks before the call; leave it out",
-                   key->name, value);
+    static const char *const words[] = {
+        [NG_RULE_CHECK_OFF] = "off",
+        [NG_RULE_CHECK_TELL] = "tell",
+        [NG_RULE_CHECK_REFUSE] = "refuse",
+        [NG_RULE_CHECK_END] = "end",
+    };
+
+    for (unsigned i = 1; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(value, words[i]) == 0) {
+            rule->check = (enum ng_rule_check)i;
+            return 0;
+        }
+    return mistake(parsing, "%s=%s is not valid: use one of: off, tell, refuse, end", key->name,
+                   value);
 }
 
 #define FIELD(name) offsetof(struct ng_rule, name)
@@ -222,7 +233,7 @@ static const struct key keys[] = {
     {"policy", true, false, parse_policy, FIELD(policy), "NCCLGUARD_ON_TIMEOUT"},
     {"name", true, false, parse_name, FIELD(name), NULL},
     {"rename", true, false, parse_name, FIELD(rename), NULL},
-    {"check", true, false, parse_unserved, 0, NULL},
+    {"check", true, false, parse_check, 0, NULL},
 };
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
@@ -290,7 +301,7 @@ static const struct key *find_key(const char *word, size_t length)
 }
 
 static const char *const known[] = {"group, size, parent, device and op",
-                                    "timeout, suspect, policy, name and rename"};
+                                    "timeout, suspect, policy, check, name and rename"};
 static const char *const sides[] = {"left", "right"};
 
 /* One rule on its way. */
@@ -425,7 +436,7 @@ static bool is_within(const struct ng_rule_range *range, int value)
     return value >= range->first && value <= range->last;
 }
 
-static bool is_called(const char *pattern, const char *name, uint64_t id)
+bool ng_rules_is_called(const char *pattern, const char *name, uint64_t id)
 {
     char text[17];
 
@@ -438,12 +449,12 @@ static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group
 {
     bool any_size = rule->size.first == 0 && rule->size.last == INT32_MAX;
 
-    if (rule->group && !is_called(rule->group, name, group->id))
+    if (rule->group && !ng_rules_is_called(rule->group, name, group->id))
         return false;
     if (!any_size && (group->nranks <= 0 || !is_within(&rule->size, group->nranks)))
         return false;
     if (rule->parent &&
-        (!group->parent_id || !is_called(rule->parent, group->parent_name, group->parent_id)))
+        (!group->parent_id || !ng_rules_is_called(rule->parent, group->parent_name, group->parent_id)))
         return false;
     if (rule->pci_id)
         return *group->pci_id && fnmatch(rule->pci_id, group->pci_id, FNM_CASEFOLD) == 0;
@@ -485,6 +496,8 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
         set_times(rule, ret_limits);
         if (rule->policy)
             ret_limits->policy = rule->policy;
+        if (rule->check)
+            ret_limits->check = rule->check;
         if (rule->name && !*group->name)
             name = rule->name;
         if (rule->rename)

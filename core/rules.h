@@ -21,8 +21,12 @@
  * of collectives, sends and receives; calls that make or end communicators are meant only where op=
  * names them suspect=DURATION  earliest time of a suspect verdict; 0 none policy=POLICY     what a
  * deadline leads to: the values of NCCLGUARD_ON_TIMEOUT name=NAME         what a group without a
- * name is called rename=NAME       what it is called even where the program has named it name,
- * rename and policy are of a whole group: op= does not go with them. A value with spaces, or with a
+ * name is called rename=NAME       what it is called even where the program has named it
+ *   check=off         calls on it are not checked (NCCLGUARD_CHECK)
+ *   check=tell        what is wrong is told, as without a rule
+ *   check=refuse      and a call with invalid arguments fails with NCCL's error instead of being made
+ *   check=end         and ranks whose calls differ are dealt with as at a deadline
+ * name, rename, policy and check are of a whole group: op= does not go with them. A value with spaces, or with a
  * colon before a space, stands in double quotes.
  *
  * Rules are read from top to bottom. Where several hold, each setting has the value that stands
@@ -55,6 +59,7 @@ struct ng_rule {
     const char *name, *rename;      /* NULL not said */
     int64_t timeout_ns, suspect_ns; /* 0 not said, NG_DEADLINE_NONE */
     int policy;                     /* plus one; 0 not said */
+    enum ng_rule_check check;
 };
 
 struct ng_rules {
@@ -74,6 +79,9 @@ typedef void ng_rules_report_fn(void *context, const char *line);
 #define NG_RULES_TOLD 8u
 uint32_t ng_rules_parse(const char *file, const char *text, size_t bytes,
                         struct ng_rules *ret_rules, ng_rules_report_fn *report, void *context);
+
+/* Does a pattern mean the group of this name and id? Shell's wildcards; 0: it has no id yet. */
+bool ng_rules_is_called(const char *pattern, const char *name, uint64_t id);
 
 /* What is known of a communicator. A condition on what is not known yet does not hold. */
 struct ng_rules_group {

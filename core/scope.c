@@ -70,6 +70,8 @@ void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
     add_parent(ret_scope, view, verdict);
     for (uint32_t i = 0; i < verdict->cycle_count; i++)
         add(ret_scope, verdict->cycle[i].group_id);
+    for (uint32_t i = 0; i < verdict->other_id_count; i++)
+        add(ret_scope, verdict->other_ids[i]);
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         if (is_in_use(member) && is_gone(verdict, &view->processes[member->process]))

@@ -55,7 +55,15 @@ bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
     for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
         const struct ng_view_record *record = &member->records[i];
         if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
-            record->state != NG_RECORD_FAILED) {
+            ng_view_record_counts(record)) {
+            *ret_signature = record->signature;
+            return true;
+        }
+    }
+    /* What a watchdog has recalled lies behind all others: core/graph.h. */
+    for (uint32_t i = member->record_count; i > 0 && i + 4 > member->record_count; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->graph && !ng_view_record_is_p2p(record) && record->coll_seq == seq) {
             *ret_signature = record->signature;
             return true;
         }

@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/folder.h"
 #include "core/guard.h"
+#include "core/names.h"
 #include "core/text.h"
 #include "core/tracer.h"
 
@@ -295,74 +296,36 @@ static void take_python(struct ng_stacks *stacks, const struct ng_traced *traced
 
 /* ---- Names ---- */
 
-struct naming {
-    struct ng_stack_frame **frames; /* of one image, sorted by address */
-    struct ng_symbol_query *queries;
-    uint32_t count;
-};
-
-static uint64_t place_in_file(const struct ng_stack_frame *frame)
-{
-    return frame->frame.address - !frame->frame.interrupted - frame->image->bias;
-}
-
-/* In place: qsort may call malloc. */
-static void sort_by_place(struct ng_stack_frame **frames, uint32_t count)
-{
-    for (uint32_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
-        for (uint32_t i = gap; i < count; i++) {
-            struct ng_stack_frame *moved = frames[i];
-            uint64_t place = place_in_file(moved);
-            uint32_t k = i;
-            for (; k >= gap && place_in_file(frames[k - gap]) > place; k -= gap)
-                frames[k] = frames[k - gap];
-            frames[k] = moved;
-        }
-}
-
-static void gather(struct ng_stacks *stacks, const struct ng_image *image, struct naming *naming)
-{
-    naming->count = 0;
-    for (uint32_t i = 0; i < stacks->thread_count; i++)
-        for (uint32_t k = 0; k < stacks->threads[i].frame_count; k++)
-            if (stacks->threads[i].frames[k].image == image)
-                naming->frames[naming->count++] = &stacks->threads[i].frames[k];
-    sort_by_place(naming->frames, naming->count);
-}
-
-typedef int name_source(const struct ng_image *image, struct ng_symbol_query *queries,
-                        uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
-
 /* Names from one source for all frames: how many there were. */
-static uint32_t name_all(struct ng_stacks *stacks, name_source *source)
+static uint32_t name_all(struct ng_stacks *stacks, ng_names_source *source)
 {
-    int64_t until = ng_clock_mono_ns() + NAME_NS;
-    struct naming naming = {0};
-    uint32_t frames = 0, named = 0;
+    struct ng_stack_frame **frames;
+    struct ng_name_wanted *wanted;
+    uint32_t count = 0, named = 0;
 
     for (uint32_t i = 0; i < stacks->thread_count; i++)
-        frames += stacks->threads[i].frame_count;
-    naming.frames = ng_arena_alloc(&stacks->arena, frames * sizeof(naming.frames[0]));
-    naming.queries = ng_arena_alloc(&stacks->arena, frames * sizeof(naming.queries[0]));
-    if (!naming.frames || !naming.queries)
+        count += stacks->threads[i].frame_count;
+    frames = ng_arena_alloc(&stacks->arena, count * sizeof(frames[0]));
+    wanted = ng_arena_alloc(&stacks->arena, count * sizeof(wanted[0]));
+    if (!frames || !wanted)
         return 0;
-    for (uint32_t i = 0; i < stacks->images.count; i++) {
-        gather(stacks, &stacks->images.images[i], &naming);
-        if (!naming.count || ng_clock_mono_ns() > until)
-            continue;
-        for (uint32_t k = 0; k < naming.count; k++)
-            naming.queries[k] =
-                (struct ng_symbol_query){.address = place_in_file(naming.frames[k])};
-        source(&stacks->images.images[i], naming.queries, naming.count, until, &stacks->arena);
-        for (uint32_t k = 0; k < naming.count; k++) {
-            struct ng_stack_frame *frame = naming.frames[k];
-            if (!naming.queries[k].name)
+    count = 0;
+    for (uint32_t i = 0; i < stacks->thread_count; i++)
+        for (uint32_t k = 0; k < stacks->threads[i].frame_count; k++) {
+            struct ng_stack_frame *frame = &stacks->threads[i].frames[k];
+            if (!frame->image)
                 continue;
-            named += !frame->name || strcmp(frame->name, naming.queries[k].name) != 0;
-            frame->name = naming.queries[k].name;
-            frame->name_offset =
-                frame->frame.address - frame->image->bias - naming.queries[k].start;
+            frames[count] = frame;
+            wanted[count++] = (struct ng_name_wanted){
+                .image = frame->image, .place = frame->frame.address - !frame->frame.interrupted};
         }
+    ng_names_find(wanted, count, source, ng_clock_mono_ns() + NAME_NS, &stacks->arena);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!wanted[i].name)
+            continue;
+        named += !frames[i]->name || strcmp(frames[i]->name, wanted[i].name) != 0;
+        frames[i]->name = wanted[i].name;
+        frames[i]->name_offset = frames[i]->frame.address - wanted[i].start;
     }
     return named;
 }

@@ -20,10 +20,13 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/guard.h"
+#include "core/late.h"
 #include "core/log.h"
 #include "core/metrics.h"
+#include "core/registrations.h"
 
 #define METRICS_NS   (5 * NG_S)
+#define LATE_NS      (60 * NG_S) /* for metrics alone */
 #define LAST_WORD_NS (300 * NG_MS)
 #define LINES        16 /* for as many groups */
 
@@ -73,13 +76,26 @@ static uint64_t pace(uint32_t slot, const struct ng_box_group *group, int64_t si
     return (uint64_t)((double)(calls - before) * 60e9 / (double)since_ns + 0.5);
 }
 
+static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
+{
+    struct ng_registration_count count;
+
+    if (!ng_registrations_count(ng_comm_at(slot), &count) || !count.bytes)
+        return;
+    snprintf(ret_text, bytes, "; %.0f%% of their bytes registered, %" PRIu32 " segments, %.3f s spent%s",
+             100.0 * (double)count.registered_bytes / (double)count.bytes, count.now,
+             (double)count.spent_ns / 1e9, count.closed ? ", no more" : "");
+}
+
 static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t per_minute)
 {
-    char name[NG_BOX_NAME_BYTES], pending[80] = "nothing is pending", p2p[80] = "";
+    char name[NG_BOX_NAME_BYTES], pending[80] = "nothing is pending", p2p[80] = "", late[120] = "",
+         registered[120] = "";
+    struct ng_late straggler;
     uint64_t sends = NG_LOAD(group->p2p_entered);
     int64_t age = NG_LOAD(group->pending_age_ns);
 
-    (void)slot;
+    describe_registrations(slot, registered, sizeof(registered));
     ng_box_read_name(group, name);
     if (NG_LOAD(group->pending_record))
         snprintf(pending, sizeof(pending), "the oldest pending for %.1f s",
@@ -87,12 +103,18 @@ static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t
     if (sends)
         snprintf(p2p, sizeof(p2p), ", sends and receives: called #%" PRIu64 ", ended %" PRIu64,
                  sends, NG_LOAD(group->p2p_completed));
+    if (ng_late_find(NG_LOAD(group->id), &straggler))
+        snprintf(
+            late, sizeof(late),
+            "; the others wait for rank %d, each time %.3f ms, last in %" PRIu32 " of %" PRIu32,
+            straggler.rank, (double)straggler.wait_ns / 1e6, straggler.last, straggler.samples);
     ng_log(NG_LOG_INFO,
            "status: group %s%s%s%016" PRIx64 " (rank %d of %d): called #%" PRIu64
-           ", begun #%" PRIu64 ", ended #%" PRIu64 "%s; %s; %" PRIu64 " calls a minute",
+           ", begun #%" PRIu64 ", ended #%" PRIu64 "%s%s; %s; %" PRIu64 " calls a minute%s",
            name[0] ? "\"" : "", name, name[0] ? "\" " : "", NG_LOAD(group->id),
            NG_LOAD(group->group_rank), NG_LOAD(group->nranks), NG_LOAD(group->entered),
-           NG_LOAD(group->started), NG_LOAD(group->completed), p2p, pending, per_minute);
+           NG_LOAD(group->started), NG_LOAD(group->completed), p2p, registered, pending, per_minute,
+           late);
 }
 
 static void tell_groups(int64_t now)
@@ -176,6 +198,7 @@ static void ring(void)
 
 void ng_status_start(void)
 {
+    ng_late_start(status_interval() ? status_interval() : ng_guard.metrics_file[0] ? LATE_NS : 0);
     if (!ng_guard.metrics_file[0] && !status_interval())
         return;
     int error = ng_guard_thread("ncclguard/status", attend);
@@ -209,5 +232,6 @@ void ng_status_after_fork(void)
     atomic_store(&finishing, false);
     atomic_store(&quitting, false);
     atomic_store(&over, 0);
+    ng_late_after_fork();
     memset(&own, 0, sizeof(own));
 }

@@ -17,6 +17,9 @@
 #define NG_TASKS_THREADS 3
 #define NG_TASKS_MAX     32
 
+/* A place of tasks: reading the files of the program and its libraries. */
+#define NG_TASKS_PROGRAMS "the files of the program"
+
 typedef void ng_task_fn(void *context);
 
 /* Start the threads. 0 or -errno. */

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "core/call_stack.h"
 #include "core/group_calls.h"
 
 __thread struct ng_thread *ng_this_thread
@@ -26,12 +27,13 @@ static void free_group_calls(struct ng_group_calls *calls)
     ng_group_calls_let_go(calls);
     free(calls->pending);
     free(calls->created);
+    free(calls->grouped);
 }
 
 /* Calls that another process makes: nothing of them is ours, but the room. */
 static void forget_group_calls(struct ng_group_calls *calls)
 {
-    calls->depth = calls->pending_count = calls->created_count = 0;
+    calls->depth = calls->pending_count = calls->created_count = calls->joined_count = calls->grouped_count = 0;
     calls->broken = false;
 }
 
@@ -111,6 +113,8 @@ struct ng_thread *ng_thread_make(void)
     thread->tid = (uint32_t)gettid();
     thread->slot = claim_slot(thread);
     tell_name(thread->slot);
+    if (ng_guard.box.frames_capacity)
+        ng_call_stack_find_bounds(thread);
     return thread;
 }
 
@@ -155,4 +159,14 @@ struct ng_created *ng_thread_add_created(struct ng_group_calls *calls)
         return NULL;
     calls->created = array;
     return &calls->created[calls->created_count++];
+}
+
+struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls)
+{
+    void *array = grow(calls->grouped, calls->grouped_count, &calls->grouped_room, sizeof(*calls->grouped));
+
+    if (!array)
+        return NULL;
+    calls->grouped = array;
+    return &calls->grouped[calls->grouped_count++];
 }

@@ -29,7 +29,16 @@ struct ng_pending {
     struct ng_work *work;
     struct ng_work *waiter; /* what the closing call waits for: core/wait.h; NULL nothing */
     bool capturing;
+    struct ng_captured *begun; /* meaningful then: core/capture.h */
     bool let_go; /* counted in comm->open_groups no more */
+    uint32_t last_call; /* its newest one in ng_group_calls.grouped, plus 1; 0 none, or not all are there */
+    bool calls_lost;    /* which is so for good */
+};
+
+/* A call of an open group, kept where it may turn out to go into a CUDA graph: its record may be gone by then. */
+struct ng_grouped_call {
+    struct ng_call call;
+    uint32_t before; /* of the same pending one, index plus 1; 0 it is the first */
 };
 
 /* A communicator whose handle NCCL has still to write. */
@@ -42,6 +51,9 @@ struct ng_created {
     bool in_group; /* counted in comm->open_groups */
 };
 
+/* Communicators that a group has something else to do with, and whose end its closing waits for. */
+#define NG_GROUP_JOINED 64u
+
 /* What a thread has made between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL
  * counts its groups for itself. */
 struct ng_group_calls {
@@ -49,16 +61,24 @@ struct ng_group_calls {
     bool broken;    /* holds a communicator that NCCL has freed: it can never be closed */
     struct ng_pending *pending;
     uint32_t pending_count, pending_room;
+    struct ng_grouped_call *grouped; /* of all that is pending */
+    uint32_t grouped_count, grouped_room;
     struct ng_created *created; /* also by a call outside of any group, until it returns */
     uint32_t created_count, created_room;
+    struct ng_comm *joined[NG_GROUP_JOINED]; /* core/nonblocking.h */
+    uint32_t joined_count;
 };
 
 struct ng_thread {
     uint32_t generation; /* of the guard that it belongs to */
     uint32_t tid;
+    uintptr_t stack_low, stack_end; /* core/call_stack.h; 0 nobody has asked, or not known */
     struct ng_box_thread *slot; /* in the black box, or `spare` */
     struct ng_box_thread spare;
     uint32_t open_groups;        /* open ncclGroupStart of all libraries together */
+    /* What its last creating call should have made, if the guard aborted that; NULL it did not. */
+    struct ng_comm *not_made;
+    uint32_t not_made_generation; /* of its record */
     struct ng_group_calls first; /* of library 0, which nearly everywhere is the only one */
     struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and on; made when needed */
 };
@@ -106,6 +126,7 @@ static inline struct ng_group_calls *ng_thread_open_group(struct ng_thread *thre
 /* Room for one more; NULL when memory is short. */
 struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls);
 struct ng_created *ng_thread_add_created(struct ng_group_calls *calls);
+struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
 
 /* Readers of the black box see the thread inside `op`, until ng_thread_leave. */
 static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,

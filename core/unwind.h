@@ -13,28 +13,7 @@
 #include <stdint.h>
 
 #include "core/image.h"
-
-/* Registers by their DWARF numbers; the program counter has the place behind. */
-#if defined(__x86_64__)
-#define NG_REGISTER_FRAME   6
-#define NG_REGISTER_STACK   7
-#define NG_REGISTER_RETURN  16 /* where the rules put the return address */
-#define NG_REGISTER_PROGRAM 16
-#define NG_REGISTERS        17
-#elif defined(__aarch64__)
-#define NG_REGISTER_FRAME   29
-#define NG_REGISTER_STACK   31
-#define NG_REGISTER_RETURN  30
-#define NG_REGISTER_PROGRAM 32
-#define NG_REGISTERS        33
-#else
-#error "stacks are walked on x86-64 and aarch64"
-#endif
-
-struct ng_registers {
-    uint64_t value[NG_REGISTERS];
-    uint64_t known; /* one bit each */
-};
+#include "core/registers.h"
 
 struct ng_frame {
     uint64_t address; /* where the thread is, or, further up, where it will return to */

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/disagreement.h"
 #include "core/view.h"
 
 enum ng_verdict_kind {
@@ -48,6 +49,28 @@ struct ng_verdict_step {
                     in the operation of the next step */
 };
 
+/* A fault that NCCLGUARD_FAULT has injected: what looks like an accident may be a rehearsal. */
+struct ng_verdict_rehearsal {
+    int rank;          /* global; -1 not known */
+    const char *fault; /* as NCCLGUARD_FAULT has it */
+    uint64_t times;
+    /* The newest of them. */
+    enum ng_op op;
+    uint64_t group_id, seq; /* 0 none */
+    int64_t age_ns;
+};
+
+/* Where a rank concerned called NCCL, of those whose calls have frames. */
+struct ng_verdict_call {
+    int rank;   /* global */
+    bool waits; /* in this call, of the verdict's operation; else it is a culprit's newest call */
+    uint64_t group_id;
+    enum ng_op op;
+    uint64_t seq; /* 0 where it is no collective */
+    const struct ng_view_frame *frames; /* innermost first */
+    uint32_t count;
+};
+
 struct ng_verdict {
     struct ng_arena arena; /* owns everything below */
     enum ng_verdict_kind kind;
@@ -60,6 +83,11 @@ struct ng_verdict {
     enum ng_op op;
     enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
                             those are known to: core/composed.h; NG_OP_NONE else */
+    bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects them there */
+    /* Where those that wait are in the replay of a CUDA graph: which, by their numbers in one of the processes. 0
+     * none. The position is 0 where a later launch hides it. */
+    uint64_t graph, replay;
+    uint32_t graph_position, graph_calls;
     int64_t stalled_ns;  /* the longest wait in that operation */
     struct ng_culprit *culprits;
     uint32_t culprit_count;
@@ -67,8 +95,14 @@ struct ng_verdict {
     uint32_t waiting_count;
     struct ng_verdict_step *cycle; /* of an order deadlock; none else */
     uint32_t cycle_count;
+    struct ng_verdict_call *calls; /* culprits first, then one rank that waits */
+    uint32_t call_count;
+    uint64_t *other_ids; /* what ranks with another unique id call the group; none else */
+    uint32_t other_id_count;
     char **missing_evidence; /* one phrase each */
     uint32_t missing_evidence_count;
+    struct ng_verdict_rehearsal *rehearsal; /* all that were injected so far, by rank */
+    uint32_t rehearsal_count;
 
     /* Not the engine's: filled by who acts. */
     char job[128];
@@ -83,6 +117,12 @@ struct ng_verdict_query {
     /* Asked since a watchdog is stuck: that is told of, whatever else is wrong. Else it is told of
      * where nothing that needs no watchdog explains the stall. */
     bool watchdog;
+    /* Asked since numbers that are none were found: that is told of, whatever else is wrong. Else it is
+     * told of where the call that was to send them is held for it. */
+    bool nan;
+    /* Asked since two ranks of this group were found to call different things, whether or not
+     * anything hangs: that alone is judged. Its group_id 0: not so. */
+    struct ng_disagreement disagreement;
 };
 
 /*
@@ -91,6 +131,9 @@ struct ng_verdict_query {
  */
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict);
+
+/* The last part of that: verdict->calls, as far as the view has frames. 0 or -ENOMEM. */
+int ng_verdict_add_calls(const struct ng_view *view, struct ng_verdict *verdict);
 
 void ng_verdict_fini(struct ng_verdict *verdict);
 

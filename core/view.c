@@ -58,6 +58,18 @@ struct ng_view_process *ng_view_add_process(struct ng_view *view)
     return process;
 }
 
+const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char *path,
+                                                const char *build_id)
+{
+    struct ng_view_module *module = ng_arena_alloc(&view->arena, sizeof(*module));
+
+    if (!module)
+        return NULL;
+    module->path = ng_arena_strdup(&view->arena, path);
+    module->build_id = ng_arena_strdup(&view->arena, build_id);
+    return module->path && module->build_id ? module : NULL;
+}
+
 /* Where the id is in the table of places, or would be. Ids are hashes; damaged ones still end. */
 static uint32_t *place_of(const struct ng_view *view, uint64_t id)
 {
@@ -173,6 +185,20 @@ struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process
     return member;
 }
 
+struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process, uint64_t group_id,
+                                            int group_rank)
+{
+    struct ng_view_failure *failure = APPEND(view, failures, failure_count, failure_room);
+    if (failure)
+        *failure = (struct ng_view_failure){.group_id = group_id,
+                                            .member = {.process = process,
+                                                       .group_rank = group_rank,
+                                                       .device = -1,
+                                                       .color = -1,
+                                                       .state = NG_GROUP_FAILED}};
+    return failure;
+}
+
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process)
 {
     struct ng_view_call *call = APPEND(view, calls, call_count, call_room);
@@ -195,6 +221,17 @@ struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t pro
     struct ng_view_duration *added = APPEND(view, durations, duration_count, duration_room);
     if (added)
         *added = (struct ng_view_duration){.process = process, .duration = *duration};
+    return added;
+}
+
+struct ng_view_fault *ng_view_add_fault(struct ng_view *view, uint32_t process,
+                                        const struct ng_rehearsed *fault)
+{
+    struct ng_view_fault *added = APPEND(view, faults, fault_count, fault_room);
+    if (added) {
+        *added = (struct ng_view_fault){.process = process, .fault = *fault};
+        added->fault.first_mono_ns = added->fault.last_mono_ns = 0;
+    }
     return added;
 }
 
@@ -340,8 +377,10 @@ static void distrust_launcher(struct ng_view *view)
     }
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_process *process = &view->processes[view->members[i].process];
-        if (process->world_size > 0 &&
-            view->groups[view->members[i].group].nranks > process->world_size)
+        /* What one rank alone says of the size of a group is its own mistake. */
+        int nranks = view->members[i].nranks ? view->members[i].nranks
+                                             : view->groups[view->members[i].group].nranks;
+        if (process->world_size > 0 && nranks > process->world_size)
             process->rank_collides = true;
     }
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -349,9 +388,55 @@ static void distrust_launcher(struct ng_view *view)
             view->processes[i].rank = view->processes[i].world_size = -1;
 }
 
+static bool is_in_the_making(const struct ng_view *view, uint32_t group)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].group == group && view->members[i].state == NG_GROUP_CREATING)
+            return true;
+    return false;
+}
+
+/* Under the id that a rank was invited with, where it was told no other before it failed:
+ * core/grown.h. */
+static uint32_t find_failed(const struct ng_view *view, uint64_t id)
+{
+    uint32_t group = ng_view_find_group(view, id);
+
+    for (uint32_t i = 0; group == UINT32_MAX && i < view->member_count; i++)
+        if (view->members[i].joined_id == id)
+            group = view->members[i].group;
+    return group;
+}
+
+/* Of a rank that tried again, and of groups that nobody waits for any more, nothing is told. */
+static void add_failures(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->failure_count; i++) {
+        const struct ng_view_failure *failure = &view->failures[i];
+        uint32_t group = find_failed(view, failure->group_id);
+        bool again = false;
+        if (group == UINT32_MAX || !is_in_the_making(view, group))
+            continue;
+        for (uint32_t k = 0; k < view->member_count && !again; k++)
+            again = view->members[k].group == group &&
+                    view->members[k].process == failure->member.process &&
+                    view->members[k].group_rank == failure->member.group_rank;
+        struct ng_view_member *member =
+            again ? NULL
+                  : ng_view_add_member(view, failure->member.process, group,
+                                       failure->member.group_rank);
+        if (!member)
+            continue;
+        *member = failure->member;
+        member->group = group;
+    }
+    view->failure_count = 0;
+}
+
 void ng_view_seal(struct ng_view *view)
 {
     ng_grown_unite(view);
+    add_failures(view);
     sort_members(view->members, view->member_count);
     for (uint32_t i = 0; i < view->group_count; i++)
         view->groups[i].member_count = 0;
@@ -471,4 +556,14 @@ int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member
             largest = other;
     }
     return largest->group_rank;
+}
+
+const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq)
+{
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq && ng_view_record_counts(record))
+            return record;
+    }
+    return NULL;
 }

@@ -60,6 +60,71 @@ static void read_entered(const struct ng_box_group *group, struct ng_view_member
     }
 }
 
+static void read_device(const struct ng_box_group *group, struct ng_view_member *member)
+{
+    uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
+
+    member->device = NG_LOAD(group->device);
+    copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
+}
+
+/* A communicator that could not be made: told where it may be why others are not done with it. */
+static bool read_failure(struct reading *reading, const struct ng_box_group *group)
+{
+    int nranks = NG_LOAD(group->nranks), group_rank = NG_LOAD(group->group_rank);
+
+    if (NG_LOAD(group->id) == 0 || group_rank < 0 || group_rank >= nranks ||
+        nranks > NG_VIEW_NRANKS_MAX)
+        return true;
+    struct ng_view_failure *failure =
+        ng_view_add_failure(reading->view, reading->process, NG_LOAD(group->id), group_rank);
+    if (!failure)
+        return false;
+    read_device(group, &failure->member);
+    failure->member.nranks = nranks;
+    failure->member.nccl_version = NG_LOAD(group->nccl_version);
+    failure->member.created_by = NG_LOAD(group->created_by);
+    failure->member.created_age_ns = age_of(reading, NG_LOAD(group->created_mono_ns));
+    failure->member.ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
+    return true;
+}
+
+/* Of the communicator that has the slot now, or not at all. */
+static void read_registration(const struct ng_box *box, uint32_t slot,
+                              struct ng_view_registration *ret_registration)
+{
+    if (slot >= box->registration_capacity)
+        return;
+    const struct ng_box_registrations *from = &box->registrations[slot];
+    uint32_t generation = atomic_load_explicit(&from->generation, memory_order_acquire);
+    if (!generation || generation != NG_LOAD(box->groups[slot].generation))
+        return;
+    struct ng_view_registration registration = {.known = true,
+                                                .closed = NG_LOAD(from->closed),
+                                                .segments = NG_LOAD(from->segments),
+                                                .segment_bytes = NG_LOAD(from->segment_bytes),
+                                                .bytes = NG_LOAD(from->bytes),
+                                                .registered_bytes = NG_LOAD(from->registered_bytes),
+                                                .made = NG_LOAD(from->made),
+                                                .ended = NG_LOAD(from->ended),
+                                                .failed = NG_LOAD(from->failed),
+                                                .deferred = NG_LOAD(from->deferred),
+                                                .spent_ns = NG_LOAD(from->spent_ns)};
+    atomic_thread_fence(memory_order_acquire);
+    if (NG_LOAD(from->generation) == generation)
+        *ret_registration = registration;
+}
+
+static void read_memory(const struct ng_box_header *header, struct ng_view_process *process)
+{
+    uint32_t kinds = atomic_load_explicit(&header->memory_kinds, memory_order_acquire);
+
+    process->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? kinds : NG_BOX_MEMORY_KINDS;
+    for (uint32_t i = 0; i < process->memory_kinds; i++)
+        process->memory[i] = (struct ng_memory_sum){.segments = NG_LOAD(header->memory[i].segments),
+                                                    .bytes = NG_LOAD(header->memory[i].bytes)};
+}
+
 static int read_groups(struct reading *reading)
 {
     struct ng_view *view = reading->view;
@@ -68,6 +133,8 @@ static int read_groups(struct reading *reading)
         const struct ng_box_group *group = &reading->box->groups[slot];
         uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
         int nranks = NG_LOAD(group->nranks), group_rank = NG_LOAD(group->group_rank);
+        if (state == NG_GROUP_FAILED && !read_failure(reading, group))
+            return -ENOMEM;
         if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || NG_LOAD(group->id) == 0)
             continue;
         if (state > NG_GROUP_FAILED || nranks < 0 || nranks > NG_VIEW_NRANKS_MAX ||
@@ -93,7 +160,10 @@ static int read_groups(struct reading *reading)
         if (!member)
             return -ENOMEM;
         reading->first_member_of_slot[slot] = view->member_count;
-        member->device = NG_LOAD(group->device);
+        read_device(group, member);
+        read_registration(reading->box, slot, &member->registration);
+        member->nranks = nranks;
+        member->nccl_version = told.nccl_version;
         member->state = (enum ng_group_state)state;
         member->async_error = NG_LOAD(group->async_error);
         member->cuda_error = NG_LOAD(group->cuda_error);
@@ -119,8 +189,6 @@ static int read_groups(struct reading *reading)
         member->created_by = NG_LOAD(group->created_by);
         member->created_age_ns = age_of(reading, NG_LOAD(group->created_mono_ns));
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
-        uint64_t pci_id[] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
-        copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
         int64_t timeout_ns = NG_LOAD(group->timeout_ns);
         member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
                                         : reading->box->header->timeout_ns;
@@ -133,6 +201,7 @@ static int read_groups(struct reading *reading)
             member->pending_seq = NG_LOAD(group->pending_seq);
             member->pending_age_ns = NG_LOAD(group->pending_age_ns);
             member->pending_started = NG_LOAD(group->pending_started);
+            member->pending_vague = NG_LOAD(group->pending_vague);
         }
     }
     return 0;
@@ -211,6 +280,12 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         .result = NG_LOAD(slot->result),
         .rolling_hash = NG_LOAD(slot->rolling_hash),
     };
+    if (ret_record->flags & NG_RECORD_REPLAYED) {
+        ret_record->graph = NG_LOAD(slot->graph);
+        ret_record->replay = NG_LOAD(slot->replay);
+        ret_record->graph_position = NG_LOAD(slot->graph_position);
+        ret_record->graph_calls = NG_LOAD(slot->graph_calls);
+    }
     /* Of a damaged box, any number. */
     int64_t duration_ns = NG_LOAD(slot->duration_ns);
     ret_record->duration_ns = duration_ns > 0 ? duration_ns : 0;
@@ -241,7 +316,7 @@ static void find_last(struct ng_view_member *member)
 
     for (uint32_t i = member->record_count; i > 0 && !found; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        if (ng_view_record_is_p2p(record) || record->state == NG_RECORD_FAILED)
+        if (ng_view_record_is_p2p(record) || !ng_view_record_counts(record))
             continue;
         if (record->coll_seq > member->entered)
             member->rolling_hash = 0;
@@ -311,6 +386,22 @@ static int read_durations(const struct reading *reading)
     return 0;
 }
 
+static int read_faults(const struct reading *reading)
+{
+    struct ng_rehearsed fault;
+
+    for (uint32_t i = 0; i < reading->box->fault_capacity; i++) {
+        if (!ng_rehearsal_read(reading->box, i, &fault))
+            continue;
+        struct ng_view_fault *added = ng_view_add_fault(reading->view, reading->process, &fault);
+        if (!added)
+            return -ENOMEM;
+        added->first_age_ns = age_of(reading, fault.first_mono_ns);
+        added->last_age_ns = age_of(reading, fault.last_mono_ns);
+    }
+    return 0;
+}
+
 /* Samples of a communicator whose slot another one has now are of no use any more. */
 static int read_samples(const struct reading *reading)
 {
@@ -350,6 +441,32 @@ static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_n
               sizeof(words));
 }
 
+/* Whoever looks while a second one is written takes the first for it, or none. */
+static void read_nan(const struct ng_box_header *header, const struct reading *reading,
+                     struct ng_view_nan *ret_nan)
+{
+    const struct ng_box_nan *from = &header->nan;
+    int64_t found = atomic_load_explicit(&from->found_mono_ns, memory_order_acquire);
+    uint32_t op = NG_LOAD(from->op);
+
+    if (found <= 0 || op >= NG_OP_LIMIT)
+        return;
+    int64_t age_ns = age_of(reading, found);
+    struct ng_view_nan nan = {.age_ns = age_ns > 0 ? age_ns : 1,
+                              .group_id = NG_LOAD(from->group_id),
+                              .seq = NG_LOAD(from->seq),
+                              .op = (enum ng_op)op,
+                              .dtype = NG_LOAD(from->dtype),
+                              .elements = NG_LOAD(from->elements),
+                              .bad = NG_LOAD(from->bad),
+                              .element = NG_LOAD(from->element),
+                              .bits = NG_LOAD(from->bits),
+                              .held = NG_LOAD(from->held)};
+    atomic_thread_fence(memory_order_acquire);
+    if (NG_LOAD(from->found_mono_ns) == found)
+        *ret_nan = nan;
+}
+
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
                     int64_t now_mono_ns, const char *source)
 {
@@ -370,6 +487,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     if (atomic_load_explicit(&box->header->error_text_bytes, memory_order_acquire))
         copy_text(process->error_text, sizeof(process->error_text), box->header->error_text,
                   sizeof(box->header->error_text));
+    copy_text(process->nccl_variables, sizeof(process->nccl_variables), box->header->nccl_variables,
+              sizeof(box->header->nccl_variables));
     snprintf(process->source, sizeof(process->source), "%s", source);
     if (!view->job[0])
         copy_text(view->job, sizeof(view->job), box->header->job, sizeof(box->header->job));
@@ -402,6 +521,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         }
     }
     read_watchdog(box->header, reading.now_mono_ns, process);
+    read_memory(box->header, process);
+    read_nan(box->header, &reading, &process->nan);
     process->moment_mono_ns = reading.now_mono_ns;
     process->moment_unix_ns = unix_time_of(box->header, reading.now_mono_ns);
     reading.slots = NG_LOAD(box->header->group_used);
@@ -422,5 +543,9 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         error = read_durations(&reading);
     if (!error)
         error = read_samples(&reading);
+    if (!error)
+        error = read_faults(&reading);
+    if (!error)
+        error = ng_view_add_call_stacks(view, box, reading.process, reading.now_mono_ns);
     return error;
 }

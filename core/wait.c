@@ -52,10 +52,8 @@ void ng_wait_tell(const char *line, enum ng_on_timeout policy)
     atomic_store(&told, before + 2);
 }
 
-/* The line of a verdict that came after number `before`, and what the job does about it; false: none
- * has. */
-static bool hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
-                 enum ng_on_timeout *ret_policy)
+bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                  enum ng_on_timeout *ret_policy)
 {
     uint64_t words[LINE_WORDS];
     uint32_t now = atomic_load(&told);
@@ -152,7 +150,7 @@ static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_B
 
     if (!wait->overdue_ns)
         return false;
-    bool heard = hear(wait->told_before, ret_reason, &policy);
+    bool heard = ng_wait_hear(wait->told_before, ret_reason, &policy);
     if (!heard && atomic_load(&wait->comm->wait_failed)) {
         /* The verdict on what is still in front of it. */
         snprintf(ret_reason, NG_COMM_REASON_BYTES, "%s", wait->comm->wait_reason);

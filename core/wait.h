@@ -21,6 +21,7 @@
 
 #include <stdint.h>
 
+#include "core/comm.h"
 #include "core/config.h"
 #include "core/gpu.h"
 
@@ -47,6 +48,11 @@ void ng_wait_tell(const char *line, enum ng_on_timeout policy);
 
 /* Which verdict is the newest: for ng_wait_end, before the first wait of a call. */
 uint32_t ng_wait_newest(void);
+
+/* The line of a verdict that came after number `before`, and what the job does about it; false: none
+ * has. Program threads. */
+bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                  enum ng_on_timeout *ret_policy);
 
 /* Why the newest wait on this communicator has failed; NULL none has, or NCCL itself has refused a
  * call since. Any thread; readable until the next one fails. */

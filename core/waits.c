@@ -9,6 +9,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/group_id.h"
+#include "core/signature.h"
+
 struct finder {
     const struct ng_view *view;
     struct ng_arena *arena;
@@ -82,18 +85,6 @@ static bool in_open_group(const struct finder *finder, const struct ng_view_memb
            !group_end_of(finder, member, record->tid);
 }
 
-/* The record of a member's collective `seq`; NULL not recorded. */
-static const struct ng_view_record *record_of(const struct ng_view_member *member, uint64_t seq)
-{
-    for (uint32_t i = member->record_count; i > 0; i--) {
-        const struct ng_view_record *record = &member->records[i - 1];
-        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
-            record->state != NG_RECORD_FAILED)
-            return record;
-    }
-    return NULL;
-}
-
 static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, uint32_t group)
 {
     struct ng_waits *waits = finder->waits;
@@ -109,7 +100,7 @@ static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, u
         waits->room = room;
     }
     struct ng_wait *wait = &waits->waits[waits->count++];
-    *wait = (struct ng_wait){.type = type, .group = group};
+    *wait = (struct ng_wait){.type = type, .group = group, .left_out = -1};
     return wait;
 }
 
@@ -150,7 +141,10 @@ static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *w
     default:
         absentee->absence = NG_ABSENT_ALIVE;
     }
+    const struct ng_view_call *end =
+        call_of(finder, member, NG_CLASS_END, finder->view->groups[member->group].id);
     absentee->left_group = member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
+    absentee->leaving = end && !absentee->left_group ? end->op : NG_OP_NONE;
     return absentee;
 }
 
@@ -197,7 +191,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
     }
     if (member->entered <= member->scheduled)
         return 0;
-    const struct ng_view_record *record = record_of(member, member->scheduled + 1);
+    const struct ng_view_record *record = ng_view_collective(member, member->scheduled + 1);
     call = group_end_of(finder, member, record ? record->tid : 0);
     if (call && call->age_ns >= finder->stalled_ns) {
         *ret_age_ns = call->age_ns;
@@ -220,7 +214,7 @@ static uint64_t stuck_collective(const struct finder *finder, const struct ng_vi
 static bool in_open_collective(const struct finder *finder, const struct ng_view_member *member,
                                uint64_t seq)
 {
-    const struct ng_view_record *record = record_of(member, seq);
+    const struct ng_view_record *record = ng_view_collective(member, seq);
     uint64_t group_id = finder->view->groups[member->group].id;
 
     return member->scheduled < seq && !call_of(finder, member, NG_CLASS_COLLECTIVE, group_id) &&
@@ -255,11 +249,12 @@ static int find_collective(struct finder *finder, uint32_t group,
             wait->waiter_count++;
             if (age_ns > wait->age_ns)
                 wait->age_ns = age_ns;
-            const struct ng_view_record *record = seq == stuck ? record_of(member, seq) : NULL;
+            const struct ng_view_record *record = seq == stuck ? ng_view_collective(member, seq) : NULL;
             if (record && record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
             if (seq == stuck && !member->pending_started)
                 wait->not_started++;
+            wait->cold |= stuck == 1 && seq == 1 && !member->scheduled;
         }
     }
     for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
@@ -318,7 +313,7 @@ static const struct ng_view_record *counterpart_of(const struct ng_view_member *
     /* Newest first: the ordinals of a pair only grow. */
     for (uint32_t i = peer->record_count; i > 0 && *ret_known; i--) {
         const struct ng_view_record *record = &peer->records[i - 1];
-        if (!ng_view_record_is_p2p(record) || record->state == NG_RECORD_FAILED)
+        if (!ng_view_record_is_p2p(record) || !ng_view_record_counts(record))
             continue;
         kept += record->peer_ordinal != 0;
         if (!record->peer_ordinal || record->signature.root != rank ||
@@ -401,7 +396,7 @@ static bool is_overwritten(const struct ng_view_member *member)
 {
     for (uint32_t k = 0; k < member->record_count; k++) {
         const struct ng_view_record *record = &member->records[k];
-        if (ng_view_record_is_p2p(record) && record->state != NG_RECORD_FAILED)
+        if (ng_view_record_is_p2p(record) && ng_view_record_counts(record))
             return !done(record->state) && record->p2p_seq > 1;
     }
     return false;
@@ -531,7 +526,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         wait->waiter_count++;
         if (age_ns > wait->age_ns)
             wait->age_ns = age_ns;
-        if (!member->pending_started)
+        /* Who has never met its peer waits inside the call: its device has nothing to reach yet. */
+        if (member->pending_record && !member->pending_started)
             wait->not_started++;
     }
     return 0;
@@ -614,6 +610,28 @@ static const struct making makings[] = {
     {derive_call_of, came_to_derive, through_derive, UINT64_MAX},
 };
 
+/*
+ * Shrink leaves ranks out on purpose, and which ones only its callers know, of whom a hash of them is
+ * heard: true where it is that of one rank.
+ */
+static bool find_left_out(const struct finder *finder, uint32_t parent, uint32_t ordinal,
+                          int *ret_rank)
+{
+    const struct ng_view *view = finder->view;
+    uint64_t parent_id = view->groups[parent].id, excluded = 0;
+
+    for (uint32_t i = 0; i < view->member_count && !excluded; i++)
+        if (view->groups[view->members[i].group].parent_id == parent_id &&
+            view->members[i].ordinal == ordinal && view->members[i].state == NG_GROUP_CREATING)
+            excluded = view->members[i].excluded;
+    for (int rank = 0; rank < view->groups[parent].nranks && excluded; rank++)
+        if (ng_group_id_excluded(&rank, 1) == excluded) {
+            *ret_rank = rank;
+            return true;
+        }
+    return false;
+}
+
 /* Members that are inside the creating call, and group ranks that have not come to it. */
 static int find_making(struct finder *finder, const struct making *making, uint32_t group,
                        const struct ng_view_member *members, uint32_t count)
@@ -631,28 +649,36 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
         if (error)
             return error;
+        /* Made in a NCCL group, it is the end of that which waits. */
         if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
             wait->op = call->op;
+        else if (!wait->op)
+            wait->op = (enum ng_op)member->created_by;
         if (member->derived < ordinal)
             ordinal = member->derived;
     }
-    /* Shrink leaves ranks out on purpose, and which ones only its callers know. */
-    if (!wait || wait->op == NG_OP_CommShrink)
+    int left_out = -1;
+    if (!wait || (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
         return 0;
+    wait->left_out = left_out;
     for (int rank = 0, i = 0; rank < nranks; rank++) {
         while (i < (int)count && members[i].group_rank < rank)
             i++;
         const struct ng_view_member *member =
             i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        if (wait->op == NG_OP_CommShrink && rank == left_out)
+            continue;
         bool came = member && making->came(member, ordinal);
+        bool failed = member && member->state == NG_GROUP_FAILED;
         /* Who is through with it is needed no more, whatever became of it. */
-        if (came && (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
+        if (came && !failed && (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
             return -ENOMEM;
         absentee->came = came;
+        absentee->failed = failed;
     }
     return 0;
 }
@@ -678,7 +704,8 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
             finder->waits->wait_of_member[&members[i] - finder->view->members] >= 0 ||
-            members[i].state > NG_GROUP_READY)
+            members[i].state > NG_GROUP_READY ||
+            call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id))
             continue;
         if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
             return -ENOMEM;
@@ -788,6 +815,18 @@ static int link_waits(struct finder *finder)
         }
     }
     return link_devices(finder);
+}
+
+enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+    struct ng_signature signature;
+
+    for (uint32_t i = 0; i < count && wait->seq; i++)
+        if (ng_signature_at(&members[i], wait->seq, &signature))
+            return (enum ng_op)signature.op;
+    return wait->op;
 }
 
 int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,

@@ -39,9 +39,19 @@ struct ng_absentee {
     bool overwritten; /* point-to-point: alive, but its records do not reach back far enough to tell
                          whether it made the call; UNSEEN as well */
     bool left_group;  /* it destroyed or aborted its communicator */
+    enum ng_op
+        leaving;      /* it is inside that call, or ncclCommFinalize; NG_OP_NONE: in none of them */
+    bool failed;      /* NCCL told it that the communicator cannot be made */
     bool send;        /* point-to-point: what is missing is its send (else its receive) */
     int for_rank;     /* point-to-point: group rank that waits for it */
 };
+
+/* Has it ended the communicator, or is about to, without having come? Then it never will, wherever
+ * it is stuck now. */
+static inline bool ng_absentee_has_left(const struct ng_absentee *absentee)
+{
+    return absentee->left_group || (absentee->leaving && !absentee->came);
+}
 
 /* What one rank in a point-to-point wait needs: the call of a peer that has not come. */
 struct ng_need {
@@ -59,6 +69,8 @@ struct ng_wait {
                                NG_OP_NONE: nothing, or one cannot tell. Set by core/verdict.c */
     int64_t age_ns;         /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
+    int left_out;           /* the one rank that a shrink leaves out; -1 none, or not known */
+    bool cold;              /* the first collective, and a waiter is inside the host call: NCCL connects there */
     bool blind;             /* what a waiter waits for is not recorded, or not all of it */
     bool served;            /* point-to-point: there is a waiter whose own peers have all come */
     uint32_t waiter_count;
@@ -100,6 +112,9 @@ static inline bool ng_same_actor(const struct ng_view *view, const struct ng_vie
  */
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
                         const struct ng_absentee *absentee, uint32_t stuck);
+
+/* What the wait is about: of a collective from whoever knows. */
+enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
 int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,

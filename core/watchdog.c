@@ -38,15 +38,20 @@
 #include "core/deadline.h"
 #include "core/durations.h"
 #include "core/gpu.h"
+#include "core/graph.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/log.h"
+#include "core/nan.h"
 #include "core/ring.h"
+#include "core/segments.h"
 #include "core/wait.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
 #define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
+#define RECALL_NS    NG_S /* a replay that lasts so long is of interest */
+#define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
 
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -165,14 +170,14 @@ static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint6
     ng_completion_lose(lost);
 }
 
-/* The records of a work change state together; each is left alone once it is near being
+/* Of a work's records those up to `newest` change state together; each is left alone once it is near being
  * overwritten. */
-static void mark_records(struct ng_comm *comm, const struct ng_work *work,
-                         enum ng_record_state state, int64_t now_mono_ns)
+static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work, uint64_t newest,
+                               enum ng_record_state state, int64_t now_mono_ns)
 {
-    uint64_t id = work->last_record, counted = 0;
+    uint64_t id = newest, counted = 0;
 
-    while (id) {
+    while (id && id != work->done_record) {
         struct ng_box_record *record = far_from_overwritten(id);
         if (!record)
             break;
@@ -185,15 +190,25 @@ static void mark_records(struct ng_comm *comm, const struct ng_work *work,
             NG_STORE(record->started_mono_ns, seen);
         if (state == NG_RECORD_COMPLETED)
             NG_STORE(record->completed_mono_ns, seen);
+        /* Where the program aborts it, what NCCL returns from the calls that it interrupts. */
         if (state == NG_RECORD_FAILED)
-            NG_STORE(record->result, comm->abort_result);
+            NG_STORE(record->result, ng_comm_is_condemned(comm) ? comm->abort_result
+                                                                : NG_NCCL_INTERNAL_ERROR);
         ng_ring_set_state(id, state);
         count_record(comm, record, state);
         counted++;
         id = previous;
     }
-    if (id || !work->last_record)
+    if ((id && id != work->done_record) || !work->last_record)
         lose_records(comm, work, counted, state);
+}
+
+static void mark_records(struct ng_comm *comm, const struct ng_work *work,
+                         enum ng_record_state state, int64_t now_mono_ns)
+{
+    mark_records_up_to(comm, work, work->last_record, state, now_mono_ns);
+    if (work->part && work->recalled)
+        ng_ring_set_state(work->recalled, state);
 }
 
 /* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
@@ -216,6 +231,24 @@ static void keep_duration(const struct ng_comm *comm, const struct ng_work *work
                                                                  .calls = work->calls,
                                                                  .group_slot = comm->slot,
                                                                  .duration_ns = duration_ns});
+}
+
+/* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph have no sample that
+ * ranks could compare, since each rank finds another replay unhidden by the next. */
+static void keep_replay_durations(const struct ng_comm *comm, const struct ng_work *work)
+{
+    uint64_t group_id = NG_LOAD(comm->group->id), id = work->last_record;
+    struct ng_graph_measure measure;
+
+    for (uint32_t call = ng_graph_calls(work); call-- > 0;) {
+        struct ng_box_record *record = id ? far_from_overwritten(id) : NULL;
+        if (ng_graph_measured(work, call, &measure)) {
+            ng_durations_add(&ng_guard.box, group_id, measure.op, measure.bytes, measure.duration_ns);
+            if (record)
+                NG_STORE(record->duration_ns, measure.duration_ns);
+        }
+        id = record ? NG_LOAD(record->work_previous) : 0;
+    }
 }
 
 static void add_history(struct ng_comm *comm, int64_t age_ns)
@@ -259,6 +292,8 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
         /* Before the records say that it is done. */
         if (work->timed && finished_work)
             keep_duration(comm, work);
+        if (work->part && finished_work && ng_graph_measures(work))
+            keep_replay_durations(comm, work);
         mark_records(comm, work, state, now_mono_ns);
         if (work->last_seq && finished_work) {
             NG_STORE(group->started, work->last_seq);
@@ -271,6 +306,8 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
             atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
         comm->length--;
         retired_in_round++;
+        if (work->part)
+            ng_graph_forget(work);
         ng_gpu_give(work);
     }
 }
@@ -347,6 +384,55 @@ static enum ng_op op_of_record(uint64_t id)
     return record ? (enum ng_op)NG_LOAD(record->op) : NG_OP_NONE;
 }
 
+/* The record of a call of a replay, counted back from its last; 0 it is gone. */
+static uint64_t record_of_call(const struct ng_work *work, uint32_t call)
+{
+    uint64_t id = work->last_record;
+
+    for (uint32_t at = ng_graph_calls(work) - 1; id && at > call; at--) {
+        struct ng_box_record *record = ng_ring_find(id);
+        id = record ? NG_LOAD(record->work_previous) : 0;
+    }
+    return ng_ring_find(id) ? id : 0;
+}
+
+/*
+ * What of a replay has finished is done with, as if each call were a work of its own: what is left is what ranks may be
+ * stuck in, and has a clock of its own. Asked from the second round on, so that quick replays cost nothing.
+ */
+static void follow_replay(struct ng_comm *comm, struct ng_work *work, int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+    struct ng_graph_progress progress = ng_graph_progress(work);
+
+    NG_STORE(group->pending_vague, progress.vague);
+    if (progress.done > work->done) {
+        uint64_t newest = record_of_call(work, progress.done - 1);
+        mark_records_up_to(comm, work, newest, NG_RECORD_COMPLETED, now_mono_ns);
+        work->done = progress.done;
+        if (newest)
+            work->done_record = newest;
+        if (progress.collectives) {
+            work->first_seq += progress.collectives;
+            NG_STORE(group->started, work->first_seq - 1);
+            NG_STORE(group->completed, work->first_seq - 1);
+            NG_STORE(group->completed_mono_ns, now_mono_ns);
+        }
+        if (work->first_seq > work->last_seq)
+            work->first_seq = work->last_seq = 0;
+        work->p2p_count -= progress.p2p;
+        atomic_fetch_add_explicit(&group->p2p_completed, progress.p2p, memory_order_relaxed);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+        work->recalled = 0;
+    }
+    if (comm->age_ns >= RECALL_NS && !work->recalled && !record_of_call(work, work->done)) {
+        work->recalled = ng_graph_recall(work, 0);
+        if (work->recalled && NG_LOAD(group->pending_started))
+            ng_ring_set_state(work->recalled, NG_RECORD_STARTED);
+    }
+}
+
 /* Publish the oldest work of a communicator, and see whether it has been there for too long. */
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
@@ -365,8 +451,11 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->age_ns = waited < step_ns ? waited : step_ns;
         comm->alarmed = 0;
         NG_STORE(group->pending_started, 0);
+        NG_STORE(group->pending_vague, 0);
     } else {
         comm->age_ns += step_ns;
+        if (work->part)
+            follow_replay(comm, work, now_mono_ns);
     }
     if (!NG_LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
         NG_STORE(group->pending_started, 1);
@@ -380,8 +469,9 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                           work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
     struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
                              .seq = work->first_seq,
-                             .op = op_of_record(work->last_record),
-                             .age_ns = comm->age_ns};
+                             .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
+                             .age_ns = comm->age_ns,
+                             .record = NG_LOAD(group->pending_record)};
     struct bounds bounds = bounds_of(comm, alarm.op, work->mark);
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
@@ -413,14 +503,16 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     take_incoming(comm);
     if (comm->first) {
         struct ng_work *finished_work = newest_finished(comm, &lost);
-        /* An abort ends the work on the device too, and without results. */
-        if (finished_work && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
+        /* An abort ends the work on the device too, and without results. Asked only now: what the
+         * device tells since then counts for nothing. */
+        bool cut_off = atomic_load(&comm->cut_off);
+        if (finished_work && !cut_off && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
             bool aged = comm->watched == comm->first->entered_mono_ns;
             add_history(comm, (aged ? comm->age_ns : 0) + step_ns / 2);
             retire(comm, finished_work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED,
                    now_mono_ns);
         }
-        if (comm->first && ng_comm_is_condemned(comm))
+        if (comm->first && (cut_off || ng_comm_is_condemned(comm)))
             retire(comm, comm->last, NG_RECORD_FAILED, now_mono_ns);
     }
     age_oldest(comm, step_ns, now_mono_ns);
@@ -437,6 +529,13 @@ static uint64_t group_id_of_slot(uint32_t slot)
     const struct ng_comm *comm = comm_of_slot(slot);
 
     return comm ? NG_LOAD(comm->group->id) : 0;
+}
+
+/* Was it called so when an alarm was raised? A group that others joined may have been renamed
+ * since: core/grown.h. */
+static bool is_called(const struct ng_box_group *group, uint64_t id)
+{
+    return NG_LOAD(group->id) == id || (id && NG_LOAD(group->former_id) == id);
 }
 
 static bool is_being_aborted(const struct ng_comm *comm)
@@ -476,7 +575,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct ng_alarm alarm = {.group_id = group_id_of_slot(NG_LOAD(thread->group_slot)),
                                  .seq = NG_LOAD(thread->seq),
                                  .op = (enum ng_op)op,
-                                 .age_ns = watched->age_ns};
+                                 .age_ns = watched->age_ns,
+                                 .since_mono_ns = since};
         struct bounds bounds = bounds_of(comm, alarm.op, watched->mark);
         if (rests)
             watched->alarmed = 0;
@@ -486,28 +586,49 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
     }
 }
 
-bool ng_watchdog_still(const struct ng_alarm *alarm)
+/* Has the communicator been given up since the alarm's clock began to run? Who was inside is on its
+ * way out; if not, the clock that begins with the abort says so. */
+static bool was_given_up_since(const struct ng_comm *comm, const struct ng_alarm *alarm)
+{
+    int64_t begun = ng_clock_mono_ns() - alarm->age_ns + 2 * PAUSE_MAX_NS;
+
+    return ng_comm_is_condemned(comm) && NG_LOAD(comm->group->ended_mono_ns) >= begun;
+}
+
+static bool is_in_call(const struct ng_alarm *alarm)
 {
     struct ng_box *box = &ng_guard.box;
+    uint32_t threads = NG_LOAD(box->header->thread_used);
 
-    if (alarm->watchdog)
-        return NG_LOAD(box->header->watchdog_stuck_mono_ns) != 0;
-    uint32_t comms = ng_comm_count(), threads = NG_LOAD(box->header->thread_used);
-
-    for (uint32_t i = 0; i < comms; i++) {
-        struct ng_box_group *group = ng_comm_at(i)->group;
-        /* A group that others joined may have been renamed since: core/grown.h. */
-        bool same = NG_LOAD(group->id) == alarm->group_id ||
-                    (alarm->group_id && NG_LOAD(group->former_id) == alarm->group_id);
-        if (same && NG_LOAD(group->pending_record) && NG_LOAD(group->pending_seq) == alarm->seq &&
-            NG_LOAD(group->pending_age_ns) >= alarm->age_ns)
-            return true;
-    }
     for (uint32_t i = 0; i < threads && i < box->thread_capacity; i++) {
         struct ng_box_thread *thread = &box->threads[i];
-        int64_t inside_ns = ng_clock_mono_ns() - NG_LOAD(thread->since_mono_ns);
-        if (NG_LOAD(thread->op) == (uint32_t)alarm->op && inside_ns >= alarm->age_ns &&
-            group_id_of_slot(NG_LOAD(thread->group_slot)) == alarm->group_id)
+        const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
+        if (NG_LOAD(thread->op) && NG_LOAD(thread->since_mono_ns) == alarm->since_mono_ns &&
+            !(comm && was_given_up_since(comm, alarm)))
+            return true;
+    }
+    return false;
+}
+
+/* Without records all sends and receives look alike, but for their age. */
+static bool is_same_work(const struct ng_box_group *group, const struct ng_alarm *alarm)
+{
+    return NG_LOAD(group->pending_record) == alarm->record &&
+           NG_LOAD(group->pending_seq) == alarm->seq &&
+           (alarm->record != UINT64_MAX || alarm->seq ||
+            NG_LOAD(group->pending_age_ns) + GRACE_NS >= alarm->age_ns);
+}
+
+bool ng_watchdog_still(const struct ng_alarm *alarm)
+{
+    if (alarm->watchdog)
+        return NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns) != 0;
+    if (alarm->since_mono_ns)
+        return is_in_call(alarm);
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (alarm->record && is_called(comm->group, alarm->group_id) &&
+            is_same_work(comm->group, alarm) && !was_given_up_since(comm, alarm))
             return true;
     }
     return false;
@@ -550,13 +671,29 @@ static void look(int64_t step_ns, bool relaxed)
     be_at("its own tables");
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
+    if (ng_guard.follows_memory)
+        ng_segments_tell(ng_guard.box.header);
     ng_completion_flush();
     atomic_fetch_add(&rounds, 1);
 }
 
-uint32_t ng_watchdog_rounds(void)
+void ng_watchdog_await_rounds(int64_t deadline_mono_ns)
 {
-    return atomic_load(&rounds);
+    struct timespec pause = {.tv_nsec = NG_MS / 5};
+    uint32_t first = atomic_load(&rounds);
+
+    while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
+           ng_clock_mono_ns() < deadline_mono_ns) {
+        ng_watchdog_hurry();
+        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
+    }
+}
+
+void ng_watchdog_cut_off(struct ng_comm *comm)
+{
+    if (NG_LOAD(comm->group->pending_works) || atomic_load(&comm->incoming))
+        ng_watchdog_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
+    atomic_store(&comm->cut_off, true);
 }
 
 static void *watch(void *unused)
@@ -592,6 +729,8 @@ static void *watch(void *unused)
         be_at("ncclCommGetAsyncError");
         if (!stop)
             ng_async_look(now, restarts_seen);
+        if (!stop)
+            ng_nan_tend(now, restarts_seen);
         uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
@@ -625,6 +764,7 @@ bool ng_watchdog_finish(void)
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         bool relaxed = ng_gpu_relax_thread(&mode);
         look(0, relaxed);
+        ng_nan_tend(ng_clock_mono_ns(), restarts_seen); /* its line in the log, at least */
         if (relaxed)
             ng_gpu_relax_thread(&mode);
     }

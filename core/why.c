@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "core/composed.h"
 #include "core/nccl.h"
+#include "core/number.h"
 #include "core/text.h"
 
 /* No %f: the locale would choose the point. */
@@ -33,7 +34,8 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
                      const struct ng_absentee *absentee)
 {
     if (wait->type == NG_WAIT_COLLECTIVE)
-        ng_text_add(text, "%s #%" PRIu64, ng_op_name(wait->op), wait->seq);
+        ng_text_add(text, "%s #%" PRIu64 "%s", ng_op_name(wait->op), wait->seq,
+                    wait->cold ? ", the first, in which NCCL connects the ranks inside the call" : "");
     else if (wait->type == NG_WAIT_P2P)
         ng_text_add(text, "the %s that group rank %d waits for%s%s",
                     absentee->send ? "send" : "receive", absentee->for_rank,
@@ -53,8 +55,11 @@ static void add_last(struct ng_text *text, const struct ng_view_member *member)
     ng_text_add(text, "its last was %s #%" PRIu64, ng_op_name(member->last.op), member->entered);
     for (uint32_t i = member->record_count; i > 0; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
-        if (ng_view_record_is_p2p(record) || record->coll_seq != member->entered)
+        if (ng_view_record_is_p2p(record) || record->coll_seq != member->entered ||
+            !ng_view_record_counts(record))
             continue;
+        if (record->graph)
+            ng_text_add(text, " in replay %" PRIu64 " of graph %" PRIu64, record->replay, record->graph);
         ng_text_add(text, ", ");
         add_seconds(text, record->entered_age_ns);
         ng_text_add(text, " ago");
@@ -176,11 +181,23 @@ static void add_living(struct ng_text *text, const struct ng_processes *processe
         ng_text_add(text, "called ");
         add_what(text, wait, absentee);
         ng_text_add(text, " inside ncclGroupStart and has not reached ncclGroupEnd");
+    } else if (absentee->failed) {
+        ng_text_add(text, "called ");
+        add_what(text, wait, absentee);
+        ng_text_add(text, ", where NCCL told it that it failed, ");
+        add_present(text, processes, member->process);
     } else if (absentee->left_group) {
         ng_text_add(text, "destroyed or aborted its communicator without ");
         add_what(text, wait, absentee);
         ng_text_add(text, "; ");
         add_last(text, member);
+    } else if (ng_absentee_has_left(absentee)) {
+        ng_text_add(text, "called %s without ", ng_op_name(absentee->leaving));
+        add_what(text, wait, absentee);
+        ng_text_add(text, "; ");
+        add_last(text, member);
+        ng_text_add(text, ", ");
+        add_present(text, processes, member->process);
     } else {
         ng_text_add(text, "is alive but never called ");
         add_what(text, wait, absentee);
@@ -196,7 +213,7 @@ void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *w
 {
     struct ng_text text = {ret_why, 0, bytes};
     const struct ng_view_member *member = absentee->member;
-    const char *before = absentee->came ? "inside" : "before";
+    const char *before = absentee->failed ? "after a failure of" : absentee->came ? "inside" : "before";
 
     ret_why[0] = '\0';
     switch (absentee->absence) {
@@ -205,7 +222,7 @@ void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *w
         break;
     case NG_ABSENT_EXITED:
         add_end(&text, process_of(processes, member));
-        before = absentee->came ? "inside" : "without";
+        before = absentee->failed ? before : absentee->came ? "inside" : "without";
         break;
     case NG_ABSENT_STOPPED:
         ng_text_add(&text,
@@ -226,8 +243,10 @@ void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *w
     if (absentee->absence != NG_ABSENT_ALIVE && absentee->absence != NG_ABSENT_UNSEEN) {
         ng_text_add(&text, "%s%s ", before[0] == ';' ? "" : " ", before);
         add_what(&text, wait, absentee);
-        ng_text_add(&text, "; ");
-        add_last(&text, member);
+        if (!absentee->failed) {
+            ng_text_add(&text, "; ");
+            add_last(&text, member);
+        }
         if (absentee->absence == NG_ABSENT_EXITED)
             add_remains(&text, processes, member->process);
     }
@@ -290,6 +309,26 @@ void ng_why_mismatch(const struct ng_mismatch *mismatch, const struct ng_signatu
                  called, mismatch->seq,
                  mismatch->by_history ? "the other side, as in earlier rounds," : "the others",
                  expected);
+}
+
+void ng_why_disagreement(const struct ng_disagreement *disagreement, int other_group_rank,
+                         char *ret_why, size_t bytes)
+{
+    struct ng_text text = {ret_why, 0, bytes};
+    uint64_t first = disagreement->difference.after + 1, last = disagreement->difference.seq;
+
+    ret_why[0] = '\0';
+    if (first == last)
+        ng_text_add(&text, "called something else than group rank %d as #%" PRIu64,
+                    other_group_rank, last);
+    else if (first > 1)
+        ng_text_add(&text, "called something else than group rank %d in one of #%" PRIu64
+                           " to #%" PRIu64, other_group_rank, first, last);
+    else
+        ng_text_add(&text, "called something else than group rank %d in one of the collectives up "
+                           "to #%" PRIu64, other_group_rank, last);
+    ng_text_add(&text, ", of which no records are left: the rolling hashes of their calls differ; "
+                       "nothing tells who is wrong");
 }
 
 void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_why, size_t bytes)
@@ -384,6 +423,18 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
             return;
         }
     }
+}
+
+void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
+{
+    char number[64];
+
+    ng_number_text(nan->dtype, nan->bits, number, sizeof(number));
+    snprintf(ret_why, bytes,
+             "of %" PRIu64 " elements of %s that it sends, %" PRIu64 " are no numbers, the first is "
+             "element %" PRIu64 ": %s%s",
+             nan->elements, ng_dtype_name(nan->dtype), nan->bad, nan->element, number,
+             nan->held ? "; none of it has left the rank" : "");
 }
 
 void ng_why_error(int error, const char *text, char *ret_why, size_t bytes)

@@ -20,6 +20,9 @@ void ng_why_not_in_making(const struct ng_processes *processes, uint32_t process
                           char *ret_why, size_t bytes);
 
 /* A rank that called `theirs`, where `mismatch` is what the group called. */
+/* Of a difference that only the rolling hashes of two ranks tell of; the other is this one. */
+void ng_why_disagreement(const struct ng_disagreement *disagreement, int other_group_rank,
+                         char *ret_why, size_t bytes);
 void ng_why_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,
                      char *ret_why, size_t bytes);
 
@@ -32,6 +35,9 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
  * other steps round the cycle, as many as there is room for.
  */
 void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes);
+
+/* A rank with NaN in what it sends. */
+void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes);
 
 /* A rank whose communicator NCCL reports `error` of; `text` is NCCL's own, "" none. */
 void ng_why_error(int error, const char *text, char *ret_why, size_t bytes);

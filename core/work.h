@@ -22,19 +22,12 @@ static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
                                                   memory_order_release, memory_order_relaxed));
 }
 
-/* Nobody will see this work finish: it was captured, NCCL launches it later, or no event was to be
- * had. */
-static inline void ng_work_give_up(struct ng_work *work, bool capturing)
+/* Nobody will see this work finish: NCCL launches it later, or no event was to be had. */
+static inline void ng_work_give_up(struct ng_work *work)
 {
     if (work)
         ng_gpu_give(work);
-    if (!capturing)
-        atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
-}
-
-static inline enum ng_record_state ng_work_unseen_state(bool capturing)
-{
-    return capturing ? NG_RECORD_CAPTURED : NG_RECORD_UNWATCHED;
+    atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
 }
 
 static inline void ng_work_fill(struct ng_work *work, uint64_t last_record, uint64_t first_seq,

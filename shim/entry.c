@@ -10,8 +10,12 @@
 
 #include "core/abort.h"
 #include "core/call.h"
+#include "core/inject.h"
+#include "core/nonblocking.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
+#include "shim/memory_calls.h"
+#include "shim/replay.h"
 #include "shim/shim.h"
 #include "shim/stub.h"
 
@@ -117,9 +121,75 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
 #pragma GCC diagnostic ignored "-Woverride-init"
 
 /*
- * The depth also covers enter and leave, so that nothing core does there is taken for the
- * program's. Where the header declares a function, the compiler checks this definition against it.
+ * What an injected fault may change, by the names that rows give their parameters. A row without one
+ * of them means these, which nobody reads.
  */
+#define NG_TLS_OWN __attribute__((tls_model("initial-exec")))
+static __thread size_t count NG_TLS_OWN, sendcount NG_TLS_OWN,
+    recvcount NG_TLS_OWN;
+static __thread ncclDataType_t datatype NG_TLS_OWN;
+static __thread ncclRedOp_t op NG_TLS_OWN;
+static __thread int root NG_TLS_OWN, peer NG_TLS_OWN, nranks NG_TLS_OWN;
+static __thread ncclUniqueId *commIds NG_TLS_OWN;
+
+/* As core has it now. */
+#define NG_TAKE_ARGUMENTS(op_name)                                                                 \
+    if (IS_COLLECTIVE(op_name) || IS_P2P(op_name)) {                                               \
+        count = sendcount = recvcount = (size_t)ng_call.count;                                     \
+        datatype = (ncclDataType_t)ng_call.dtype;                                                  \
+        op = (ncclRedOp_t)ng_call.redop;                                                           \
+        root = peer = ng_call.root;                                                                \
+    } else if (ng_call.creation) {                                                                 \
+        nranks = ng_call.creation->nranks;                                                         \
+        commIds = (ncclUniqueId *)ng_call.creation->unique_ids;                                    \
+    }
+
+/*
+ * The depth also covers enter and leave, so that nothing core does there is taken for the
+ * program's. `real` is the call of NCCL.
+ */
+#define NG_THROUGH(op_name, real)                                                                  \
+    struct ng_passage ng_passage;                                                                  \
+                                                                                                   \
+    ng_shim_state.depth = 1;                                                                       \
+    int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_passage)            \
+                    : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_passage)                   \
+                                           : ng_call_enter(&ng_call, &ng_passage);                 \
+    *ng_errno = ng_saved;                                                                          \
+    if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                                       \
+        ng_shim_state.depth = 0;                                                                   \
+        return (ncclResult_t)ng_answer;                                                            \
+    }                                                                                              \
+    ncclResult_t ng_result = real;                                                                 \
+    ng_saved = *ng_errno;                                                                          \
+    if (IS_COLLECTIVE(op_name))                                                                    \
+        ng_result = (ncclResult_t)ng_collective_leave(&ng_call, &ng_passage, (int)ng_result);      \
+    else if (IS_P2P(op_name))                                                                      \
+        ng_result = (ncclResult_t)ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);             \
+    else                                                                                           \
+        ng_result = (ncclResult_t)ng_call_leave(&ng_call, &ng_passage, (int)ng_result);            \
+    ng_shim_state.depth = 0;                                                                       \
+    *ng_errno = ng_saved;
+
+/* The same where faults are armed. */
+#define NG_THROUGH_INJECTED(api_name, op_name, arguments)                                          \
+    struct ng_injection ng_injection __attribute__((cleanup(ng_replay_end)));                      \
+                                                                                                   \
+    ng_shim_state.depth = 1;                                                                       \
+    int ng_injected = ng_inject_enter(&ng_call, &ng_injection);                                    \
+    ng_shim_state.depth = 0;                                                                       \
+    *ng_errno = ng_saved;                                                                          \
+    if (ng_injected != NG_CALL_PROCEED)                                                            \
+        return (ncclResult_t)ng_injected;                                                          \
+    NG_TAKE_ARGUMENTS(op_name)                                                                     \
+    NG_THROUGH(op_name, (ncclResult_t)ng_inject_result(                                            \
+                            &ng_call, &ng_injection,                                               \
+                            ng_injection.replaces                                                  \
+                                ? ng_injection.result                                              \
+                                : (int)ng_instance->functions.api_name arguments))                 \
+    return ng_result;
+
+/* Where the header declares a function, the compiler checks this definition against it. */
 #define NG_TRACK(api_name, major, minor, patch, op_name, owner, prototype, arguments, ...)         \
     NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
     {                                                                                              \
@@ -141,28 +211,10 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
         int *ng_errno = &errno;                                                                    \
         int ng_saved = *ng_errno;                                                                  \
                                                                                                    \
-        struct ng_passage ng_passage;                                                              \
-                                                                                                   \
-        ng_shim_state.depth = 1;                                                                   \
-        int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_passage)        \
-                        : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_passage)               \
-                                               : ng_call_enter(&ng_call, &ng_passage);             \
-        *ng_errno = ng_saved;                                                                      \
-        if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                                   \
-            ng_shim_state.depth = 0;                                                               \
-            return (ncclResult_t)ng_answer;                                                        \
+        if (__builtin_expect(ng_inject_armed, 0)) {                                                \
+            NG_THROUGH_INJECTED(api_name, op_name, arguments)                                      \
         }                                                                                          \
-        ncclResult_t ng_result = ng_instance->functions.api_name arguments;                        \
-        ng_saved = *ng_errno;                                                                      \
-        if (IS_COLLECTIVE(op_name))                                                                \
-            ng_result =                                                                            \
-                (ncclResult_t)ng_collective_leave(&ng_call, &ng_passage, (int)ng_result);          \
-        else if (IS_P2P(op_name))                                                                  \
-            ng_result = (ncclResult_t)ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);         \
-        else                                                                                       \
-            ng_result = (ncclResult_t)ng_call_leave(&ng_call, &ng_passage, (int)ng_result);        \
-        ng_shim_state.depth = 0;                                                                   \
-        *ng_errno = ng_saved;                                                                      \
+        NG_THROUGH(op_name, ng_instance->functions.api_name arguments)                             \
         return ng_result;                                                                          \
     }                                                                                              \
     NG_ENTRY(api_name, ncclResult_t, prototype)
@@ -178,11 +230,22 @@ static inline void leave_comm(struct ng_comm **guest)
         ng_abort_left(*guest);
 }
 
+/* Known when this is compiled, too. The depth is the guard's own by then: it does not tell. */
+#define IS_MEMORY_CALL(api_name)                                                                   \
+    (__builtin_strcmp(#api_name, "MemAlloc") == 0 || __builtin_strcmp(#api_name, "MemFree") == 0 || \
+     __builtin_strcmp(#api_name, "CommRegister") == 0 ||                                           \
+     __builtin_strcmp(#api_name, "CommDeregister") == 0 ||                                         \
+     __builtin_strcmp(#api_name, "CommWindowRegister") == 0 ||                                     \
+     __builtin_strcmp(#api_name, "CommWindowDeregister") == 0)
+
 static inline const char *closed_text(const void *owner)
 {
     const char *reason = ng_abort_reason(owner);
     return reason ? reason : "";
 }
+
+/* Frameworks ask for the reason without a communicator where none was made. */
+#define IS_LAST_ERROR(api_name) (__builtin_strcmp(#api_name, "GetLastError") == 0)
 
 /*
  * The depth covers these as well: some of NCCL's functions call others through the PLT. On a
@@ -217,8 +280,27 @@ static inline const char *closed_text(const void *owner)
                 return _Generic(ng_instance->functions.api_name,                                   \
                     const char *(*)prototype: closed_text(owner),                                  \
                     default: closed_##api_name());                                                 \
+        } else if (IS_LAST_ERROR(api_name) && !is_bypassed(ng_bypassed, ng_caller) &&              \
+                   ng_abort_reason(NULL)) {                                                        \
+            return _Generic(ng_instance->functions.api_name,                                       \
+                const char *(*)prototype: closed_text(NULL),                                       \
+                default: closed_##api_name());                                                     \
         }                                                                                          \
-        return ng_instance->functions.api_name arguments;                                          \
+        if (IS_MEMORY_CALL(api_name) && !is_bypassed(ng_bypassed, ng_caller)) {                    \
+            type(*ng_seen) prototype =                                                             \
+                (type(*) prototype)ng_memory_call(NG_API_##api_name, ng_instance, ng_guest,        \
+                                                      ng_caller);                                      \
+            if (ng_seen)                                                                           \
+                return ng_seen arguments;                                                          \
+        }                                                                                          \
+        /* Registration may be in progress on a communicator that the guard has made nonblocking. */   \
+        return _Generic(ng_instance->functions.api_name,                                           \
+            ncclResult_t(*) prototype: (ncclResult_t)ng_nonblocking_finish_passed(                 \
+                     ng_guest, (int)_Generic(ng_instance->functions.api_name,                      \
+                                   ncclResult_t(*) prototype: ng_instance->functions               \
+                                                                  .api_name arguments,             \
+                                   default: 0)),                                                   \
+            default: ng_instance->functions.api_name arguments);                                   \
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)
 

@@ -18,6 +18,7 @@
 
 #include "core/api.h"
 #include "core/comm.h"
+#include "core/inject.h"
 #include "core/log.h"
 #include "shim/depth.h"
 #include "shim/dlsym.h"
@@ -145,6 +146,17 @@ static const struct ng_instance *publish(struct ng_instance *instance, void *han
     return published;
 }
 
+/* Where faults are armed, core hears of a communicator what the program does. */
+static int injected_async_error(void *comm, int *ret_error)
+{
+    ncclResult_t error, result =
+        ng_instance_of(comm, NULL)->functions.CommGetAsyncError(comm, &error);
+
+    if (result == ncclSuccess)
+        *ret_error = ng_inject_answer(comm, (int)error);
+    return (int)result;
+}
+
 /* `handle` RTLD_NEXT: what comes after us in the global scope, through other interposers. */
 static void fill(struct ng_instance *instance, void *handle)
 {
@@ -162,16 +174,27 @@ static void fill(struct ng_instance *instance, void *handle)
     /* Core's own calls go to the library as well; it tests for NULL instead. */
 #define CORE(field, name)                                                                          \
     instance->nccl.field = (__typeof__(instance->nccl.field))ng_real_dlsym(handle, "nccl" #name)
+    CORE(get_unique_id, GetUniqueId);
+    CORE(comm_init_rank, CommInitRank);
+    CORE(comm_init_rank_config, CommInitRankConfig);
+    CORE(comm_init_rank_scalable, CommInitRankScalable);
+    CORE(comm_split, CommSplit);
+    CORE(comm_shrink, CommShrink);
+    CORE(comm_grow, CommGrow);
     CORE(comm_abort, CommAbort);
     CORE(comm_get_async_error, CommGetAsyncError);
     CORE(comm_count, CommCount);
     CORE(comm_user_rank, CommUserRank);
     CORE(comm_cu_device, CommCuDevice);
+    CORE(comm_register, CommRegister);
+    CORE(comm_deregister, CommDeregister);
     CORE(group_start, GroupStart);
     CORE(group_end, GroupEnd);
     CORE(get_error_string, GetErrorString);
     CORE(get_last_error, GetLastError);
 #undef CORE
+    if (ng_inject_armed && instance->nccl.comm_get_async_error)
+        instance->nccl.comm_get_async_error = injected_async_error;
 }
 
 /* Makes `object` known, if it holds a NCCL of its own. */

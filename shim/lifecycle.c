@@ -16,14 +16,24 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/check.h"
 #include "core/guard.h"
 #include "core/incident.h"
+#include "core/inject.h"
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/poison.h"
 #include "core/policy.h"
+#include "core/registration_check.h"
+#include "core/registrations.h"
+#include "core/segments.h"
+#include "core/vmm.h"
+#include "shim/cuda_graphs.h"
+#include "shim/cuda_memory.h"
 #include "shim/cuda_poison.h"
+#include "shim/cuda_vmm.h"
 #include "shim/driver.h"
+#include "shim/interpreter.h"
 #include "shim/module.h"
 #include "shim/notice.h"
 #include "shim/python.h"
@@ -186,6 +196,8 @@ static int open_board(struct ng_guard *guard)
     tell_mistakes();
     if (guard->config.stacks)
         ng_python_prepare();
+    guard->reads_python =
+        guard->config.stacks == NG_STACKS_CALL && guard->config.trace_size && ng_interpreter_prepare();
     if (guard->config.dump_dir)
         set_path(guard->dump_dir, guard->config.dump_dir);
     else
@@ -227,6 +239,12 @@ static void after_fork(void)
     ng_shim_after_fork();
     ng_python_after_fork();
     ng_guard_after_fork();
+    if (ng_guard.follows_memory)
+        ng_segments_after_fork();
+    if (ng_registration_check_on())
+        ng_registration_check_after_fork();
+    if (ng_vmm_is_on())
+        ng_vmm_after_fork();
 }
 
 __attribute__((constructor)) static void start(void)
@@ -261,8 +279,18 @@ __attribute__((constructor)) static void start(void)
                ng_guard.config.exit_how);
         ng_guard.config.exit_how = "abort";
     }
+    if (ng_guard.config.graphs)
+        ng_cuda_graphs_enable();
     if (ng_poison_is_on())
         ng_cuda_poison_enable();
+    ng_guard.checks_registrations = ng_check_arguments();
+    ng_guard.follows_memory =
+        ng_registrations_are_on() || ng_registration_check_on() || ng_vmm_is_on();
+    if (ng_guard.follows_memory)
+        ng_cuda_memory_enable();
+    if (ng_vmm_is_on())
+        ng_cuda_vmm_enable();
+    ng_inject_configure(ng_guard.config.fault);
     ng_shim_set_active(true);
 }
 

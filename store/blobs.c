@@ -276,3 +276,38 @@ int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int
         }
     return 0;
 }
+
+static bool is_of(const struct ng_blob *blob, const uint64_t *roots, uint32_t root_count)
+{
+    for (uint32_t i = 0; i < root_count; i++)
+        if (blob->root == roots[i])
+            return true;
+    return false;
+}
+
+int ng_blobs_may_be_one(const struct ng_blob *blobs, uint32_t count, const uint64_t *roots,
+                        uint32_t root_count, struct ng_arena *arena)
+{
+    struct {
+        uint64_t uid;
+        int rank;
+    } *seen = ng_arena_alloc(arena, (count + 1) * sizeof(*seen));
+    struct ng_progress_head head;
+    uint32_t used = 0;
+
+    if (!seen)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_of(&blobs[i], roots, root_count) ||
+            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        if (head.rank < 0)
+            return -EPERM;
+        for (uint32_t k = 0; k < used; k++)
+            if (seen[k].rank == head.rank && seen[k].uid != head.uid)
+                return -EPERM;
+        seen[used].uid = head.uid;
+        seen[used++].rank = head.rank;
+    }
+    return 0;
+}

@@ -28,4 +28,12 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
 int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int64_t ttl_ns,
                  struct ng_view *view);
 
+/*
+ * May these incarnations, `roots`, be one? 0; -EPERM: a rank of the job was two processes of
+ * theirs, be they dead by now, so that each has its own, and they are runs of the job that overlap;
+ * or -ENOMEM.
+ */
+int ng_blobs_may_be_one(const struct ng_blob *blobs, uint32_t count, const uint64_t *roots,
+                        uint32_t root_count, struct ng_arena *arena);
+
 #endif

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "core/clock.h"
+#include "core/store_fault.h"
 #include "store/url.h"
 
 int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
@@ -130,6 +131,21 @@ const char *ng_kv_error(const struct ng_kv *kv)
     return kv->error;
 }
 
+/* ---- Faults that are injected ---- */
+
+/* 0, or why the store is out of reach. A slow one is waited for, until the deadline. */
+static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
+{
+    int64_t delay_ns = atomic_load_explicit(&ng_store_fault.delay_ns, memory_order_relaxed);
+
+    if (__builtin_expect(atomic_load_explicit(&ng_store_fault.dropped, memory_order_relaxed), 0))
+        return ng_kv_fail(kv, -EHOSTUNREACH, "cut off (store-drop of NCCLGUARD_FAULT)");
+    if (__builtin_expect(!delay_ns || ng_kv_pause(ng_clock_mono_ns() + delay_ns, deadline_mono_ns), 1))
+        return 0;
+    ng_kv_pause(deadline_mono_ns, INT64_MAX);
+    return ng_kv_fail(kv, -ETIMEDOUT, "too slow (store-delay of NCCLGUARD_FAULT)");
+}
+
 /* ---- Arguments, the same for all backends ---- */
 
 static int check_key(struct ng_kv *kv, const char *key)
@@ -160,6 +176,8 @@ int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes,
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, key, bytes, ttl_ms);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->set(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
@@ -168,6 +186,8 @@ int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
 {
     int error = check_key(kv, key);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->get(kv, key, deadline_mono_ns, ret_value);
 }
 
@@ -179,6 +199,9 @@ int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
         if (error)
             return error;
     }
+    int error = count ? reach(kv, deadline_mono_ns) : 0;
+    if (error)
+        return error;
     return count ? kv->ops->get_many(kv, keys, count, deadline_mono_ns, each, context) : 0;
 }
 
@@ -187,6 +210,8 @@ int ng_kv_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
 {
     int error = check_key(kv, key);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->wait(kv, key, deadline_mono_ns, ret_value);
 }
 
@@ -195,6 +220,8 @@ int ng_kv_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
 {
     int error = check(kv, key, 0, ttl_ms);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->add(kv, key, delta, ttl_ms, deadline_mono_ns, ret_value);
 }
 
@@ -204,6 +231,8 @@ int ng_kv_put_if_absent(struct ng_kv *kv, const char *key, const void *data, siz
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, key, bytes, ttl_ms);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->put_if_absent(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
@@ -215,6 +244,8 @@ int ng_kv_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_
     struct ng_kv_bytes current;
     int error = check(kv, key, bytes, ttl_ms);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error
                  : kv->ops->compare_and_set(kv, key, expected, &value, ttl_ms, deadline_mono_ns,
                                             ret_current ? ret_current : &current);
@@ -224,6 +255,8 @@ int ng_kv_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns)
 {
     int error = check_key(kv, key);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->remove(kv, key, deadline_mono_ns);
 }
 
@@ -231,6 +264,8 @@ int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t dead
 {
     int error = check(kv, key, 0, ttl_ms);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->expire(kv, key, ttl_ms, deadline_mono_ns);
 }
 
@@ -239,7 +274,8 @@ int ng_kv_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, n
 {
     if (strlen(prefix) > NG_KV_KEY_MAX)
         return 0;
-    return kv->ops->scan(kv, prefix, deadline_mono_ns, each, context);
+    int error = reach(kv, deadline_mono_ns);
+    return error ? error : kv->ops->scan(kv, prefix, deadline_mono_ns, each, context);
 }
 
 int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes,
@@ -248,6 +284,8 @@ int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, channel, bytes, 0);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->publish(kv, channel, &value, deadline_mono_ns);
 }
 
@@ -257,6 +295,9 @@ int ng_kv_queue_set(struct ng_kv *kv, const char *key, const void *data, size_t 
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, key, bytes, ttl_ms);
 
+    /* It would not arrive: the flush says so. */
+    if (!error && atomic_load(&ng_store_fault.dropped))
+        return 0;
     return error ? error : kv->ops->queue_set(kv, key, &value, ttl_ms);
 }
 
@@ -265,14 +306,21 @@ int ng_kv_queue_publish(struct ng_kv *kv, const char *channel, const void *data,
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, channel, bytes, 0);
 
+    /* It would not arrive: the flush says so. */
+    if (!error && atomic_load(&ng_store_fault.dropped))
+        return 0;
     return error ? error : kv->ops->queue_publish(kv, channel, &value);
 }
 
 int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
 {
     size_t failed = 0;
-    int error = kv->ops->flush(kv, deadline_mono_ns, &failed);
+    int unreached = reach(kv, deadline_mono_ns);
+    /* The queue is to be empty, come what may. */
+    int error = kv->ops->flush(kv, unreached ? 0 : deadline_mono_ns, &failed);
 
+    if (unreached)
+        error = unreached;
     if (ret_failed)
         *ret_failed = failed;
     return error;
@@ -282,18 +330,21 @@ int ng_kv_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono
 {
     int error = check_key(kv, channel);
 
+    if (!error)
+        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->subscribe(kv, channel, deadline_mono_ns);
 }
 
 int ng_kv_message_fd(struct ng_kv *kv)
 {
-    return kv->ops->message_fd(kv);
+    return atomic_load(&ng_store_fault.dropped) ? -1 : kv->ops->message_fd(kv);
 }
 
 int ng_kv_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
                        struct ng_kv_message *ret_message)
 {
-    return kv->ops->next_message(kv, deadline_mono_ns, ret_message);
+    int error = reach(kv, deadline_mono_ns);
+    return error ? error : kv->ops->next_message(kv, deadline_mono_ns, ret_message);
 }
 
 int ng_kv_wait_message(struct ng_kv *kv, int64_t deadline_mono_ns,

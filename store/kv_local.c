@@ -16,6 +16,7 @@
  *   t.RANDOM  being written
  */
 #include "store/kv.h"
+#include "store/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -539,40 +540,6 @@ static int local_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64
 
 /* ---- All keys ---- */
 
-struct names {
-    char **list;
-    size_t count, room;
-};
-
-static int add_name(struct names *names, const char *name)
-{
-    if (names->count == names->room) {
-        size_t room = names->room ? names->room * 2 : 64;
-        char **larger = realloc(names->list, room * sizeof(*larger));
-        if (!larger)
-            return -ENOMEM;
-        names->list = larger;
-        names->room = room;
-    }
-    char *copy = strdup(name);
-    if (!copy)
-        return -ENOMEM;
-    names->list[names->count++] = copy;
-    return 0;
-}
-
-static void free_names(struct names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->list[i]);
-    free(names->list);
-}
-
-static int compare_names(const void *left, const void *right)
-{
-    return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
 /* A file whose time is over goes, unless somebody has just made it anew or is about to. */
 static void remove_expired(struct local *local, const char *path, const char *key)
 {
@@ -588,7 +555,7 @@ static void remove_expired(struct local *local, const char *path, const char *ke
 }
 
 /* Keys that begin with `prefix`, sorted; what nobody needs any more goes. */
-static int list_keys(struct local *local, const char *prefix, struct names *names)
+static int list_keys(struct local *local, const char *prefix, struct ng_names *names)
 {
     struct ng_folder folder;
     const char *name;
@@ -613,11 +580,10 @@ static int list_keys(struct local *local, const char *prefix, struct names *name
         if (got == -ENOMEM || got == -EMFILE || got == -ENFILE || got == -EACCES)
             error = fail(local, got, "read", path);
         else if (got == 0 && strncmp(key, prefix, strlen(prefix)) == 0)
-            error = add_name(names, key);
+            error = ng_names_add(names, key, strlen(key));
     }
     ng_folder_close(&folder);
-    if (names->count)
-        qsort(names->list, names->count, sizeof(*names->list), compare_names);
+    ng_names_sort(names);
     return error;
 }
 
@@ -625,7 +591,7 @@ static int local_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mon
                       ng_kv_each_fn *each, void *context)
 {
     struct local *local = of(kv);
-    struct names names = {0};
+    struct ng_names names = {0};
     int error = list_keys(local, prefix, &names);
 
     for (size_t i = 0; !error && i < names.count; i++) {
@@ -638,14 +604,14 @@ static int local_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mon
         if (!error && i % 64 == 63 && ng_clock_mono_ns() >= deadline_mono_ns)
             error = ng_kv_fail(kv, -ETIMEDOUT, "reading %zu keys took too long", names.count);
     }
-    free_names(&names);
+    ng_names_free(&names);
     return error;
 }
 
 static int local_clear(struct ng_kv *kv, int64_t deadline_mono_ns)
 {
     struct local *local = of(kv);
-    struct names names = {0};
+    struct ng_names names = {0};
     int error = list_keys(local, "", &names);
 
     for (size_t i = 0; !error && i < names.count; i++) {
@@ -653,7 +619,7 @@ static int local_clear(struct ng_kv *kv, int64_t deadline_mono_ns)
         if (error == -ENOENT)
             error = 0;
     }
-    free_names(&names);
+    ng_names_free(&names);
     return error;
 }
 

@@ -74,24 +74,43 @@ static int unite(struct ng_kv *kv, uint64_t a, uint64_t b, int64_t ttl_ms, int64
     return -EBUSY;
 }
 
+static void group_key(uint64_t group_id, char ret_key[NG_LABEL_KEY_BYTES])
+{
+    snprintf(ret_key, NG_LABEL_KEY_BYTES, "g/%016" PRIx64, group_id);
+}
+
+int ng_label_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
+                      uint64_t *ret_label)
+{
+    char key[NG_LABEL_KEY_BYTES];
+    struct ng_kv_bytes value;
+
+    group_key(group_id, key);
+    int error = ng_kv_get(kv, key, deadline_mono_ns, &value);
+    if (error)
+        return error;
+    uint64_t label = parse(&value);
+    if (!label)
+        return -ENOENT;
+    *ret_label = label;
+    return 0;
+}
+
 int ng_label_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
                   int64_t deadline_mono_ns, uint64_t *ret_root)
 {
-    char key[40], text[17];
-    struct ng_kv_bytes value;
+    char key[NG_LABEL_KEY_BYTES], text[17];
+    uint64_t theirs;
 
-    snprintf(key, sizeof(key), "g/%016" PRIx64, group_id);
+    group_key(group_id, key);
     snprintf(text, sizeof(text), "%016" PRIx64, label);
     int error = ng_kv_put_if_absent(kv, key, text, 16, ttl_ms, deadline_mono_ns);
     if (!error)
         return ng_label_root(kv, label, deadline_mono_ns, ret_root);
     if (error != -EEXIST)
         return error;
-    error = ng_kv_get(kv, key, deadline_mono_ns, &value);
+    error = ng_label_of_group(kv, group_id, deadline_mono_ns, &theirs);
     if (error == -ENOENT) /* it has just gone */
         return ng_label_root(kv, label, deadline_mono_ns, ret_root);
-    if (error)
-        return error;
-    uint64_t theirs = parse(&value);
-    return unite(kv, label, theirs ? theirs : label, ttl_ms, deadline_mono_ns, ret_root);
+    return error ? error : unite(kv, label, theirs, ttl_ms, deadline_mono_ns, ret_root);
 }

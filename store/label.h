@@ -4,7 +4,8 @@
  * Two runs of one job may overlap on one store: a late rank of the first, and all of the second.
  * What a run has of its own are its groups, whose ids come from NCCL's unique ids. So a process
  * carries the id of its first group as a label, and groups that bring two labels together unite
- * them: the smaller is the root of both. Pure but for the store; one thread.
+ * them: the smaller is the root of both. So does a group that not all of its ranks know by one id,
+ * as one of them has another unique id, once that is found out. Pure but for the store; one thread.
  */
 #ifndef NCCLGUARD_STORE_LABEL_H
 #define NCCLGUARD_STORE_LABEL_H
@@ -20,6 +21,11 @@ int ng_label_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns, ui
  * `ttl_ms`: how long that is remembered. 0 or -errno of the store. */
 int ng_label_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
                   int64_t deadline_mono_ns, uint64_t *ret_root);
+
+/* The label that the group was made under. 0; -ENOENT: nobody has told of it; or -errno of the
+ * store. */
+int ng_label_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
+                      uint64_t *ret_label);
 
 /* Name of the key that says what a label is part of. */
 #define NG_LABEL_KEY_BYTES 32

@@ -51,6 +51,7 @@ struct peer {
         pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
     struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
+    bool met;            /* it lived when we first saw it */
     bool same_namespace; /* of process numbers, as ours */
     bool gone;           /* dead for sure, or another program by now */
     bool execed;         /* the latter */
@@ -69,7 +70,8 @@ struct entry_file {
     uint64_t magic;
     uint64_t uid; /* of the process that put it */
     uint32_t bytes;
-    uint32_t stays; /* 1: beyond the life of that process */
+    uint32_t stays;        /* 1: beyond the life of that process, */
+    int64_t until_mono_ns; /* until then */
     char data[NG_BOARD_VALUE_MAX];
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
@@ -327,6 +329,8 @@ static void add_peer(struct local *local, const char *name)
     bool own = peer.pid == local->own_box->header->pid &&
                peer.start_ticks == local->own_box->header->start_ticks && peer.same_namespace;
     peer.self = own && strcmp(name, local->own_box->name) == 0;
+    refresh_peer(&peer);
+    peer.met = !peer.gone;
     if (own && !peer.self) {
         /* This very process, before it became the program that it is now. */
         snprintf(path, sizeof(path), "%s/%s", local->folder, name);
@@ -523,6 +527,16 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     if (!error)
         ng_view_seal(view);
     return error;
+}
+
+static void local_each(struct ng_board *board,
+                       void (*visit)(void *context, const struct ng_box *box), void *context)
+{
+    struct local *local = (struct local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (!local->peers[i].self && takes_part(&local->peers[i]))
+            visit(context, &local->peers[i].box);
 }
 
 /* ---- Incidents ---- */
@@ -816,7 +830,9 @@ static int read_entry(const char *path, struct entry_file *ret_file)
 /* Does this entry still count? */
 static bool counts(struct local *local, const struct entry_file *file)
 {
-    if (file->stays || file->uid == ng_box_uid(local->own_box->header))
+    if (file->stays)
+        return ng_clock_mono_ns() < file->until_mono_ns;
+    if (file->uid == ng_box_uid(local->own_box->header))
         return true;
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct peer *peer = &local->peers[i];
@@ -893,17 +909,21 @@ static int local_put(struct ng_board *board, const struct ng_board_entry *entry)
     struct entry_file file = {.magic = ENTRY_MAGIC,
                               .uid = ng_box_uid(local->own_box->header),
                               .bytes = (uint32_t)entry->bytes,
-                              .stays = entry->keep_ns != 0};
+                              .stays = entry->keep_ns != 0,
+                              .until_mono_ns = ng_clock_mono_ns() + entry->keep_ns};
+    struct entry_file there;
     char path[PATH_MAX];
 
-    if (!file.stays && local->kept == NG_BOARD_KEEP_MAX)
+    entry_path(local, entry->key, path);
+    /* What it put already counts once. */
+    bool counted = file.stays || (read_entry(path, &there) == 0 && there.uid == file.uid);
+    if (!counted && local->kept == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
     scan(local);
-    entry_path(local, entry->key, path);
     int error = put_file(local, path, &file);
-    if (!error && !file.stays)
+    if (!error && !counted)
         local->kept++;
     return error == -ENOENT ? -EIO : error; /* the folder is not there (yet, or any more) */
 }
@@ -979,6 +999,15 @@ static void local_abandon(struct ng_board *board)
     }
 }
 
+static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
+                        uint32_t count)
+{
+    (void)board; /* all of a folder hear of each other */
+    (void)group_id;
+    (void)other_ids;
+    (void)count;
+}
+
 static const struct ng_board_ops local_ops = {
     .wait = local_wait,
     .ended = local_ended,
@@ -986,6 +1015,8 @@ static const struct ng_board_ops local_ops = {
     .finish = local_finish,
     .view = local_view,
     .view_host = local_view,
+    .each = local_each,
+    .unite = local_unite,
     .claim = local_claim,
     .publish = local_publish,
     .next = local_next,
@@ -1040,6 +1071,7 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
                                      .name = peer->name,
                                      .life = life_of(peer),
                                      .self = peer->self,
+                                     .met = peer->met,
                                      .end = peer->end,
                                      .execed = peer->execed};
         if (!superseded(local, peer))

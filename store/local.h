@@ -28,6 +28,7 @@ struct ng_local_peer {
     const char *name; /* of its box */
     enum ng_life life;
     bool self;
+    bool met;    /* it lived when this process first saw it */
     bool execed; /* it has become another program */
     int end;     /* of a dead one: ng_proc_end */
 };

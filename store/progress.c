@@ -12,7 +12,8 @@
 
 static const char magic[4] = {'N', 'G', 'P', 'R'};
 
-/* Bits of a member, and of a record. */
+/* Bits of the head, of a member, and of a record. */
+enum { HEAD_WATCHDOG = 1, HEAD_ERROR = 2, HEAD_VARIABLES = 4, HEAD_FAILURES = 8, HEAD_MEMORY = 16, HEAD_NAN = 32 };
 enum {
     MEMBER_HASH = 1,
     MEMBER_LAST = 2,
@@ -22,7 +23,10 @@ enum {
     MEMBER_JOINED = 32,
     MEMBER_GROWN = 64,
     MEMBER_SAMPLES = 128,
-    MEMBER_RESTS = 256
+    MEMBER_RESTS = 256,
+    MEMBER_UNLIKE = 512,
+    MEMBER_REGISTRATION = 1024,
+    MEMBER_VAGUE = 2048
 };
 enum {
     SAME_SIGNATURE = 1,
@@ -33,7 +37,8 @@ enum {
     RECORD_COMPLETED = 32,
     OTHER_STREAM = 64,
     RECORD_JOINED = 128,
-    RECORD_DURATION = 256
+    RECORD_DURATION = 256,
+    RECORD_REPLAY = 512
 };
 
 /* Parents and groups of calls: an index in the blob's groups follows from here. */
@@ -42,6 +47,10 @@ enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
 /* No block of ours is longer: all texts, and all numbers at their longest. */
 #define BLOCK_BYTES  1280u
 #define NUMBER_BYTES 10u
+
+/* Injected faults of a process that are told; a specification has no more. */
+#define PROGRESS_FAULTS   16u
+#define PROGRESS_FAILURES 64u
 
 /* ---- Writing ---- */
 
@@ -56,6 +65,7 @@ struct writer {
     uint32_t *groups; /* of the blob: index in the view */
     uint32_t group_count;
     uint32_t *group_places; /* of the view: place in the blob + 1 */
+    uint32_t failures;      /* of the process */
     struct ng_view_record before;
 };
 
@@ -83,6 +93,16 @@ static void put_fixed(struct writer *writer, uint64_t value)
         writer->bytes[writer->used++] = (unsigned char)value;
 }
 
+/* For fields that a block has grown by: whoever does not know them counts no text of theirs. */
+static void put_plain_text(struct writer *writer, const char *text, size_t room)
+{
+    size_t length = strnlen(text, room - 1);
+
+    put_number(writer, (uint64_t)length << 1);
+    memcpy(writer->bytes + writer->used, text, length);
+    writer->used += length;
+}
+
 static void put_text(struct writer *writer, const char *text, size_t room)
 {
     size_t length = strnlen(text, room - 1);
@@ -93,9 +113,7 @@ static void put_text(struct writer *writer, const char *text, size_t room)
             put_number(writer, (uint64_t)i << 1 | 1);
             return;
         }
-    put_number(writer, (uint64_t)length << 1);
-    memcpy(writer->bytes + writer->used, text, length);
-    writer->used += length;
+    put_plain_text(writer, text, room);
     if (length && writer->text_count < NG_PROGRESS_TEXTS)
         writer->texts[writer->text_count++] = text;
 }
@@ -143,6 +161,53 @@ static void put_id(struct writer *writer, uint64_t id)
     put_fixed(writer, id);
 }
 
+static void put_faults(struct writer *writer)
+{
+    const struct ng_view *view = writer->view;
+    uint32_t left = PROGRESS_FAULTS, count = 0;
+
+    for (uint32_t i = 0; i < view->fault_count; i++)
+        count += view->faults[i].process == writer->process;
+    put_number(writer, count < left ? count : left);
+    for (uint32_t i = 0; i < view->fault_count && left; i++) {
+        const struct ng_view_fault *told = &view->faults[i];
+        if (told->process != writer->process)
+            continue;
+        left--;
+        put_plain_text(writer, told->fault.text, sizeof(told->fault.text));
+        put_number(writer, told->fault.times);
+        put_signed(writer, told->fault.rank);
+        put_number(writer, told->fault.op);
+        put_fixed(writer, told->fault.group_id);
+        put_number(writer, told->fault.seq);
+        put_signed(writer, told->first_age_ns);
+        put_signed(writer, told->last_age_ns);
+    }
+}
+
+static void put_memory(struct writer *writer, const struct ng_view_process *process)
+{
+    put_number(writer, process->memory_kinds);
+    for (uint32_t i = 0; i < process->memory_kinds; i++) {
+        put_number(writer, process->memory[i].segments);
+        put_number(writer, process->memory[i].bytes);
+    }
+}
+
+static void put_nan(struct writer *writer, const struct ng_view_nan *nan)
+{
+    put_signed(writer, nan->age_ns);
+    put_fixed(writer, nan->group_id);
+    put_number(writer, nan->seq);
+    put_number(writer, nan->op);
+    put_signed(writer, nan->dtype);
+    put_number(writer, nan->elements);
+    put_number(writer, nan->bad);
+    put_number(writer, nan->element);
+    put_fixed(writer, nan->bits);
+    put_number(writer, nan->held);
+}
+
 static void put_head(struct writer *writer, const struct ng_progress_limits *limits)
 {
     const struct ng_view_process *process = &writer->view->processes[writer->process];
@@ -161,6 +226,25 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
     put_signed(writer, process->pid);
     put_text(writer, process->host, sizeof(process->host));
     put_text(writer, process->program, sizeof(process->program));
+    put_number(writer, (process->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) |
+                           (process->error_text[0] ? HEAD_ERROR : 0) |
+                           (process->nccl_variables[0] ? HEAD_VARIABLES : 0) |
+                           (writer->failures ? HEAD_FAILURES : 0) |
+                           (process->memory_kinds ? HEAD_MEMORY : 0) |
+                           (process->nan.age_ns ? HEAD_NAN : 0));
+    if (process->watchdog_stuck_ns) {
+        put_signed(writer, process->watchdog_stuck_ns);
+        put_text(writer, process->watchdog_in, sizeof(process->watchdog_in));
+    }
+    if (process->error_text[0])
+        put_text(writer, process->error_text, sizeof(process->error_text));
+    if (process->nccl_variables[0])
+        put_plain_text(writer, process->nccl_variables, sizeof(process->nccl_variables));
+    put_faults(writer);
+    if (process->memory_kinds)
+        put_memory(writer, process);
+    if (process->nan.age_ns)
+        put_nan(writer, &process->nan);
     close_block(writer, block);
 }
 
@@ -201,6 +285,20 @@ static void put_samples(struct writer *writer, const struct ng_view_member *memb
     }
 }
 
+static void put_registration(struct writer *writer, const struct ng_view_registration *told)
+{
+    put_number(writer, told->closed);
+    put_number(writer, told->segments);
+    put_number(writer, told->segment_bytes);
+    put_number(writer, told->bytes);
+    put_number(writer, told->registered_bytes);
+    put_number(writer, told->made);
+    put_number(writer, told->ended);
+    put_number(writer, told->failed);
+    put_number(writer, told->deferred);
+    put_number(writer, told->spent_ns);
+}
+
 static void put_member(struct writer *writer, const struct ng_view_member *member)
 {
     size_t block = open_block(writer);
@@ -209,6 +307,9 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     bool last = !alike(&member->last, &none);
     bool joined = member->coll_joined || member->p2p_joined || member->groups_closed;
     bool grown = member->joined_id || member->excluded;
+    const struct ng_view_group *group = &writer->view->groups[member->group];
+    bool unlike = (member->nranks && member->nranks != group->nranks) ||
+                  (member->nccl_version && member->nccl_version != group->nccl_version);
 
     put_number(writer, (member->rolling_hash ? MEMBER_HASH : 0) | (last ? MEMBER_LAST : 0) |
                            (pending ? MEMBER_PENDING : 0) |
@@ -216,7 +317,9 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
                            (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
                            (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0) |
                            (member->sample_count ? MEMBER_SAMPLES : 0) |
-                           (member->rests ? MEMBER_RESTS : 0));
+                           (member->rests ? MEMBER_RESTS : 0) | (unlike ? MEMBER_UNLIKE : 0) |
+                           (member->registration.known ? MEMBER_REGISTRATION : 0) |
+                           (member->pending_vague ? MEMBER_VAGUE : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -259,6 +362,12 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     }
     if (member->sample_count)
         put_samples(writer, member);
+    if (unlike) {
+        put_signed(writer, member->nranks);
+        put_signed(writer, member->nccl_version);
+    }
+    if (member->registration.known)
+        put_registration(writer, &member->registration);
     close_block(writer, block);
 }
 
@@ -274,7 +383,8 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
                     (record->completed_age_ns ? RECORD_COMPLETED : 0) |
                     (record->stream != before->stream ? OTHER_STREAM : 0) |
                     (record->work_previous ? RECORD_JOINED : 0) |
-                    (record->duration_ns ? RECORD_DURATION : 0);
+                    (record->duration_ns ? RECORD_DURATION : 0) |
+                    (record->graph ? RECORD_REPLAY : 0);
 
     put_number(writer, bits);
     put_difference(writer, record->id, before->id);
@@ -304,6 +414,12 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
         put_difference(writer, record->id, record->work_previous);
     if (bits & RECORD_DURATION)
         put_number(writer, (uint64_t)record->duration_ns);
+    if (bits & RECORD_REPLAY) {
+        put_difference(writer, record->graph, before->graph);
+        put_difference(writer, record->replay, before->replay);
+        put_number(writer, record->graph_position);
+        put_number(writer, record->graph_calls);
+    }
     close_block(writer, block);
     writer->before = *record;
 }
@@ -320,6 +436,36 @@ static void put_call(struct writer *writer, const struct ng_view_call *call)
     put_number(writer, call->record_id);
     put_signed(writer, call->age_ns);
     close_block(writer, block);
+}
+
+static void put_failure(struct writer *writer, const struct ng_view_failure *failure)
+{
+    const struct ng_view_member *member = &failure->member;
+    size_t block = open_block(writer);
+
+    put_fixed(writer, failure->group_id);
+    put_signed(writer, member->group_rank);
+    put_signed(writer, member->nranks);
+    put_signed(writer, member->nccl_version);
+    put_signed(writer, member->device);
+    put_text(writer, member->pci_id, sizeof(member->pci_id));
+    put_number(writer, member->created_by);
+    put_signed(writer, member->created_age_ns);
+    put_signed(writer, member->ended_age_ns);
+    close_block(writer, block);
+}
+
+/* The newest of the process: all of them, unless it fails again and again. */
+static void put_failures(struct writer *writer)
+{
+    const struct ng_view *view = writer->view;
+    uint32_t count = writer->failures, passed = 0;
+    uint32_t told = count < PROGRESS_FAILURES ? count : PROGRESS_FAILURES;
+
+    put_number(writer, told);
+    for (uint32_t i = 0; i < view->failure_count; i++)
+        if (view->failures[i].member.process == writer->process && ++passed > count - told)
+            put_failure(writer, &view->failures[i]);
 }
 
 /* ---- Which records ---- */
@@ -414,7 +560,7 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
 {
     struct writer writer = {.view = view, .process = process};
     struct choice choices[2]; /* finished, unfinished */
-    uint32_t members = 0, calls = 0;
+    uint32_t members = 0, calls = 0, faults = 0;
 
     if (process >= view->process_count)
         return -EINVAL;
@@ -435,11 +581,17 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     }
     for (uint32_t i = 0; i < view->call_count; i++)
         calls += view->calls[i].process == process;
+    for (uint32_t i = 0; i < view->fault_count; i++)
+        faults += view->faults[i].process == process;
+    for (uint32_t i = 0; i < view->failure_count; i++)
+        writer.failures += view->failures[i].member.process == process;
     choose(&writer, true, limits->records, &choices[1]);
     uint32_t told = count_records(&writer, true, &choices[1]);
     choose(&writer, false, told < limits->records ? limits->records - told : 0, &choices[0]);
 
-    uint64_t blocks = 3 + (uint64_t)members + writer.group_count + calls + limits->records;
+    uint64_t blocks =
+        5 + (uint64_t)members + writer.group_count + calls + faults + PROGRESS_FAILURES +
+        limits->records;
     struct choice all = {.first = 0, .last = UINT64_MAX};
     uint64_t records =
         (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);
@@ -465,6 +617,8 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].process == process)
             put_call(&writer, &view->calls[i]);
+    if (writer.failures)
+        put_failures(&writer);
     if (writer.used > NG_PROGRESS_BYTES_MAX)
         return -EMSGSIZE;
     *ret_data = writer.bytes;
@@ -493,13 +647,16 @@ struct reader {
     const unsigned char *group_ids;
     struct group *groups;
     uint32_t group_count;
+    struct ng_view_fault faults[PROGRESS_FAULTS];
+    uint32_t fault_count;
+    bool tells_failures; /* behind the calls */
     struct ng_view_record before;
 };
 
 /* A group of the blob. */
 struct group {
     uint32_t index; /* in the view */
-    int nranks;
+    int nranks, nccl_version;
 };
 
 static uint64_t get_number(struct reader *reader)
@@ -552,6 +709,11 @@ static int get_int(struct reader *reader)
     return 0;
 }
 
+static int64_t get_age(struct reader *reader)
+{
+    return ng_view_age(get_signed(reader));
+}
+
 static uint64_t get_difference(struct reader *reader)
 {
     return (uint64_t)get_signed(reader);
@@ -577,12 +739,16 @@ static uint64_t get_fixed(struct reader *reader)
 }
 
 /* A longer text than there is room for, or one with a 0 in it, is cut. */
-static void get_text(struct reader *reader, char *ret_text, size_t room)
+static void get_any_text(struct reader *reader, bool plain, char *ret_text, size_t room)
 {
     uint64_t number = get_number(reader), length = number >> 1;
     const unsigned char *start = reader->at;
 
     ret_text[0] = '\0';
+    if (plain && (number & 1)) {
+        reader->bad = true;
+        return;
+    }
     if (number & 1) {
         if (length >= reader->text_count) {
             reader->bad = true;
@@ -596,7 +762,7 @@ static void get_text(struct reader *reader, char *ret_text, size_t room)
             return;
         }
         reader->at += length;
-        if (length && reader->text_count < NG_PROGRESS_TEXTS) {
+        if (!plain && length && reader->text_count < NG_PROGRESS_TEXTS) {
             reader->texts[reader->text_count].start = start;
             reader->texts[reader->text_count++].length = (size_t)length;
         }
@@ -605,6 +771,16 @@ static void get_text(struct reader *reader, char *ret_text, size_t room)
         length = room - 1;
     memcpy(ret_text, start, (size_t)length);
     ret_text[length] = '\0';
+}
+
+static void get_text(struct reader *reader, char *ret_text, size_t room)
+{
+    get_any_text(reader, false, ret_text, room);
+}
+
+static void get_plain_text(struct reader *reader, char *ret_text, size_t room)
+{
+    get_any_text(reader, true, ret_text, room);
 }
 
 /* A block begins: the reader ends with it. Returns the end of all. */
@@ -657,23 +833,98 @@ static uint64_t get_id(struct reader *reader)
     return 0;
 }
 
+/* Writers before them end here. */
+static void get_faults(struct reader *reader)
+{
+    uint32_t count = reader->at < reader->end
+                         ? (uint32_t)get_number_below(reader, PROGRESS_FAULTS + 1)
+                         : 0;
+
+    reader->fault_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ng_view_fault *told = &reader->faults[reader->fault_count];
+        *told = (struct ng_view_fault){0};
+        get_plain_text(reader, told->fault.text, sizeof(told->fault.text));
+        told->fault.times = get_number(reader);
+        told->fault.rank = get_int(reader);
+        uint32_t op = get_uint32(reader);
+        told->fault.op = (enum ng_op)op;
+        told->fault.group_id = get_fixed(reader);
+        told->fault.seq = get_number(reader);
+        told->first_age_ns = get_age(reader);
+        told->last_age_ns = get_age(reader);
+        reader->fault_count += op < NG_OP_LIMIT; /* else only a later version knows it */
+    }
+}
+
+/* Kinds beyond those that there is room for only a later version knows. */
+static void get_memory(struct reader *reader, bool told, struct ng_progress_head *ret_head)
+{
+    uint64_t kinds = told ? get_number_below(reader, 256) : 0;
+
+    ret_head->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
+    for (uint64_t i = 0; i < kinds; i++) {
+        struct ng_memory_sum sum = {.segments = get_number(reader)};
+        sum.bytes = get_number(reader);
+        if (i < NG_BOX_MEMORY_KINDS)
+            ret_head->memory[i] = sum;
+    }
+}
+
+static void get_nan(struct reader *reader, bool told, struct ng_view_nan *ret_nan)
+{
+    *ret_nan = (struct ng_view_nan){0};
+    if (!told)
+        return;
+    struct ng_view_nan nan = {.age_ns = get_age(reader)};
+    nan.group_id = get_fixed(reader);
+    nan.seq = get_number(reader);
+    uint32_t op = get_uint32(reader);
+    nan.op = (enum ng_op)op;
+    nan.dtype = get_int(reader);
+    nan.elements = get_number(reader);
+    nan.bad = get_number(reader);
+    nan.element = get_number(reader);
+    nan.bits = get_fixed(reader);
+    nan.held = get_number(reader);
+    if (op < NG_OP_LIMIT) /* else only a later version knows it */
+        *ret_nan = nan;
+}
+
 static void get_head(struct reader *reader, struct ng_progress_head *ret_head)
 {
     const unsigned char *end = open_reading(reader);
 
+    ret_head->watchdog_stuck_ns = 0;
+    ret_head->watchdog_in[0] = ret_head->error_text[0] = '\0';
     ret_head->uid = get_fixed(reader);
     ret_head->label = get_fixed(reader);
     ret_head->written_unix_ns = get_signed(reader);
     ret_head->reason = (enum ng_progress_reason)get_number_below(reader, 256);
     ret_head->life = (enum ng_life)get_number_below(reader, NG_LIFE_LOST + 1);
     ret_head->exit_status = get_int(reader);
-    ret_head->life_age_ns = get_signed(reader);
+    ret_head->life_age_ns = get_age(reader);
     ret_head->rank = get_int(reader);
     ret_head->world_size = get_int(reader);
     ret_head->local_rank = get_int(reader);
     ret_head->pid = get_int(reader);
     get_text(reader, ret_head->host, sizeof(ret_head->host));
     get_text(reader, ret_head->program, sizeof(ret_head->program));
+    /* An earlier writer's head ends here. */
+    uint64_t bits = reader->at == reader->end ? 0 : get_number(reader);
+    if (bits & HEAD_WATCHDOG) {
+        ret_head->watchdog_stuck_ns = get_age(reader);
+        get_text(reader, ret_head->watchdog_in, sizeof(ret_head->watchdog_in));
+    }
+    if (bits & HEAD_ERROR)
+        get_text(reader, ret_head->error_text, sizeof(ret_head->error_text));
+    ret_head->nccl_variables[0] = '\0';
+    reader->tells_failures = bits & HEAD_FAILURES;
+    if (bits & HEAD_VARIABLES)
+        get_plain_text(reader, ret_head->nccl_variables, sizeof(ret_head->nccl_variables));
+    get_faults(reader);
+    get_memory(reader, bits & HEAD_MEMORY, ret_head);
+    get_nan(reader, bits & HEAD_NAN, &ret_head->nan);
     close_reading(reader, end);
 }
 
@@ -706,6 +957,7 @@ static void get_groups(struct reader *reader)
         if (!told.id || told.nranks < 0 || told.nranks > NG_VIEW_NRANKS_MAX)
             reader->bad = true;
         reader->groups[i].nranks = told.nranks;
+        reader->groups[i].nccl_version = told.nccl_version;
         if (!reader->append)
             continue;
         reader->groups[i].index = ng_view_tell_group(reader->view, &told);
@@ -750,8 +1002,20 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
     record.work_previous = bits & RECORD_JOINED ? record.id - get_difference(reader) : 0;
     record.duration_ns =
         bits & RECORD_DURATION ? (int64_t)get_number_below(reader, INT64_MAX) : 0;
+    if (bits & RECORD_REPLAY) {
+        record.graph += get_difference(reader);
+        record.replay += get_difference(reader);
+        record.graph_position = get_uint32(reader);
+        record.graph_calls = get_uint32(reader);
+    } else {
+        record.graph = record.replay = 0;
+        record.graph_position = record.graph_calls = 0;
+    }
     close_reading(reader, end);
     reader->before = record;
+    record.entered_age_ns = ng_view_age(record.entered_age_ns);
+    record.started_age_ns = ng_view_age(record.started_age_ns);
+    record.completed_age_ns = ng_view_age(record.completed_age_ns);
     *ret_record = record;
     return record.signature.op < NG_OP_LIMIT;
 }
@@ -788,6 +1052,20 @@ static uint32_t get_samples(struct reader *reader, struct ng_view_sample *sample
     return reader->bad ? 0 : count;
 }
 
+static void get_registration(struct reader *reader, struct ng_view_registration *ret_told)
+{
+    *ret_told = (struct ng_view_registration){.known = true, .closed = get_number(reader) != 0};
+    ret_told->segments = get_number(reader);
+    ret_told->segment_bytes = get_number(reader);
+    ret_told->bytes = get_number(reader);
+    ret_told->registered_bytes = get_number(reader);
+    ret_told->made = get_number(reader);
+    ret_told->ended = get_number(reader);
+    ret_told->failed = get_number(reader);
+    ret_told->deferred = get_number(reader);
+    ret_told->spent_ns = get_number(reader);
+}
+
 static void get_member(struct reader *reader)
 {
     const unsigned char *end = open_reading(reader);
@@ -812,8 +1090,8 @@ static void get_member(struct reader *reader)
     told.p2p_completed = told.p2p_entered - get_difference(reader);
     told.color = get_int(reader);
     told.created_by = get_uint32(reader);
-    told.created_age_ns = get_signed(reader);
-    told.ended_age_ns = get_signed(reader);
+    told.created_age_ns = get_age(reader);
+    told.ended_age_ns = get_age(reader);
     get_text(reader, told.pci_id, sizeof(told.pci_id));
     if (bits & MEMBER_HASH)
         told.rolling_hash = get_fixed(reader);
@@ -822,12 +1100,13 @@ static void get_member(struct reader *reader)
     if (bits & MEMBER_PENDING) {
         told.pending_seq = get_number(reader);
         told.pending_record = get_number(reader);
-        told.pending_age_ns = get_signed(reader);
+        told.pending_age_ns = get_age(reader);
     }
     told.pending_started = bits & MEMBER_STARTED;
+    told.pending_vague = bits & MEMBER_VAGUE;
     told.rests = bits & MEMBER_RESTS;
     if (bits & MEMBER_TIMEOUT)
-        told.timeout_ns = get_signed(reader);
+        told.timeout_ns = get_age(reader);
     if (bits & MEMBER_JOINED) {
         told.coll_joined = get_number(reader);
         told.p2p_joined = get_number(reader);
@@ -838,6 +1117,17 @@ static void get_member(struct reader *reader)
         told.excluded = get_id(reader);
     }
     uint32_t sample_count = bits & MEMBER_SAMPLES ? get_samples(reader, samples) : 0;
+    if (!reader->bad && place < reader->group_count) {
+        told.nranks = reader->groups[place].nranks;
+        told.nccl_version = reader->groups[place].nccl_version;
+    }
+    if (bits & MEMBER_UNLIKE) {
+        told.nranks = get_int(reader);
+        told.nccl_version = get_int(reader);
+        reader->bad |= told.nranks < 0 || told.nranks > NG_VIEW_NRANKS_MAX;
+    }
+    if (bits & MEMBER_REGISTRATION)
+        get_registration(reader, &told.registration);
     close_reading(reader, end);
     if (reader->bad)
         return;
@@ -875,7 +1165,7 @@ static void get_call(struct reader *reader)
     told.group_rank = get_int(reader);
     told.seq = get_number(reader);
     told.record_id = get_number(reader);
-    told.age_ns = get_signed(reader);
+    told.age_ns = get_age(reader);
     close_reading(reader, end);
     if (!reader->append || told.op >= NG_OP_LIMIT)
         return;
@@ -884,6 +1174,35 @@ static void get_call(struct reader *reader)
         *call = told;
     else
         reader->short_of_memory = true;
+}
+
+static void get_failure(struct reader *reader)
+{
+    const unsigned char *end = open_reading(reader);
+    struct ng_view_member told = {.process = reader->process};
+
+    uint64_t group_id = get_fixed(reader);
+    told.group_rank = get_int(reader);
+    told.nranks = get_int(reader);
+    told.nccl_version = get_int(reader);
+    told.device = get_int(reader);
+    get_text(reader, told.pci_id, sizeof(told.pci_id));
+    told.created_by = (enum ng_op)get_uint32(reader);
+    told.created_age_ns = get_age(reader);
+    told.ended_age_ns = get_age(reader);
+    close_reading(reader, end);
+    if (!reader->append || told.group_rank < 0 || told.group_rank >= told.nranks ||
+        told.nranks > NG_VIEW_NRANKS_MAX || told.nccl_version < 0 || told.created_by >= NG_OP_LIMIT)
+        return;
+    struct ng_view_failure *failure =
+        ng_view_add_failure(reader->view, reader->process, group_id, told.group_rank);
+    if (!failure) {
+        reader->short_of_memory = true;
+        return;
+    }
+    told.color = failure->member.color;
+    told.state = failure->member.state;
+    failure->member = told;
 }
 
 static bool goes_on(const struct reader *reader)
@@ -943,7 +1262,26 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     process->moment_unix_ns = moment_of(head);
     memcpy(process->host, head->host, sizeof(process->host));
     memcpy(process->program, head->program, sizeof(process->program));
+    memcpy(process->nccl_variables, head->nccl_variables, sizeof(process->nccl_variables));
     memcpy(process->source, source, sizeof(process->source));
+    process->watchdog_stuck_ns = head->watchdog_stuck_ns;
+    memcpy(process->watchdog_in, head->watchdog_in, sizeof(process->watchdog_in));
+    memcpy(process->error_text, head->error_text, sizeof(process->error_text));
+    process->nan = head->nan;
+    process->memory_kinds = head->memory_kinds;
+    for (uint32_t i = 0; i < head->memory_kinds; i++)
+        process->memory[i] = head->memory[i];
+    for (uint32_t i = 0; i < reader->fault_count; i++) {
+        const struct ng_view_fault *told = &reader->faults[i];
+        struct ng_view_fault *added =
+            ng_view_add_fault(reader->view, reader->process, &told->fault);
+        if (!added) {
+            reader->short_of_memory = true;
+            return;
+        }
+        added->first_age_ns = told->first_age_ns;
+        added->last_age_ns = told->last_age_ns;
+    }
 }
 
 /* The whole blob, once. */
@@ -967,6 +1305,9 @@ static int get_process(struct reader *reader, const void *data, size_t bytes)
     uint32_t calls = goes_on(reader) ? get_count(reader) : 0;
     for (uint32_t i = 0; i < calls && goes_on(reader); i++)
         get_call(reader);
+    uint32_t failures = goes_on(reader) && reader->tells_failures ? get_count(reader) : 0;
+    for (uint32_t i = 0; i < failures && goes_on(reader); i++)
+        get_failure(reader);
     return result_of(reader);
 }
 
@@ -1003,9 +1344,7 @@ int ng_progress_peek(const void *data, size_t bytes, struct ng_progress_head *re
 
 static void make_older(int64_t *age_ns, int64_t by_ns)
 {
-    /* Ages come from elsewhere: any number. */
-    if (__builtin_add_overflow(*age_ns, by_ns, age_ns))
-        *age_ns = INT64_MAX;
+    *age_ns = ng_view_age(ng_view_age(*age_ns) + ng_view_age(by_ns));
 }
 
 void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
@@ -1021,6 +1360,10 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
     }
     if (told->moment_unix_ns)
         make_older(&told->moment_unix_ns, by_ns);
+    if (told->watchdog_stuck_ns)
+        make_older(&told->watchdog_stuck_ns, by_ns);
+    if (told->nan.age_ns)
+        make_older(&told->nan.age_ns, by_ns);
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_member *member = &view->members[i];
         if (member->process != process)
@@ -1043,4 +1386,16 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].process == process)
             make_older(&view->calls[i].age_ns, by_ns);
+    for (uint32_t i = 0; i < view->failure_count; i++) {
+        struct ng_view_member *member = &view->failures[i].member;
+        if (member->process == process && member->created_age_ns)
+            make_older(&member->created_age_ns, by_ns);
+        if (member->process == process && member->ended_age_ns)
+            make_older(&member->ended_age_ns, by_ns);
+    }
+    for (uint32_t i = 0; i < view->fault_count; i++)
+        if (view->faults[i].process == process) {
+            make_older(&view->faults[i].first_age_ns, by_ns);
+            make_older(&view->faults[i].last_age_ns, by_ns);
+        }
 }

@@ -52,6 +52,8 @@ static int answer(struct ng_publisher *p, struct ng_ask *ask)
         return ng_publisher_finish(p, ask->incident.level, ask->found);
     case NG_ASK_VIEW:
         return ng_publisher_fetch_all(p, ask);
+    case NG_ASK_UNITE:
+        return ng_publisher_unite(p, ask);
     case NG_ASK_CLAIM:
         return ng_publisher_claim(p, &ask->incident, ask->deadline_mono_ns);
     case NG_ASK_JUDGE:
@@ -190,7 +192,7 @@ static void round_of(struct ng_publisher *p)
             return;
         ng_publisher_signed(p);
     }
-    if (ng_publisher_keep_entries(p) != 0)
+    if (ng_publisher_keep_entries(p) != 0 || ng_publisher_compare(p) != 0)
         return;
     if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_look_around(p) == 0)
         ng_publisher_worked(p);
@@ -268,7 +270,8 @@ static void *run(void *unused)
         }
         if (p->want_refresh && p->joined && !p->lost) {
             p->want_refresh = false;
-            if (ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
+            /* What was told in peace has few records, and where calls parted may be before them. */
+            if (!p->told_fully || ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
                 ng_publisher_publish(p, true);
             else if (ng_publisher_queue_sign(p) == 0)
                 ng_publisher_flush(p); /* what we told a moment ago still holds */

@@ -16,6 +16,7 @@
  *                lost; w/<process>: the place that neighbours found for it
  *   g/<group>    label of the incarnation that made the group; u/<label>: it is part of that one
  *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
+ *   t/<group>    which rolling hashes rank 0 of the group had: store/publish_trails.c
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
  *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
@@ -61,6 +62,7 @@ enum ng_ask_kind {
     NG_ASK_BEGIN = 1, /* incident.level in; `result` 0, or -EBUSY */
     NG_ASK_FINISH,    /* the same, and `found` in */
     NG_ASK_VIEW,      /* blobs, own one included, and `root` out */
+    NG_ASK_UNITE,     /* data in: ids of groups, 64 bits each; -EPERM: they are of different runs */
     NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
     NG_ASK_JUDGE,     /* incident, documents in */
     NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */

@@ -41,6 +41,14 @@ static int keep(struct ng_publisher *p, const char *key, const struct value *val
     return 0;
 }
 
+static bool is_kept(const struct ng_publisher *p, const char *key)
+{
+    for (uint32_t i = 0; i < p->kept_count; i++)
+        if (strcmp(p->kept[i].key, key) == 0)
+            return true;
+    return false;
+}
+
 int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 {
     struct value value = {.uid = ng_box_uid(p->options.own_box->header)};
@@ -50,10 +58,12 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 
     if (ask->data_bytes > sizeof(value.data))
         return -EMSGSIZE;
-    if (!ask->keep_ns && p->kept_count == NG_BOARD_KEEP_MAX)
+    entry_key(ask->key, key);
+    /* What it put already counts once. */
+    bool counted = ask->keep_ns || is_kept(p, key);
+    if (!counted && p->kept_count == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
     memcpy(value.data, ask->data, ask->data_bytes);
-    entry_key(ask->key, key);
     int64_t ttl_ns = ask->keep_ns ? ask->keep_ns : p->options.ttl_ns;
     int error =
         ng_kv_put_if_absent(p->kv, key, &value, bytes, ttl_ns / NG_MS, ask->deadline_mono_ns);
@@ -63,7 +73,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
             return 0; /* ours */
         return error == -ENOENT ? -EIO : error ? ng_publisher_failed(p, error) : -EEXIST;
     }
-    if (!error && !ask->keep_ns)
+    if (!error && !counted)
         return keep(p, key, &value, bytes);
     return ng_publisher_failed(p, error);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/grown.h"
+#include "store/blobs.h"
 #include "store/kv.h"
 #include "store/label.h"
 #include "store/publisher.h"
@@ -73,6 +74,57 @@ static int label_group(struct ng_publisher *p, uint64_t id)
     return 0;
 }
 
+/* Each once. */
+static void gather(uint64_t *roots, uint32_t *count, uint64_t root)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (roots[i] == root)
+            return;
+    roots[(*count)++] = root;
+}
+
+/*
+ * Ranks that have another unique id than the rest are found out by who looks at the whole job, and
+ * may be of a label that no group brings together with ours. Two runs of the job that overlap may
+ * look alike for a while, ranks of the one where the other's have not come yet; but then those of
+ * the one that are missing have been there, too, or come later.
+ */
+int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
+{
+    const uint64_t *ids = ask->data;
+    uint32_t count = (uint32_t)(ask->data_bytes / sizeof(*ids)), root_count = 0;
+    uint64_t *roots = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(*roots));
+    uint64_t label, root;
+
+    if (!roots)
+        return -ENOMEM;
+    gather(roots, &root_count, p->root);
+    for (uint32_t i = 0; i < count; i++) {
+        int error = ng_label_of_group(p->kv, ids[i], ng_publisher_in(CALL_NS), &label);
+        if (!error)
+            error = ng_label_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
+        if (error)
+            return error == -ENOENT ? error : ng_publisher_failed(p, error);
+        gather(roots, &root_count, root);
+    }
+    if (root_count < 2)
+        return 0;
+    int error =
+        ng_blobs_fetch(p->kv, ng_publisher_in(CALL_NS), &ask->arena, &ask->blobs, &ask->blob_count);
+    if (error)
+        return ng_publisher_failed(p, error);
+    error = ng_blobs_may_be_one(ask->blobs, ask->blob_count, roots, root_count, &ask->arena);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = label_group(p, ids[i]);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < ask->blob_count; i++)
+        for (uint32_t k = 0; k < root_count; k++)
+            if (ask->blobs[i].root == roots[k])
+                ask->blobs[i].root = p->root;
+    return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
+}
+
 static void grown_key(char ret_key[KEY_BYTES], uint64_t joined_id)
 {
     snprintf(ret_key, KEY_BYTES, "a/%016" PRIx64, joined_id);
@@ -80,7 +132,8 @@ static void grown_key(char ret_key[KEY_BYTES], uint64_t joined_id)
 
 /*
  * Groups made from a unique id bring processes together that may not have met; what is derived from
- * them has the same members, but for a group that others joined: those have its other id.
+ * them has the same members, but for a group that others joined: those have its other id. One that
+ * could not be made counts, too: others may still wait for it, and what they find is for us.
  */
 int ng_publisher_label_groups(struct ng_publisher *p)
 {
@@ -93,9 +146,8 @@ int ng_publisher_label_groups(struct ng_publisher *p)
         const struct ng_box_group *group = &box->groups[i];
         uint32_t state = atomic_load(&group->state);
         uint64_t id = NG_LOAD(group->id), joined_id = NG_LOAD(group->joined_id);
-        if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || !id ||
-            (NG_LOAD(group->parent_id) && !joined_id) || NG_LOAD(group->nranks) < 2 ||
-            is_labelled(p, joined_id ? joined_id : id))
+        if (state == NG_GROUP_FREE || !id || (NG_LOAD(group->parent_id) && !joined_id) ||
+            NG_LOAD(group->nranks) < 2 || is_labelled(p, joined_id ? joined_id : id))
             continue;
         if (NG_LOAD(group->parent_id)) {
             id = ng_grown_told(box, joined_id);

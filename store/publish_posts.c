@@ -106,6 +106,28 @@ static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
 }
 
+/* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or -errno. */
+static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
+{
+    char key[KEY_BYTES], own[24];
+    int64_t whose = 0;
+
+    ng_publisher_uid_key(key, what->ended ? 'x' : 's', uid);
+    int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot);
+    int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length,
+                                    what->ended ? KEEP_MS : p->options.ttl_ns / NG_MS / 3,
+                                    ng_publisher_in(CALL_NS));
+    if (error != -EEXIST) {
+        what->in_doubt = error != 0;
+        return error;
+    }
+    if (!what->in_doubt)
+        return error;
+    /* The earlier attempt may have got through. */
+    error = ng_publisher_read_number(p, key, &whose);
+    return error ? error : whose == (int64_t)p->slot ? 0 : -EEXIST;
+}
+
 static int do_post(struct ng_publisher *p, struct ng_post *what)
 {
     struct ng_progress_head head;
@@ -120,12 +142,8 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
     if (ng_progress_peek(what->data, what->bytes, &head) != 0)
         return 0;
     int error = place_of(p, what, head.uid, &slot);
-    /* Of all its neighbours, one tells; of the silent, once in a while. */
-    ng_publisher_uid_key(key, what->ended ? 'x' : 's', head.uid);
     if (!error && !what->ours_to_tell)
-        error = ng_kv_put_if_absent(p->kv, key, "", 0,
-                                    what->ended ? KEEP_MS : p->options.ttl_ns / NG_MS / 3,
-                                    ng_publisher_in(CALL_NS));
+        error = claim_telling(p, what, head.uid);
     if (error)
         return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
     what->ours_to_tell = true;

@@ -18,6 +18,9 @@ uint64_t ng_publisher_digest(const struct ng_box *box)
     uint64_t sum = NG_LOAD(box->header->life) + NG_LOAD(box->header->records_lost);
 
 #define MIX(value) (sum = (sum ^ (uint64_t)(value)) * UINT64_C(0x9e3779b97f4a7c15) + 1)
+    MIX(NG_LOAD(box->header->watchdog_stuck_mono_ns));
+    MIX(NG_LOAD(box->header->error_text_bytes));
+    MIX(NG_LOAD(box->header->nan.found_mono_ns));
     for (uint32_t i = 0; i < groups && i < box->group_capacity; i++) {
         const struct ng_box_group *group = &box->groups[i];
         MIX(atomic_load(&group->state));
@@ -101,6 +104,7 @@ int ng_publisher_publish(struct ng_publisher *p, bool suspicion)
     if (error)
         return error;
     p->digest = digest;
+    p->told_fully = suspicion;
     p->stored_ns = p->signed_ns = now;
     ng_publisher_signed(p);
     return 0;

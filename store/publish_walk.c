@@ -25,7 +25,8 @@
 #define GAP_NS          (30 * NG_S) /* whoever took a place is in it by then, or never */
 #define WALK            16u         /* places looked at in one step of the walk */
 
-static bool remember_living(struct ng_publisher *p, const struct ng_blob *blobs, uint32_t count)
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+                                  uint32_t count)
 {
     struct ng_progress_head head;
 
@@ -54,7 +55,7 @@ static void believe(struct ng_blob *blobs, uint32_t count)
         if (blobs[i].lives || ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
             continue;
         int64_t since_ns = ng_clock_unix_ns() - head.written_unix_ns;
-        blobs[i].lives = true;
+        blobs[i].lives = blobs[i].quiet = true;
         blobs[i].unchanged_ns = since_ns > 0 && since_ns < AGAIN_NS ? since_ns : 0;
     }
 }
@@ -103,7 +104,7 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
     ask->root = p->root;
     if (!ng_publisher_is_settled(p))
         believe(ask->blobs, ask->blob_count);
-    return remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
+    return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
 }
 
 struct walk {

@@ -30,6 +30,7 @@ struct ng_post {
     uint64_t slot;  /* 0: it has none yet */
     bool ended, frozen;
     bool ours_to_tell;     /* no other neighbour does */
+    bool in_doubt;         /* whether that was settled: the store did not answer */
     struct ng_arena arena; /* owns `data` */
     const void *data;
     size_t bytes;
@@ -67,6 +68,7 @@ struct ng_publisher {
     uint64_t slot, slots; /* ours; how many there are */
     int64_t counted;      /* `e` as last read; -1 not yet */
     uint64_t digest;      /* of what was published last */
+    bool told_fully;      /* that was with as many records as for a verdict */
     int64_t published_ns, stored_ns, signed_ns, round_ns, changed_ns, kept_ns;
     int64_t walked_ns;  /* when we looked for the next that lives */
     int64_t alive_ns;   /* when our sign of life was stored last; 0 never */
@@ -85,6 +87,8 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
+    uint32_t compared_at; /* the group whose trail was told or compared last */
+    struct ng_trail_pace *paces; /* of store/publish_trails.c, by slot; made when first needed */
     struct ng_arena kept_arena; /* owns what follows */
     struct {
         const char *key; /* on the store */
@@ -142,6 +146,8 @@ int ng_publisher_publish(struct ng_publisher *p, bool suspicion);
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root);
 /* Is this label of our incarnation: 1, or 0, or -errno. */
 int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label);
+/* The question NG_ASK_UNITE. */
+int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
 /* Tell of groups that are new since the last time. */
 int ng_publisher_label_groups(struct ng_publisher *p);
 /* Look for the ids that ng_publisher_grown was asked for. */
@@ -195,10 +201,18 @@ int ng_publisher_tell_end(struct ng_publisher *p);
 /* Do what the incident thread left to be done. */
 void ng_publisher_do_posts(struct ng_publisher *p);
 
+/* ---- publish_trails.c: what ranks of other hosts called ---- */
+
+/* Tell the trails of groups whose rank 0 we are, and compare others with ours. */
+int ng_publisher_compare(struct ng_publisher *p);
+
 /* ---- publish_walk.c: who else is there ---- */
 
 /* The question NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
+/* Whose dumps are waited for: who lives of our incarnation. False: no memory. */
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+                                  uint32_t count);
 /* One look a round: news that no message brought, and the neighbour that we look after. */
 int ng_publisher_look_around(struct ng_publisher *p);
 

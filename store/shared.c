@@ -77,6 +77,38 @@ static bool is_buried(const struct shared *shared, uint64_t uid)
     return false;
 }
 
+static bool has_group(const struct ng_box *box, uint64_t id)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t i = 0; i < used && i < box->group_capacity; i++)
+        if (NG_LOAD(box->groups[i].id) == id)
+            return true;
+    return false;
+}
+
+/* Has it been in a group that we are in, too? */
+static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
+{
+    uint32_t used = NG_LOAD(own->header->group_used);
+
+    for (uint32_t i = 0; i < used && i < own->group_capacity; i++) {
+        uint64_t id = NG_LOAD(own->groups[i].id);
+        if (id && has_group(theirs, id))
+            return true;
+    }
+    return false;
+}
+
+/* Or of one before, whose folder this is, too? Who dies soon need not have shown a sign of life since
+ * we began. */
+static bool is_of_this_run(const struct shared *shared, const struct ng_local_peer *peer)
+{
+    return peer->met || shares_group(shared->own_box, peer->box) ||
+           NG_LOAD(peer->box->header->heartbeat_mono_ns) >=
+               shared->own_box->header->origin_mono_ns;
+}
+
 static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
 {
     struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
@@ -112,9 +144,9 @@ static void tend(void *context, const struct ng_local_peer *peer)
 
     if (peer->self || is_buried(shared, uid))
         return;
-    /* Who has no place on the board yet is ours to tell of, but for what an earlier run left. */
-    if (!NG_LOAD(header->board_slot) &&
-        NG_LOAD(header->heartbeat_mono_ns) < shared->own_box->header->origin_mono_ns)
+    /* Who has no place on the board yet, or has not heard that it has, is ours to tell of, but for
+     * what an earlier run left. */
+    if (!NG_LOAD(header->board_slot) && !is_of_this_run(shared, peer))
         return;
     if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
         return;
@@ -216,6 +248,14 @@ static int shared_view_host(struct ng_board *board, struct ng_view *view)
     return shared->host->ops->view_host(shared->host, view);
 }
 
+static void shared_each(struct ng_board *board,
+                        void (*visit)(void *context, const struct ng_box *box), void *context)
+{
+    struct shared *shared = (struct shared *)board;
+
+    shared->host->ops->each(shared->host, visit, context);
+}
+
 static int shared_view(struct ng_board *board, struct ng_view *view)
 {
     struct shared *shared = (struct shared *)board;
@@ -234,6 +274,22 @@ static int shared_view(struct ng_board *board, struct ng_view *view)
         ng_view_note(view, "the store cannot be reached: nothing is known of other hosts");
     ng_arena_reset(&question.arena);
     return error;
+}
+
+static void shared_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
+                         uint32_t count)
+{
+    struct ng_ask question = {0};
+    uint64_t *ids = ng_arena_alloc(&question.arena, (count + 1) * sizeof(*ids));
+
+    if (ids) {
+        ids[0] = group_id;
+        memcpy(ids + 1, other_ids, count * sizeof(*ids));
+        question.data = ids;
+        question.data_bytes = (count + 1) * sizeof(*ids);
+        ask((struct shared *)board, NG_ASK_UNITE, &question, ASK_VIEW_NS);
+    }
+    ng_arena_reset(&question.arena);
 }
 
 /* ---- Incidents ---- */
@@ -495,6 +551,8 @@ static const struct ng_board_ops shared_ops = {
     .finish = shared_finish,
     .view = shared_view,
     .view_host = shared_view_host,
+    .each = shared_each,
+    .unite = shared_unite,
     .claim = shared_claim,
     .publish = shared_publish,
     .next = shared_next,

@@ -19,10 +19,14 @@
 #include "core/text.h"
 #include "tools/advice.h"
 #include "tools/present.h"
+#include "tools/registered.h"
+#include "tools/timings.h"
 
 #define ROWS_MAX     8  /* of what ranks are doing */
 #define REPORTS_MAX  20 /* mismatches told in full; all of them are in the JSON */
 #define STRAGGLERS_MAX 8
+#define REGISTRATIONS_MAX 8 /* groups */
+#define TIMINGS_MAX    8  /* all of them are in the JSON */
 #define CULPRITS_MAX 4  /* of a mismatch, with a sentence each */
 
 /* What a rank is doing, most telling first. */
@@ -317,6 +321,95 @@ static void put_stragglers(struct ng_output *output, const struct ng_view *view,
     ng_arena_reset(&arena);
 }
 
+/* "1.20 ms", three digits. No %f: the locale would choose the point. */
+static void add_time(struct ng_text *text, uint64_t ns)
+{
+    static const struct {
+        const char *name;
+        uint64_t ns;
+    } units[] = {{"s", NG_S}, {"ms", NG_MS}, {"us", 1000}};
+    unsigned unit = 0;
+
+    while (unit < 2 && ns < units[unit].ns)
+        unit++;
+    uint64_t whole = ns / units[unit].ns, hundredths = ns % units[unit].ns / (units[unit].ns / 100);
+    if (whole >= 100)
+        ng_text_add(text, "%" PRIu64 " %s", whole, units[unit].name);
+    else if (whole >= 10)
+        ng_text_add(text, "%" PRIu64 ".%" PRIu64 " %s", whole, hundredths / 10, units[unit].name);
+    else
+        ng_text_add(text, "%" PRIu64 ".%02" PRIu64 " %s", whole, hundredths, units[unit].name);
+}
+
+/* "4 KiB": a power of two. */
+static void add_size(struct ng_text *text, uint32_t size_class)
+{
+    static const char *const units[] = {"byte", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    uint32_t unit = size_class / 10;
+
+    /* At most 64, as readers of evidence see to. */
+    ng_text_add(text, "%" PRIu64 " %s%s", UINT64_C(1) << (size_class - 10 * unit), units[unit],
+                !unit && size_class ? "s" : "");
+}
+
+static int compare_sums(const void *left, const void *right)
+{
+    const struct ng_timing *a = left, *b = right;
+
+    return a->sum_ns > b->sum_ns ? -1 : a->sum_ns < b->sum_ns;
+}
+
+/* "AllReduce of up to 4 KiB, group "dp": mean 1.20 ms, 99% within 2.05 ms, longest 5.10 ms (40
+ * measured)"; those that took most of the time. */
+static int put_timings(struct ng_output *output, const struct ng_view *view)
+{
+    struct ng_timings timings;
+
+    int error = ng_timings_find(view, &timings);
+    if (error)
+        return error;
+    qsort(timings.list, timings.count, sizeof(*timings.list), compare_sums);
+    for (uint32_t i = 0; i < timings.count && i < TIMINGS_MAX; i++) {
+        const struct ng_timing *timing = &timings.list[i];
+        char text[512] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        ng_text_add(&line, "%s of up to ",
+                    timing->op == NG_OP_GroupEnd ? "NCCL group" : ng_op_name(timing->op));
+        add_size(&line, timing->size_class);
+        add_group(&line, &view->groups[timing->group]);
+        ng_text_add(&line, ": mean ");
+        add_time(&line, ng_timing_mean_ns(timing));
+        ng_text_add(&line, ", 99%% within ");
+        add_time(&line, ng_timing_within_ns(timing, 99));
+        ng_text_add(&line, ", longest ");
+        add_time(&line, timing->max_ns);
+        ng_text_add(&line, " (%" PRIu64 " measured)", timing->count);
+        put_row(output, i ? "" : "took", text);
+    }
+    ng_timings_fini(&timings);
+    return 0;
+}
+
+/* Groups that the guard has registered buffers with, or wanted to. */
+static void put_registrations(struct ng_output *output, const struct ng_view *view)
+{
+    struct ng_view_registration sum;
+    unsigned told = 0;
+
+    for (uint32_t group = 0; group < view->group_count && told < REGISTRATIONS_MAX; group++) {
+        char text[512] = "";
+        struct ng_text line = {text, 0, sizeof(text)};
+        ng_registered_group(view, group, &sum);
+        if (!sum.known)
+            continue;
+        ng_text_add(&line, "buffers");
+        add_group(&line, &view->groups[group]);
+        ng_text_add(&line, ": ");
+        ng_registered_add(&line, &sum);
+        put_row(output, told++ ? "" : "registered", text);
+    }
+}
+
 int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
                           const struct ng_mismatches *mismatches, const char *folder, int fd)
 {
@@ -330,11 +423,20 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
         error = put_activities(&output, view);
     put_mismatches(&output, view, verdict, mismatches);
     put_stragglers(&output, view, verdict);
+    if (!error)
+        error = put_timings(&output, view);
+    put_registrations(&output, view);
     const char *step;
     for (unsigned i = 0; (step = ng_advice_step(verdict->kind, i)) != NULL; i++)
         put_row(&output, i ? "" : "look at", step);
     int written = ng_output_flush(&output);
     return error ? error : written;
+}
+
+/* Beyond that it is damage, and parsers refuse it. */
+static void write_count(struct ng_json *json, const char *key, uint64_t value)
+{
+    ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);
 }
 
 static void write_group(struct ng_json *json, const struct ng_view_group *group)
@@ -373,6 +475,34 @@ static void write_stragglers(struct ng_json *json, const struct ng_view *view)
     ng_arena_reset(&arena);
 }
 
+static int write_timings(struct ng_json *json, const struct ng_view *view)
+{
+    struct ng_timings timings;
+
+    int error = ng_timings_find(view, &timings);
+    if (error)
+        return error;
+    ng_json_open_array(json, "durations", NG_JSON_LINES);
+    for (uint32_t i = 0; i < timings.count; i++) {
+        const struct ng_timing *timing = &timings.list[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        write_group(json, &view->groups[timing->group]);
+        ng_json_string(json, "op", ng_op_name(timing->op));
+        write_count(json, "size_bytes", ng_timing_size_bytes(timing));
+        ng_json_uint(json, "processes", timing->processes);
+        write_count(json, "count", timing->count);
+        write_count(json, "mean_ns", ng_timing_mean_ns(timing));
+        write_count(json, "min_ns", timing->min_ns);
+        write_count(json, "max_ns", timing->max_ns);
+        write_count(json, "p50_ns", ng_timing_within_ns(timing, 50));
+        write_count(json, "p99_ns", ng_timing_within_ns(timing, 99));
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_timings_fini(&timings);
+    return 0;
+}
+
 static void write_finding(struct ng_json *json, const struct ng_view *view,
                           const struct ng_mismatch_report *report)
 {
@@ -398,6 +528,29 @@ static void write_finding(struct ng_json *json, const struct ng_view *view,
     ng_json_close_object(json);
 }
 
+static void write_registrations(struct ng_json *json, const struct ng_view *view)
+{
+    struct ng_view_registration sum;
+
+    ng_json_open_array(json, "registrations", NG_JSON_LINES);
+    for (uint32_t group = 0; group < view->group_count; group++) {
+        ng_registered_group(view, group, &sum);
+        if (!sum.known)
+            continue;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        write_group(json, &view->groups[group]);
+        write_count(json, "segments", sum.segments);
+        write_count(json, "segment_bytes", sum.segment_bytes);
+        write_count(json, "bytes", sum.bytes);
+        write_count(json, "registered_bytes", sum.registered_bytes);
+        write_count(json, "failed", sum.failed);
+        write_count(json, "spent_ns", sum.spent_ns);
+        ng_json_bool(json, "closed", sum.closed);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *verdict,
                           const struct ng_mismatches *mismatches, int fd)
 {
@@ -412,6 +565,9 @@ int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *v
     ng_json_close_array(&json);
     ng_json_uint(&json, "findings_left_out", mismatches->left_out);
     write_stragglers(&json, view);
+    int error = write_timings(&json, view);
+    write_registrations(&json, view);
     ng_json_close_object(&json);
-    return ng_json_finish(&json);
+    int written = ng_json_finish(&json);
+    return error ? error : written;
 }

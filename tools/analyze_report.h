@@ -10,9 +10,8 @@
 
 /*
  * For people: the verdict as ng_report_write_text writes it (`folder` as there), then what the
- * ranks were doing, mismatches and stragglers other than the one that it is about, and what to look
- * at next. 0,
- * -ENOMEM, or -errno of writing to `fd`.
+ * ranks were doing, mismatches and stragglers other than the one that it is about, what collectives
+ * took, and what to look at next. 0, -ENOMEM, or -errno of writing to `fd`.
  */
 int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
                           const struct ng_mismatches *mismatches, const char *folder, int fd);
@@ -36,8 +35,24 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
  *     last, samples    it came last in so many of so many measured collectives
  *     wait_ns, total_wait_ns    what the others waited for it each time (median), and altogether
  *     confidence, why  as in the verdict
+ *   durations          array, in order of group, operation and size: how long the device took, all
+ *                      ranks that have measured it together
+ *     group            as above
+ *     op               "GroupEnd": several calls of one NCCL group, launched together
+ *     size_bytes       of up to so many bytes, and more than half of that
+ *     processes        that have measured it
+ *     count, mean_ns, min_ns, max_ns
+ *     p50_ns, p99_ns   half of them, and 99 of 100, were no longer: to a power of two of
+ *                      microseconds
+ *   registrations      array, one for each group that the guard has registered buffers with, or
+ *                      wanted to, all ranks together:
+ *     group            as above
+ *     segments, segment_bytes    that are registered
+ *     bytes, registered_bytes    of sends and receives: all, and those within
+ *     failed, spent_ns           calls of NCCL's register and deregister that failed; time in them
+ *     closed           true: nothing more is registered with it
  *
- * 0, or -errno of writing to `fd`.
+ * 0, -ENOMEM, or -errno of writing to `fd`.
  */
 int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *verdict,
                           const struct ng_mismatches *mismatches, int fd);

@@ -79,7 +79,7 @@ int ng_command_config(int argc, char **argv)
     else
         printf("%-28s %-32s %-10s %s\n", "name", "type", "default", "meaning");
     for (size_t i = 0; i < ng_option_count; i++) {
-        char type[128];
+        char type[512];
         type_text(&ng_options[i], type, sizeof(type));
         print_row(markdown, ng_options[i].name, type,
                   ng_options[i].default_value ? ng_options[i].default_value : "",

@@ -33,6 +33,7 @@ void ng_digest_fini(struct ng_digest *digest)
 {
     ng_histories_fini(&digest->histories);
     free(digest->kept_whole);
+    free(digest->call_stacks);
     free(digest->marks);
     *digest = (struct ng_digest){0};
 }
@@ -192,6 +193,9 @@ static int add_member(struct ng_digest *digest, const struct ng_view_member *fro
         digest->records_left -= from->record_count;
     int error = digest->kept_whole[index] ? copy_all(digest->view, from, member)
                                           : copy_chosen(digest, from, member);
+    for (uint32_t i = 0; !error && i < member->record_count; i++)
+        if (member->records[i].call_stack)
+            member->records[i].call_stack = digest->call_stacks[member->records[i].call_stack - 1];
     return error ? error : ng_histories_tell(&digest->histories, digest->view, index, from);
 }
 
@@ -218,6 +222,24 @@ static int find_process(const struct ng_view *view, const struct ng_view_process
     return found;
 }
 
+static int add_call_stacks(struct ng_digest *digest, const struct ng_view *told, uint32_t first)
+{
+    if (!told->call_stack_count)
+        return 0;
+    uint32_t *bigger =
+        realloc(digest->call_stacks, told->call_stack_count * sizeof(*digest->call_stacks));
+    if (!bigger)
+        return -ENOMEM;
+    digest->call_stacks = bigger;
+    for (uint32_t i = 0; i < told->call_stack_count; i++) {
+        const struct ng_view_call_stack *from = &told->call_stacks[i];
+        bigger[i] = ng_view_copy_call_stack(digest->view, from, first + from->process);
+        if (!bigger[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int add_notes(struct ng_digest *digest, const struct ng_view *told)
 {
     struct ng_view *view = digest->view;
@@ -232,6 +254,31 @@ static int add_notes(struct ng_digest *digest, const struct ng_view *told)
                      view->job);
     if (!view->job[0])
         memcpy(view->job, told->job, sizeof(view->job));
+    return 0;
+}
+
+/* Communicators that could not be made, and faults that were injected. */
+static int add_failures_and_faults(struct ng_view *view, const struct ng_view *told, uint32_t first)
+{
+    for (uint32_t i = 0; i < told->failure_count; i++) {
+        const struct ng_view_failure *from = &told->failures[i];
+        struct ng_view_failure *failure = ng_view_add_failure(
+            view, first + from->member.process, from->group_id, from->member.group_rank);
+        if (!failure)
+            return -ENOMEM;
+        uint32_t process = failure->member.process;
+        failure->member = from->member;
+        failure->member.process = process;
+    }
+    for (uint32_t i = 0; i < told->fault_count; i++) {
+        const struct ng_view_fault *from = &told->faults[i];
+        struct ng_view_fault *fault =
+            ng_view_add_fault(view, first + from->process, &from->fault);
+        if (!fault)
+            return -ENOMEM;
+        fault->first_age_ns = from->first_age_ns;
+        fault->last_age_ns = from->last_age_ns;
+    }
     return 0;
 }
 
@@ -256,6 +303,8 @@ int ng_digest_add(struct ng_digest *digest, const struct ng_view *told, char *wh
     for (uint32_t i = 0; !error && i < told->group_count; i++)
         if (ng_view_tell_group(view, &told->groups[i]) == UINT32_MAX)
             error = -ENOMEM;
+    if (!error)
+        error = add_call_stacks(digest, told, first);
     for (uint32_t i = 0; !error && i < told->member_count; i++) {
         const struct ng_view_member *member = &told->members[i];
         uint32_t group = ng_view_intern_group(view, told->groups[member->group].id);
@@ -282,6 +331,8 @@ int ng_digest_add(struct ng_digest *digest, const struct ng_view *told, char *wh
         if (!ng_view_add_duration(view, first + told->durations[i].process,
                                   &told->durations[i].duration))
             error = -ENOMEM;
+    if (!error)
+        error = add_failures_and_faults(view, told, first);
     if (!error)
         error = add_notes(digest, told);
     if (error)
@@ -329,7 +380,7 @@ static bool has_record(const struct ng_view_member *member, uint64_t seq)
 {
     for (uint32_t i = 0; i < member->record_count; i++)
         if (member->records[i].coll_seq == seq && !ng_view_record_is_p2p(&member->records[i]) &&
-            member->records[i].state != NG_RECORD_FAILED)
+            ng_view_record_counts(&member->records[i]))
             return true;
     return false;
 }
@@ -389,7 +440,7 @@ static void undo_hashes(struct ng_view_member *member)
 
     for (uint32_t i = member->record_count; i > 0; i--) {
         struct ng_view_record *record = &member->records[i - 1];
-        if (ng_view_record_is_p2p(record) || record->state == NG_RECORD_FAILED)
+        if (ng_view_record_is_p2p(record) || !ng_view_record_counts(record))
             continue;
         if (!record->rolling_hash && after && hash && record->coll_seq + 1 == next_seq)
             record->rolling_hash = ng_signature_unroll(hash, &after->signature);

@@ -23,6 +23,7 @@ struct ng_digest {
     uint64_t records_left; /* that may still be kept whole */
     bool *kept_whole;      /* by member */
     uint32_t member_room;
+    uint32_t *call_stacks; /* scratch: of the view that is being added, what they are here */
     uint8_t *marks; /* scratch: by record of the member that is being added */
     size_t mark_room;
     uint64_t records; /* of all that was added */

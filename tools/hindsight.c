@@ -52,6 +52,23 @@ static bool ended_badly(const struct ng_view *view)
     return false;
 }
 
+static bool has_nan(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].nan.age_ns)
+            return true;
+    return false;
+}
+
+/* Nothing is stuck, or for no longer than calls may take. */
+static bool is_ordinary(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_HEALTHY ||
+           (verdict->stalled_ns < UNUSUAL_NS &&
+            (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||
+             verdict->kind == NG_KIND_UNKNOWN));
+}
+
 int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
                        struct ng_verdict *ret_verdict)
 {
@@ -71,5 +88,11 @@ int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsigh
         query.stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
     if (hindsight->asked_ns > 0)
         query.stalled_ns = hindsight->asked_ns;
+    int error = ng_verdict_reach(view, &query, ret_verdict);
+    /* Nobody need have waited for it: what was under way then was nothing unusual. */
+    if (error || !has_nan(view) || !is_ordinary(ret_verdict))
+        return error;
+    ng_verdict_fini(ret_verdict);
+    query.nan = true;
     return ng_verdict_reach(view, &query, ret_verdict);
 }

@@ -321,7 +321,7 @@ int ng_histories_tell(struct ng_histories *histories, const struct ng_view *view
         if (told->cut)
             break;
         if (record->coll_seq && record->coll_seq < UINT64_MAX / 2 && record->signature.op &&
-            record->state != NG_RECORD_FAILED && !ng_view_record_is_p2p(record))
+            ng_view_record_counts(record) && !ng_view_record_is_p2p(record))
             error = tell_call(histories, told, group, record->coll_seq, &record->signature,
                               record->rolling_hash);
     }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/config.h"
+#include "core/fault_spec.h"
 #include "core/policy.h"
 #include "store/url.h"
 #include "tools/elf_file.h"
@@ -174,6 +175,18 @@ bool ng_library_bad_store(const char *value, struct ng_mistake *ret_mistake)
     return false;
 }
 
+bool ng_library_bad_fault(const char *name, const char *value, struct ng_mistake *ret_mistake)
+{
+    struct ng_fault_mistake found;
+    struct ng_fault_spec spec;
+    char possible[sizeof(found.possible) + 32];
+
+    if (!value || ng_fault_spec_parse(value, &spec, &found) == 0)
+        return false;
+    snprintf(possible, sizeof(possible), "possible there: %s", found.possible);
+    return mistake(ret_mistake, possible, "%s, column %u: %s", name, found.column, found.what);
+}
+
 struct first {
     char line[512];
 };
@@ -197,5 +210,7 @@ bool ng_library_bad_setting(struct ng_mistake *ret_mistake)
     if (ng_policy_parse_exit(config.exit_how, &(int){0}) != 0)
         return mistake(ret_mistake, "use abort, or exit:CODE with a code from 0 to 255",
                        "NCCLGUARD_EXIT=%s is not valid", config.exit_how);
+    if (ng_library_bad_fault("NCCLGUARD_FAULT", config.fault, ret_mistake))
+        return true;
     return ng_library_bad_store(config.store, ret_mistake);
 }

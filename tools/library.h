@@ -10,7 +10,7 @@
 
 /* A sentence of what is wrong, and one of what to do about it. */
 struct ng_mistake {
-    char text[PATH_MAX + 256], mend[256];
+    char text[PATH_MAX + 256], mend[512];
 };
 
 /*
@@ -43,6 +43,10 @@ bool ng_library_was_opened(int watch);
 
 /* Whether this value of NCCLGUARD_STORE (NULL: not set) is none that this build can serve. */
 bool ng_library_bad_store(const char *value, struct ng_mistake *ret_mistake);
+
+/* Whether this value of NCCLGUARD_FAULT (NULL: not set), which the user gave as `name`, has a
+ * mistake. */
+bool ng_library_bad_fault(const char *name, const char *value, struct ng_mistake *ret_mistake);
 
 /*
  * What in the environment keeps `ncclguard run` from starting anything: a bad value of one of our

@@ -24,9 +24,12 @@
 #include "tools/advice.h"
 #include "tools/page_parts.h"
 #include "tools/save_as.h"
+#include "tools/registered.h"
+#include "tools/timings.h"
 
 #define NUMBER_MAX       INT64_C(9007199254740991) /* that a script can count with */
 #define SIGNATURE_PLACES 65536u                    /* a power of two */
+#define TIMINGS_MAX      5000u
 #define BOUNDS           5 /* a state of its own in the data: done, but see ng_span.bounds */
 #define SIGNATURES_MAX   (SIGNATURE_PLACES / 2)
 
@@ -50,6 +53,11 @@ static void put_count(struct writer *writer, const char *key, uint64_t value)
 static void put_duration(struct writer *writer, const char *key, int64_t ns)
 {
     ng_json_int(&writer->json, key, ns / NG_US);
+}
+
+static void put_time(struct writer *writer, const char *key, uint64_t ns)
+{
+    put_duration(writer, key, ns <= INT64_MAX ? (int64_t)ns : INT64_MAX);
 }
 
 static void put_moment(struct writer *writer, const char *key, int64_t at_ns)
@@ -128,6 +136,8 @@ static void put_verdict(struct writer *writer)
         ng_json_int(json, NULL, verdict->waiting[i]);
     ng_json_close_array(json);
     ng_report_add_cycle(json, verdict);
+    ng_report_add_calls(json, verdict);
+    ng_report_add_rehearsal(json, verdict);
     put_texts(json, "missing", verdict->missing_evidence, verdict->missing_evidence_count);
     ng_json_close_object(json);
     ng_json_open_array(json, "advice", NG_JSON_LINES);
@@ -137,6 +147,19 @@ static void put_verdict(struct writer *writer)
 }
 
 /* ---- Groups and ranks ---- */
+
+/* In words; null: the guard has registered nothing with it. */
+static void put_registered(struct writer *writer, uint32_t group)
+{
+    struct ng_view_registration sum;
+    char text[256] = "";
+    struct ng_text words = {text, 0, sizeof(text)};
+
+    ng_registered_group(writer->timeline.view, group, &sum);
+    if (sum.known)
+        ng_registered_add(&words, &sum);
+    ng_json_string(&writer->json, NULL, sum.known ? text : NULL);
+}
 
 static void put_hosts_and_groups(struct writer *writer)
 {
@@ -165,6 +188,7 @@ static void put_hosts_and_groups(struct writer *writer)
         ng_json_string(json, NULL, group->name);
         ng_json_int(json, NULL, group->nranks);
         ng_json_int(json, NULL, group->nccl_version);
+        put_registered(writer, i);
         ng_json_close_array(json);
     }
     ng_json_close_array(json);
@@ -388,7 +412,35 @@ static void put_stragglers(struct writer *writer)
     ng_arena_reset(&arena);
 }
 
-static void put_document(struct writer *writer, const struct ng_page *page)
+static int put_timings(struct writer *writer)
+{
+    const struct ng_view *view = writer->timeline.view;
+    struct ng_json *json = &writer->json;
+    struct ng_timings timings;
+
+    int error = ng_timings_find(view, &timings);
+    if (error)
+        return error;
+    ng_json_open_array(json, "durations", NG_JSON_LINES);
+    for (uint32_t i = 0; i < timings.count && i < TIMINGS_MAX; i++) {
+        const struct ng_timing *timing = &timings.list[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_uint(json, "group", timing->group);
+        ng_json_string(json, "op", ng_op_name(timing->op));
+        put_count(writer, "size", ng_timing_size_bytes(timing));
+        put_count(writer, "count", timing->count);
+        put_time(writer, "mean", ng_timing_mean_ns(timing));
+        put_time(writer, "p50", ng_timing_within_ns(timing, 50));
+        put_time(writer, "p99", ng_timing_within_ns(timing, 99));
+        put_time(writer, "max", timing->max_ns);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    ng_timings_fini(&timings);
+    return 0;
+}
+
+static int put_document(struct writer *writer, const struct ng_page *page)
 {
     const struct ng_timeline *timeline = &writer->timeline;
     struct ng_json *json = &writer->json;
@@ -410,8 +462,10 @@ static void put_document(struct writer *writer, const struct ng_page *page)
     put_signatures(writer);
     put_mismatches(writer, page->mismatches);
     put_stragglers(writer);
+    int error = put_timings(writer);
     put_stacks(writer, page->stacks);
     ng_json_close_object(json);
+    return error;
 }
 
 /* ---- Output ---- */
@@ -455,8 +509,9 @@ static int write_document(struct writer *writer, const struct ng_page *page, int
     if (document < 0)
         return -errno;
     ng_json_init(&writer->json, document);
-    put_document(writer, page);
-    int error = ng_json_finish(&writer->json);
+    int error = put_document(writer, page);
+    int written = ng_json_finish(&writer->json);
+    error = error ? error : written;
     ng_output_init(&output, fd);
     if (!error)
         error = copy_without_markup(document, &output);

@@ -38,7 +38,7 @@ static int get_rank(const json_t *object, const char *key)
 
 static int64_t get_age(const json_t *object, const char *key)
 {
-    return get_int(object, key, 0, INT64_MAX, 0);
+    return ng_view_age(get_int(object, key, 0, INT64_MAX, 0));
 }
 
 /* Counts above INT64_MAX are decimal strings. */
@@ -89,8 +89,74 @@ static bool get_signature(const json_t *object, struct ng_signature *ret_signatu
     return true;
 }
 
-static int read_records(struct ng_view *view, const json_t *list, struct ng_view_member *member,
-                        size_t *left_out)
+/* Files that frames lie in, as the dump lists them; paths of others have none. */
+struct modules {
+    const struct ng_view_module **list;
+    size_t count;
+};
+
+static int read_modules(struct ng_view *view, const json_t *list, struct modules *ret_modules)
+{
+    struct modules modules = {0};
+
+    modules.list =
+        ng_arena_alloc(&view->arena, (json_array_size(list) + 1) * sizeof(*modules.list));
+    if (!modules.list)
+        return -ENOMEM;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *from = json_array_get(list, i);
+        const char *path = json_string_value(json_object_get(from, "path"));
+        const char *build_id = json_string_value(json_object_get(from, "build_id"));
+        if (!path)
+            continue;
+        modules.list[modules.count] = ng_view_add_module(view, path, build_id ? build_id : "");
+        if (!modules.list[modules.count++])
+            return -ENOMEM;
+    }
+    *ret_modules = modules;
+    return 0;
+}
+
+static const struct ng_view_module *find_module(const struct modules *modules, const char *path)
+{
+    for (size_t i = 0; path && i < modules->count; i++)
+        if (strcmp(modules->list[i]->path, path) == 0)
+            return modules->list[i];
+    return NULL;
+}
+
+/* More than a black box holds are left out. */
+static int read_frames(struct ng_view *view, uint32_t process, const struct modules *modules,
+                       const json_t *from, struct ng_view_record *record)
+{
+    const json_t *list = json_object_get(from, "frames");
+    struct ng_view_frame frames[NG_VIEW_FRAMES];
+    struct ng_view_call_stack stack = {.process = process,
+                                       .whole = json_is_true(json_object_get(from, "frames_whole")),
+                                       .python_cut = json_is_true(json_object_get(from, "frames_python_cut")),
+                                       .frames = frames};
+
+    for (size_t i = 0; i < json_array_size(list) && stack.count < NG_VIEW_FRAMES; i++) {
+        const json_t *frame = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(frame, "name"));
+        frames[stack.count] = (struct ng_view_frame){
+            .module = find_module(modules, json_string_value(json_object_get(frame, "file"))),
+            .offset = get_uint(frame, "offset"),
+            .name = name,
+            .name_offset = get_uint(frame, "name_offset"),
+            .is_python = json_is_integer(json_object_get(frame, "line")),
+            .line = (int32_t)get_int(frame, "line", 0, INT32_MAX, 0)};
+        stack.count++;
+    }
+    if (!stack.count)
+        return 0;
+    /* Copied: the names are those of the document. */
+    record->call_stack = ng_view_copy_call_stack(view, &stack, process);
+    return record->call_stack ? 0 : -ENOMEM;
+}
+
+static int read_records(struct ng_view *view, const json_t *list, const struct modules *modules,
+                        struct ng_view_member *member, size_t *left_out)
 {
     size_t count = json_array_size(list);
 
@@ -122,6 +188,12 @@ static int read_records(struct ng_view *view, const json_t *list, struct ng_view
         record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
         record.rolling_hash = get_hex(from, "rolling_hash");
         record.duration_ns = get_age(from, "duration_ns");
+        record.graph = get_uint(from, "graph");
+        record.replay = get_uint(from, "replay");
+        record.graph_position = (uint32_t)get_int(from, "graph_position", 0, UINT32_MAX, 0);
+        record.graph_calls = (uint32_t)get_int(from, "graph_calls", 0, UINT32_MAX, 0);
+        if (read_frames(view, member->process, modules, from, &record) != 0)
+            return -ENOMEM;
         member->records[member->record_count++] = record;
     }
     return 0;
@@ -177,9 +249,48 @@ static int read_durations(struct ng_view *view, uint32_t process, const json_t *
     return 0;
 }
 
+static int read_faults(struct ng_view *view, uint32_t process, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *from = json_array_get(list, i);
+        struct ng_rehearsed fault = {
+            .times = get_uint(from, "times"),
+            .rank = get_rank(from, "rank"),
+            .op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE),
+            .group_id = get_hex(from, "group_id"),
+            .seq = get_uint(from, "seq")};
+        get_text(from, "fault", fault.text, sizeof(fault.text));
+        if (!fault.times || !fault.text[0])
+            continue;
+        struct ng_view_fault *added = ng_view_add_fault(view, process, &fault);
+        if (!added)
+            return -ENOMEM;
+        added->first_age_ns = get_age(from, "first_age_ns");
+        added->last_age_ns = get_age(from, "last_age_ns");
+    }
+    return 0;
+}
+
+static void get_registration(const json_t *from, struct ng_view_registration *ret_told)
+{
+    if (!json_is_object(from))
+        return;
+    *ret_told = (struct ng_view_registration){.known = true,
+                                              .closed = json_is_true(json_object_get(from, "closed")),
+                                              .segments = get_uint(from, "segments"),
+                                              .segment_bytes = get_uint(from, "segment_bytes"),
+                                              .bytes = get_uint(from, "bytes"),
+                                              .registered_bytes = get_uint(from, "registered_bytes"),
+                                              .made = get_uint(from, "made"),
+                                              .ended = get_uint(from, "ended"),
+                                              .failed = get_uint(from, "failed"),
+                                              .deferred = get_uint(from, "deferred"),
+                                              .spent_ns = get_uint(from, "spent_ns")};
+}
+
 /* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */
-static int read_member(struct ng_view *view, uint32_t process, const json_t *from,
-                       size_t *records_left_out)
+static int read_member(struct ng_view *view, uint32_t process, const struct modules *modules,
+                       const json_t *from, size_t *records_left_out)
 {
     uint64_t group_id = get_hex(from, "group_id");
     int nranks = (int)get_int(from, "nranks", 0, RANK_LIMIT, -1);
@@ -202,6 +313,8 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     if (!member)
         return -ENOMEM;
     member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
+    member->nranks = nranks;
+    member->nccl_version = told.nccl_version;
     get_text(from, "pci_id", member->pci_id, sizeof(member->pci_id));
     member->state = (enum ng_group_state)state;
     member->created_by = (uint32_t)get_int(from, "created_by_number", 0, UINT32_MAX, 0);
@@ -224,6 +337,7 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->p2p_completed = get_uint(from, "p2p_completed");
     if (!get_signature(json_object_get(from, "last"), &member->last))
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
+    get_registration(json_object_get(from, "registration"), &member->registration);
     member->timeout_ns = get_age(from, "timeout_ns");
     member->rests = json_is_true(json_object_get(from, "rests"));
     member->coll_joined = get_uint(from, "coll_joined");
@@ -233,9 +347,11 @@ static int read_member(struct ng_view *view, uint32_t process, const json_t *fro
     member->pending_record = get_uint(from, "pending_record");
     member->pending_age_ns = get_age(from, "pending_age_ns");
     member->pending_started = json_is_true(json_object_get(from, "pending_started"));
+    member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
     int error = read_samples(view, json_object_get(from, "samples"), member);
     return error ? error
-                 : read_records(view, json_object_get(from, "records"), member, records_left_out);
+                 : read_records(view, json_object_get(from, "records"), modules, member,
+                                records_left_out);
 }
 
 static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
@@ -278,6 +394,34 @@ int ng_read_dump_find(const struct ng_view *view, const char *host, int pid)
     return -1;
 }
 
+static void get_memory(const json_t *list, struct ng_view_process *process)
+{
+    size_t kinds = json_array_size(list);
+
+    process->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
+    for (size_t i = 0; i < process->memory_kinds; i++) {
+        const json_t *from = json_array_get(list, i);
+        process->memory[i] = (struct ng_memory_sum){.segments = get_uint(from, "segments"),
+                                                    .bytes = get_uint(from, "bytes")};
+    }
+}
+
+static void get_nan(const json_t *from, struct ng_view_nan *ret_nan)
+{
+    if (!json_is_object(from))
+        return;
+    ret_nan->age_ns = get_age(from, "age_ns");
+    ret_nan->group_id = get_hex(from, "group_id");
+    ret_nan->seq = get_uint(from, "seq");
+    ret_nan->op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE);
+    ret_nan->dtype = (int)get_int(from, "dtype_number", INT32_MIN, INT32_MAX, -1);
+    ret_nan->elements = get_uint(from, "elements");
+    ret_nan->bad = get_uint(from, "bad");
+    ret_nan->element = get_uint(from, "element");
+    ret_nan->bits = get_hex(from, "bits");
+    ret_nan->held = json_is_true(json_object_get(from, "held"));
+}
+
 static int read_process(struct ng_view *view, const json_t *from, const char *source)
 {
     struct ng_view_process *process = ng_view_add_process(view);
@@ -290,6 +434,7 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
     process->uid = get_hex(from, "uid");
     get_text(from, "program", process->program, sizeof(process->program));
+    get_text(from, "nccl_variables", process->nccl_variables, sizeof(process->nccl_variables));
     get_text(from, "error_text", process->error_text, sizeof(process->error_text));
     get_text(from, "host", process->host, sizeof(process->host));
     snprintf(process->source, sizeof(process->source), "%s", source);
@@ -299,6 +444,8 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->quiet_ns = get_age(from, "quiet_ns");
     process->watchdog_stuck_ns = get_age(from, "watchdog_stuck_ns");
     get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
+    get_memory(json_object_get(from, "memory"), process);
+    get_nan(json_object_get(from, "nan"), &process->nan);
     process->life_age_ns = get_age(from, "life_age_ns");
     process->moment_mono_ns = get_age(from, "moment_mono_ns");
     process->moment_unix_ns = get_age(from, "moment_unix_ns");
@@ -318,6 +465,7 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
     const json_t *calls = json_object_get(root, "calls"),
                  *members = json_object_get(root, "members"),
                  *threads = json_object_get(root, "calling_threads");
+    struct modules modules = {0};
     json_t *element;
     int error = read_process(view, json_object_get(root, "process"), source);
 
@@ -328,13 +476,17 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
     }
     for (i = 0; !error && i < json_array_size(threads); i++)
         error = read_thread(view, process, json_array_get(threads, i));
+    if (!error)
+        error = read_modules(view, json_object_get(root, "modules"), &modules);
     for (i = 0; !error && i < json_array_size(members); i++) {
-        error = read_member(view, process, json_array_get(members, i), &records_left_out);
+        error = read_member(view, process, &modules, json_array_get(members, i), &records_left_out);
         members_left_out += error == -EBADMSG;
         error = error == -EBADMSG ? 0 : error;
     }
     if (!error)
         error = read_durations(view, process, json_object_get(root, "durations"));
+    if (!error)
+        error = read_faults(view, process, json_object_get(root, "faults"));
     if (error)
         return error;
     if (!json_is_array(calls))

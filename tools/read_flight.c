@@ -297,7 +297,7 @@ static int add_member(struct reading *reading, struct ng_flight_reader *reader,
 
 static int64_t age_at(const struct reading *reading, int64_t unix_ns)
 {
-    return unix_ns > 0 && unix_ns < reading->as_of_ns ? reading->as_of_ns - unix_ns : 0;
+    return unix_ns > 0 && unix_ns < reading->as_of_ns ? ng_view_age(reading->as_of_ns - unix_ns) : 0;
 }
 
 static enum ng_record_state state_of(const struct ng_flight_entry *entry)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/config.h"
+#include "core/fault_spec.h"
 #include "core/launch.h"
 #include "core/log.h"
 #include "core/paths.h"
@@ -45,7 +46,9 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
          "(sets NCCLGUARD_STORE; ps does not show the password)"},
     [OPTION_OUT] = {"out", "DIR",
                     "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
-    [OPTION_FAULT] = {"fault", "SPEC", "fault injection (not in this version)"},
+    [OPTION_FAULT] = {"fault", "SPEC",
+                      "inject faults, for a rehearsal, such as rank=1,op=AllReduce,nth=10:hang;\n"
+                      "several separated by `;`; help: list them (sets NCCLGUARD_FAULT)"},
 };
 
 static const struct ng_usage usage = {
@@ -70,6 +73,7 @@ static const struct {
     {OPTION_TIMEOUT, "NCCLGUARD_TIMEOUT"},
     {OPTION_ON_TIMEOUT, "NCCLGUARD_ON_TIMEOUT"},
     {OPTION_STORE, "NCCLGUARD_STORE"},
+    {OPTION_FAULT, "NCCLGUARD_FAULT"},
 };
 
 /* What the end needs to know about the job. */
@@ -109,6 +113,26 @@ static int check_option(const char *flag, const char *variable, const char *valu
 static void tell_nobody(void *context, char severity, const char *line)
 {
     /* Errors were told before; warnings are the library's to tell, once, in the job's log. */
+}
+
+/* What --fault takes. Returns the exit status. */
+static int list_faults(void)
+{
+    puts("FAULT[;FAULT…], each CONDITION[,CONDITION…]:WHAT, such as rank=1,op=AllReduce,nth=10:hang\n\n"
+         "Conditions; all that stand there must hold, and * alone holds for every call:");
+    for (size_t i = 0; i < ng_fault_condition_count; i++) {
+        char left[40];
+        snprintf(left, sizeof(left), "%s=%s", ng_fault_conditions[i].name,
+                 ng_fault_conditions[i].value);
+        printf("  %-16s %s\n", left, ng_fault_conditions[i].help);
+    }
+    puts("\nWhat happens to the calls that match:");
+    for (size_t i = 0; i < NG_FAULT_KINDS; i++) {
+        const char *argument = ng_fault_argument_text(ng_fault_table[i].argument);
+        printf("  %-16s %s%s%s%s\n", ng_fault_table[i].name, ng_fault_table[i].help,
+               *argument ? " (=" : "", argument, *argument ? ")" : "");
+    }
+    return 0;
 }
 
 /* 0, or an exit status with the error told. */
@@ -265,9 +289,12 @@ int ng_command_run(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (values[OPTION_FAULT])
-        return ng_usage_error(COMMAND, "leave --fault out",
-                              "fault injection is not in this version");
+    if (values[OPTION_FAULT]) {
+        if (strcmp(values[OPTION_FAULT], "help") == 0)
+            return list_faults();
+        if (ng_library_bad_fault("--fault", values[OPTION_FAULT], &mistake))
+            return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    }
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         const char *value = values[spellings[i].option];
         if (!value)

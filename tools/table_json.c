@@ -14,7 +14,9 @@
 #include "core/dump.h"
 #include "core/json.h"
 #include "core/report.h"
+#include "core/segments.h"
 #include "core/straggler.h"
+#include "tools/registered.h"
 
 /* A group's size is what a process said of it. */
 #define MISSING_MAX 65536
@@ -113,6 +115,59 @@ static void put_calls(struct writer *writer, uint32_t process)
     ng_json_close_array(&writer->json);
 }
 
+static void put_sum(struct ng_json *json, const struct ng_memory_sum *sum)
+{
+    put_count(json, "segments", sum->segments);
+    put_count(json, "bytes", sum->bytes);
+}
+
+static void put_memory(struct writer *writer, uint32_t index)
+{
+    const struct ng_view_process *process = &writer->table->view->processes[index];
+    struct ng_view_registration registration;
+    struct ng_json *json = &writer->json;
+    struct ng_memory_sum sum;
+
+    if (!ng_registered_memory(process, &sum)) {
+        ng_json_null(json, "memory");
+        return;
+    }
+    ng_registered_process(writer->table->view, index, &registration);
+    ng_json_open_object(json, "memory", NG_JSON_COMPACT);
+    put_sum(json, &sum);
+    ng_json_open_object(json, "kinds", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < process->memory_kinds && i < NG_SEGMENT_KINDS; i++) {
+        ng_json_open_object(json, ng_segment_kind_name((enum ng_segment_kind)i), NG_JSON_COMPACT);
+        put_sum(json, &process->memory[i]);
+        ng_json_close_object(json);
+    }
+    ng_json_close_object(json);
+    put_count(json, "registered_segments", registration.segments);
+    put_count(json, "registered_bytes", registration.segment_bytes);
+    ng_json_close_object(json);
+}
+
+static void put_registration(struct ng_json *json, const struct ng_view_registration *told)
+{
+    if (!told->known) {
+        ng_json_null(json, "registration");
+        return;
+    }
+    ng_json_open_object(json, "registration", NG_JSON_COMPACT);
+    put_count(json, "segments", told->segments);
+    put_count(json, "segment_bytes", told->segment_bytes);
+    put_count(json, "bytes", told->bytes);
+    put_count(json, "registered_bytes", told->registered_bytes);
+    ng_json_double(json, "share", ng_registered_share(told) / 100.0);
+    put_count(json, "made", told->made);
+    put_count(json, "ended", told->ended);
+    put_count(json, "failed", told->failed);
+    put_count(json, "deferred", told->deferred);
+    put_count(json, "spent_ns", told->spent_ns);
+    ng_json_bool(json, "closed", told->closed);
+    ng_json_close_object(json);
+}
+
 static void put_process(struct writer *writer, uint32_t index)
 {
     const struct ng_view_process *process = &writer->table->view->processes[index];
@@ -138,6 +193,7 @@ static void put_process(struct writer *writer, uint32_t index)
         ng_json_null(json, "signal");
     put_ms(json, "life_age_ms", process->life_age_ns);
     put_devices(writer, index);
+    put_memory(writer, index);
     put_calls(writer, index);
     ng_json_close_object(json);
 }
@@ -245,6 +301,7 @@ static void put_member(struct writer *writer, uint32_t index)
     put_count(json, "p2p_entered", member->p2p_entered);
     put_count(json, "p2p_completed", member->p2p_completed);
     put_p2p(writer, member);
+    put_registration(json, &member->registration);
     ng_json_string(json, "async_error",
                    member->async_error ? ng_result_name(member->async_error) : NULL);
     ng_json_string(json, "cuda_error",
@@ -308,6 +365,7 @@ static void put_group(struct writer *writer, uint32_t index)
     const struct ng_view *view = writer->table->view;
     const struct ng_view_group *group = &view->groups[index];
     struct ng_json *json = &writer->json;
+    struct ng_view_registration registration;
     uint32_t count, at = 0, same = ng_view_same_members(view, index);
     const struct ng_view_member *members = ng_view_members(view, index, &count);
 
@@ -332,6 +390,8 @@ static void put_group(struct writer *writer, uint32_t index)
     }
     ng_json_close_array(json);
     put_straggler(writer, index);
+    ng_registered_group(view, index, &registration);
+    put_registration(json, &registration);
     ng_json_open_array(json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < count; i++)
         put_member(writer, (uint32_t)(&members[i] - view->members));

@@ -19,6 +19,10 @@
  *     signal         int where it is dead and the kernel told which one ended it; else null
  *     life_age_ms    since its life ended, or it was heard of last
  *     devices        array of {"device": int, "pci_id": string or null}: those of its groups
+ *     memory         device memory, where the guard follows it: {"segments", "bytes", "kinds": {name:
+ *                    {"segments", "bytes"}}, "registered_segments", "registered_bytes"}, of these
+ *                    what is registered with each of its communicators (with two: counted twice);
+ *                    null: not followed, or not known
  *     calls          array of {"tid", "op", "group": id or null, "seq", "age_ms"}: NCCL calls that
  *                    its threads are inside
  *   groups        array of
@@ -34,6 +38,10 @@
  *     straggler      the rank that comes last, again and again (core/straggler.h); null: none
  *       rank, group_rank, last (it came last in so many), samples (of so many measured collectives),
  *       wait_ns (of the others for it, each time: median), total_wait_ns, confidence, why
+ *     registration   what the guard has registered, all members together: {"segments",
+ *                    "segment_bytes", "bytes", "registered_bytes" (of sends and receives, all and
+ *                    those within), "share" (0 to 1), "made", "ended", "failed", "deferred",
+ *                    "spent_ns", "closed" (no more)}; null: nothing, or not known
  *     members        array of, in order of group rank; a rank that made its communicator anew has
  *                    several, the newest first
  *       group_rank, rank (global), host, pid, device, pci_id
@@ -51,6 +59,7 @@
  *       p2p_entered, p2p_completed   sends and receives
  *       p2p_pending  array of {"op": "Send" or "Recv", "peer" (group rank), "peer_rank" (global),
  *                    "ordinal" (which one to that peer, from 1), "state", "age_ms"}
+ *       registration as of the group
  *       async_error  "ncclRemoteError" …; null none
  *       cuda_error   in words; null none
  *   notes         array of string: what could not be read

@@ -13,6 +13,7 @@
 #include "core/report.h"
 #include "core/straggler.h"
 #include "tools/findings.h"
+#include "tools/registered.h"
 #include "tools/table.h"
 
 /* Where the paper has no end. */
@@ -42,6 +43,8 @@ enum {
     COLUMN_BEHIND,
     COLUMN_IN,
     COLUMN_P2P,
+    COLUMN_MEMORY,
+    COLUMN_REGISTERED,
     COLUMN_COUNT,
 };
 
@@ -56,6 +59,7 @@ static const struct {
     [COLUMN_ENTERED] = {"ENTERED", true}, [COLUMN_STARTED] = {"STARTED", true},
     [COLUMN_COMPLETED] = {"DONE", true},  [COLUMN_BEHIND] = {"BEHIND", false},
     [COLUMN_IN] = {"IN", false},          [COLUMN_P2P] = {"SEND/RECV", false},
+    [COLUMN_MEMORY] = {"MEMORY", false},  [COLUMN_REGISTERED] = {"REGISTERED", false},
 };
 
 #define CELL_BYTES 160
@@ -350,6 +354,25 @@ static void put_member(const struct ng_table *table, const struct ng_table_row *
         snprintf(cell[COLUMN_BEHIND], CELL_BYTES, "-");
 }
 
+/* "12, 3.5 GiB": segments of the process; and what of its communicator is registered, with its share
+ * of what was sent and received. */
+static void put_memory(const struct ng_table *table, const struct ng_table_row *row, cells cell)
+{
+    struct ng_text memory = {cell[COLUMN_MEMORY], 0, CELL_BYTES},
+                   registered = {cell[COLUMN_REGISTERED], 0, CELL_BYTES};
+    struct ng_memory_sum sum;
+
+    if (row->process == NG_TABLE_NOBODY ||
+        !ng_registered_memory(&table->view->processes[row->process], &sum))
+        return;
+    ng_registered_add_sum(&memory, sum.segments, sum.bytes);
+    if (!row->member || !row->member->registration.known)
+        return;
+    const struct ng_view_registration *told = &row->member->registration;
+    ng_registered_add_sum(&registered, told->segments, told->segment_bytes);
+    ng_text_add(&registered, ", %u%%", ng_registered_share(told));
+}
+
 static void fill(const struct ng_table *table, const struct ng_table_row *row, cells cell)
 {
     char age[32];
@@ -378,6 +401,7 @@ static void fill(const struct ng_table *table, const struct ng_table_row *row, c
                  ng_table_duration(row->age_ns, age, sizeof(age)));
     }
     put_p2p(table, row, cell[COLUMN_P2P], CELL_BYTES);
+    put_memory(table, row, cell);
 }
 
 /* ---- Rows ---- */
@@ -407,7 +431,7 @@ static void put_row(struct sheet *sheet, cells cell, const size_t *widths, const
 /* Where the paper is too narrow, columns that tell the least of what is wrong are left out. */
 static void narrow(size_t *widths, unsigned wanted)
 {
-    static const unsigned least[] = {COLUMN_DEVICE,    COLUMN_STARTED, COLUMN_PID,
+    static const unsigned least[] = {COLUMN_MEMORY,    COLUMN_REGISTERED, COLUMN_DEVICE,    COLUMN_STARTED, COLUMN_PID,
                                      COLUMN_COMPLETED, COLUMN_MEMBER,  COLUMN_HOST};
     size_t whole = 0;
 

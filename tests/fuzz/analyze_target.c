@@ -43,11 +43,12 @@ static void ignore(void *context, const char *path, const char *why)
 
 /* What `--html` and `--trace` write, and a dump of what was read. */
 static void write_files(const struct ng_view *view, const struct ng_verdict *verdict,
-                        const struct ng_mismatches *mismatches, int nowhere)
+                        const struct ng_mismatches *mismatches, const char *folder, int nowhere)
 {
     struct ng_folded stacks = NG_FOLDED_NONE;
     struct ng_page page = {view, verdict, mismatches, &stacks};
 
+    check(ng_folded_add_folder(&stacks, folder), "stacks");
     check(ng_page_write(&page, "/dev/null"), "page");
     check(ng_trace_write(view, verdict, NG_TRACE_RECORDS_MAX, nowhere), "timeline");
     check(rewrite_dumps(view, nowhere), "dumps");
@@ -55,7 +56,7 @@ static void write_files(const struct ng_view *view, const struct ng_verdict *ver
 }
 
 static void judge(struct ng_view *view, struct ng_digest *digest,
-                  const struct ng_evidence *evidence)
+                  const struct ng_evidence *evidence, const char *folder)
 {
     struct ng_hindsight hindsight = {.stalled_ns = evidence->stalled_ns,
                                      .incident = evidence->incident};
@@ -72,9 +73,9 @@ static void judge(struct ng_view *view, struct ng_digest *digest,
     if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
         check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
     check(ng_straggler_blame(view, &verdict), "straggler");
-    check(ng_analyze_write_text(view, &verdict, &mismatches, NULL, nowhere), "text");
+    check(ng_analyze_write_text(view, &verdict, &mismatches, folder, nowhere), "text");
     check(ng_analyze_write_json(view, &verdict, &mismatches, nowhere), "JSON");
-    write_files(view, &verdict, &mismatches, nowhere);
+    write_files(view, &verdict, &mismatches, folder, nowhere);
     ng_verdict_fini(&verdict);
     ng_mismatches_fini(&mismatches);
 }
@@ -85,7 +86,11 @@ size_t analyze_files(const char *const *paths, size_t count)
     struct ng_evidence evidence;
     struct ng_digest digest;
     struct ng_view view;
+    char folder[512];
 
+    /* Stacks lie beside the dumps. */
+    snprintf(folder, sizeof(folder), "%s", paths[0]);
+    *strrchr(folder, '/') = '\0';
     ng_view_init(&view);
     /* So few that every other input goes through the choice of records, too. */
     ng_digest_init(&digest, &view, 20);
@@ -93,7 +98,7 @@ size_t analyze_files(const char *const *paths, size_t count)
         check(ng_evidence_add_path(&files, paths[i], ignore, NULL), "path");
     check(ng_evidence_order(&files), "order");
     check(ng_evidence_gather(&files, &digest, ignore, NULL, &evidence), "gather");
-    judge(&view, &digest, &evidence);
+    judge(&view, &digest, &evidence, folder);
     ng_digest_fini(&digest);
     ng_evidence_paths_fini(&files);
     ng_view_fini(&view);
@@ -102,12 +107,14 @@ size_t analyze_files(const char *const *paths, size_t count)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
-    static char folder[64], path[128];
+    static char path[128];
     const char *const paths[] = {path};
 
-    if (!folder[0]) {
-        snprintf(folder, sizeof(folder), "/tmp/ncclguard-fuzz-%d", (int)getpid());
-        snprintf(path, sizeof(path), "%s-rank_1", folder);
+    if (!path[0]) {
+        char folder[] = "/tmp/ncclguard-fuzz.XXXXXX";
+        if (!mkdtemp(folder))
+            abort();
+        snprintf(path, sizeof(path), "%s/rank_1", folder);
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, bytes, count) != (ssize_t)count)

@@ -21,41 +21,14 @@
 #include <unistd.h>
 
 #include "tests/fuzz/analyze_target.h"
+#include "tests/fuzz/damage.h"
 
 #define FILES_MAX   512
 #define SECONDS_MAX 30 /* of one input, under a sanitizer on a busy machine */
-#define GROWTH_MAX  4096
-#define BLOCK       64
 
-struct sample {
-    char name[128];
-    uint8_t *bytes;
-    size_t count;
-    size_t *blocks; /* that have something in them: where damage matters */
-    size_t block_count;
-};
-
-static struct sample samples[FILES_MAX];
+static struct damage_sample samples[FILES_MAX];
 static size_t sample_count;
-static uint64_t state;
 static char doing[256] = "nothing yet";
-
-/* xorshift64*: good enough, and the same everywhere. */
-static uint64_t any(uint64_t limit)
-{
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    uint64_t number = state * UINT64_C(0x2545f4914f6cdd1d);
-    return limit ? number % limit : number;
-}
-
-static void seed(uint64_t seed, uint64_t input)
-{
-    state = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (input + 1) * UINT64_C(0xbf58476d1ce4e5b9);
-    for (int i = 0; i < 4; i++)
-        any(0);
-}
 
 /* A signal's handler: only what is safe there. */
 static void tell_and_die(int number)
@@ -68,7 +41,7 @@ static void tell_and_die(int number)
     _exit(6);
 }
 
-static bool load(const char *folder, const char *name, struct sample *ret_sample)
+static bool load(const char *folder, const char *name, struct damage_sample *ret_sample)
 {
     char path[512];
     struct stat status;
@@ -80,29 +53,22 @@ static bool load(const char *folder, const char *name, struct sample *ret_sample
             close(fd);
         return false;
     }
-    size_t count = (size_t)status.st_size, used = 0;
-    uint8_t *bytes = malloc(count + GROWTH_MAX * 8);
-    size_t *blocks = malloc((count / BLOCK + 1) * sizeof(*blocks));
-    if (!bytes || !blocks || read(fd, bytes, count) != (ssize_t)count) {
+    size_t count = (size_t)status.st_size;
+    uint8_t *bytes = malloc(count);
+    if (!bytes || read(fd, bytes, count) != (ssize_t)count) {
         fprintf(stderr, "%s cannot be read\n", path);
         exit(1);
     }
     close(fd);
-    for (size_t at = 0; at < count; at += BLOCK)
-        for (size_t i = at; i < at + BLOCK && i < count; i++)
-            if (bytes[i]) {
-                blocks[used++] = at;
-                break;
-            }
-    *ret_sample =
-        (struct sample){.bytes = bytes, .count = count, .blocks = blocks, .block_count = used};
-    snprintf(ret_sample->name, sizeof(ret_sample->name), "%s", name);
-    return used > 0;
+    *ret_sample = damage_sample_make(name, bytes, count);
+    return true;
 }
 
 static int compare_samples(const void *left, const void *right)
 {
-    return strcmp(((const struct sample *)left)->name, ((const struct sample *)right)->name);
+    const struct damage_sample *one = left, *other = right;
+
+    return strcmp(one->name, other->name);
 }
 
 static void load_all(const char *folder)
@@ -117,93 +83,6 @@ static void load_all(const char *folder)
         closedir(open_folder);
     /* The order of a folder is nobody's promise. */
     qsort(samples, sample_count, sizeof(samples[0]), compare_samples);
-}
-
-/* Somewhere in what the sample holds, rarely anywhere. */
-static size_t any_place(const struct sample *sample, size_t count)
-{
-    if (any(16) == 0)
-        return any(count);
-    size_t place = sample->blocks[any(sample->block_count)] + any(BLOCK);
-    return place < count ? place : any(count);
-}
-
-static const char *const words[] = {
-    "0",
-    "-1",
-    "18446744073709551615",
-    "9223372036854775807",
-    "-9223372036854775808",
-    "1e999",
-    "null",
-    "true",
-    "[]",
-    "{}",
-    "\"\"",
-    "\\u0000",
-    "\"records\"",
-    "\"members\"",
-    "4294967296",
-    "16777216",
-};
-
-static void put_number(uint8_t *at, size_t room)
-{
-    static const uint64_t numbers[] = {0,         1,          0x7f,       0x80,       0xff,
-                                       0x7fff,    0xffff,     0x7fffffff, 0x80000000, 0xffffffff,
-                                       INT64_MAX, UINT64_MAX, 1u << 24,   4096};
-    uint64_t number = numbers[any(sizeof(numbers) / sizeof(numbers[0]))];
-    size_t width = (size_t)1 << any(4);
-
-    memcpy(at, &number, width < room ? width : room);
-}
-
-/* One place of damage; the new size. */
-static size_t damage(const struct sample *sample, uint8_t *bytes, size_t count)
-{
-    static const char opcodes[] = "(.012FIJKLMNPQRSTUVXabcd}eghijl]opqrst)uG\x80\x81\x85\x86\x87"
-                                  "\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x93\x94\x95\x96";
-    size_t place = any_place(sample, count), length = 1 + any(any(8) ? 16 : GROWTH_MAX);
-
-    switch (any(9)) {
-    case 0:
-        bytes[place] ^= (uint8_t)(1 << any(8));
-        return count;
-    case 1:
-        bytes[place] = (uint8_t)any(256);
-        return count;
-    case 2:
-        put_number(bytes + place, count - place);
-        return count;
-    case 3:
-        bytes[place] = (uint8_t)opcodes[any(sizeof(opcodes) - 1)];
-        return count;
-    case 4: { /* something twice */
-        length = length < count - place ? length : count - place;
-        memmove(bytes + place + length, bytes + place, count - place);
-        return count + length;
-    }
-    case 5: /* something not at all */
-        length = length < count - place ? length : count - place;
-        memmove(bytes + place, bytes + place + length, count - place - length);
-        return count - length;
-    case 6: /* cut off */
-        return any(4) ? count : place;
-    case 7: { /* a part of another file */
-        const struct sample *other = &samples[any(sample_count)];
-        size_t from = any_place(other, other->count);
-        length = length < count - place ? length : count - place;
-        length = length < other->count - from ? length : other->count - from;
-        memcpy(bytes + place, other->bytes + from, length);
-        return count;
-    }
-    default: {
-        const char *word = words[any(sizeof(words) / sizeof(words[0]))];
-        length = strlen(word) < count - place ? strlen(word) : count - place;
-        memcpy(bytes + place, word, length);
-        return count;
-    }
-    }
 }
 
 /* Pages of nothing but zeros stay holes: black boxes are mostly that. */
@@ -227,31 +106,22 @@ static void write_file(const char *path, const uint8_t *bytes, size_t count)
 /* One input; whether all of its files were usable. */
 static bool fuzz(const char *folder, uint64_t number, uint64_t input)
 {
-    static uint8_t *scratch;
-    static size_t room;
     char damaged[512], whole[512];
     const char *paths[] = {damaged, whole};
+    size_t count;
 
-    seed(number, input);
-    const struct sample *sample = &samples[any(sample_count)];
-    const struct sample *beside = &samples[any(sample_count)];
-    bool together = any(2) && strcmp(sample->name, beside->name) != 0;
-    size_t count = sample->count;
-    if (count + GROWTH_MAX * 9 > room) {
-        room = count + GROWTH_MAX * 9;
-        scratch = realloc(scratch, room);
-        if (!scratch)
-            exit(1);
-    }
-    memcpy(scratch, sample->bytes, count);
-    for (uint64_t times = 1 + any(any(2) ? 2 : 8); times > 0 && count > 0; times--)
-        count = damage(sample, scratch, count);
+    damage_seed(number, input);
+    size_t index = damage_any(sample_count);
+    const struct damage_sample *sample = &samples[index];
+    const struct damage_sample *beside = &samples[damage_any(sample_count)];
+    bool together = damage_any(2) && strcmp(sample->name, beside->name) != 0;
+    const uint8_t *bytes = damage_do(samples, sample_count, index, &count);
     snprintf(damaged, sizeof(damaged), "%s/%s", folder, strchr(sample->name, '.') + 1);
     snprintf(whole, sizeof(whole), "%s/%s", folder, strchr(beside->name, '.') + 1);
     together &= strcmp(damaged, whole) != 0;
     snprintf(doing, sizeof(doing), "input %" PRIu64 " of seed %" PRIu64 ": %s%s%s", input, number,
              sample->name, together ? " and " : "", together ? beside->name : "");
-    write_file(damaged, scratch, count);
+    write_file(damaged, bytes, count);
     if (together)
         write_file(whole, beside->bytes, beside->count);
     alarm(SECONDS_MAX);

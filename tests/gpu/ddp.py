@@ -28,6 +28,11 @@ class Model(nn.Module):
         return self.out(self.layers(self.embedding(tokens).mean(dim=1)))
 
 
+def wait_for_data_for_ever():
+    while True:
+        time.sleep(3600)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
@@ -49,8 +54,7 @@ def main():
     for step in range(options.steps):
         if hang == (rank, step):
             print(f"rank {rank}: waits for data for ever at step {step}", flush=True)
-            while True:
-                time.sleep(3600)
+            wait_for_data_for_ever()
         tokens = torch.randint(4096, (64, 16), generator=generator).cuda()
         target = torch.randint(4096, (64,), generator=generator).cuda()
         optimizer.zero_grad(set_to_none=True)

@@ -70,6 +70,8 @@ UGLY = [
     ("core/a.c", "/* A. */\n\tint a;\n", "core/a.c:2: a tab"),
     ("core/a.c", "/* A. */\nint a; \n", "core/a.c:2: blanks"),
     ("core/a.c", "/* A. */\n/* " + "x" * 120 + " */\n", "core/a.c:2: 126 columns"),
+    ("tools/a.py", "# A.\nA = 1\nB = 2\nA = 3\n", "tools/a.py:4: A was given before"),
+    ("tools/a", "#!/usr/bin/env python3\n# A.\ndef a():\n    pass\n\n\ndef a():\n    pass\n", "tools/a:7: a was given"),
 ]
 
 

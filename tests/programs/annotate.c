@@ -4,7 +4,7 @@
  * the guard it does the same, and says the same, but for what only a guard can do.
  *
  *   exchange  the unique id by way of the guard; without it, as ever
- *   phase     a pause of three seconds in one rank (--root) while deadlines rest, then calls
+ *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and calls again
  *   lone-phase   the same, and nobody but that rank says so
  *   timeout   the group gets a deadline of its own, 2 s
  *   extend    what is pending gets ten more seconds, and one rank (--root) comes four seconds late
@@ -103,7 +103,7 @@ static void phase(void)
     run_calls();
     ncclguard_phase_begin(NULL, "checkpoint");
     if (place.rank == options.root)
-        sleep_ms(4000);
+        sleep_ms(options.pause_ms ? (long)options.pause_ms : 4000);
     member_call(&world, OP_ALLREDUCE);
     member_drain(&world);
     ncclguard_phase_end(NULL);

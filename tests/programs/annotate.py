@@ -112,7 +112,8 @@ def main():
     result = (c_int * COUNT)()
     check(cuda.cudaMemcpy(result, buffer, 4 * COUNT, TO_HOST))
     check(nccl.ncclCommDestroy(comm))
-    print(f"rank {RANK} ok sum={sum(result) % 1000003}")
+    # In one piece, among the lines of other ranks.
+    sys.stdout.write(f"rank {RANK} ok sum={sum(result) % 1000003}\n")
 
 
 main()

@@ -69,8 +69,11 @@ FILE = {"schema": TEXT, "guard_version": TEXT, "job": TEXT, "written_unix_ns": C
         "on_request": BOOL, "rank": Number(-1), "process": dict,
         "calls": list, "calling_threads": list, "durations": list, "members": list, "notes": list}
 PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1), "pid": COUNT, "uid": ID,
-           "host": TEXT, "program": TEXT, "error_text": TEXT, "source": TEXT, "life": TEXT, "life_number": COUNT,
+           "host": TEXT, "program": TEXT, "nccl_variables": TEXT, "error_text": TEXT, "source": TEXT,
+           "memory": (list, None), "life": TEXT,
+           "life_number": COUNT,
            "exit_status": INT, "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT,
+           "nan": (dict, None),
            "life_age_ns": COUNT, "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
 CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "group_rank": Number(-1), "seq": COUNT,
         "record_id": COUNT, "age_ns": COUNT}
@@ -82,6 +85,7 @@ MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "p
           "ended_age_ns": COUNT, "async_error": COUNT, "cuda_error": COUNT, "creator_tid": COUNT, "color": INT,
           "ordinal": COUNT, "derived": COUNT, "entered": COUNT, "scheduled": COUNT, "started": COUNT,
           "completed": COUNT, "p2p_entered": COUNT, "p2p_completed": COUNT, "rolling_hash": ID, "last": dict,
+          "registration": (dict, None),
           "timeout_ns": COUNT, "rests": BOOL, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
           "records": list, "composed": list, "samples": list}
@@ -89,13 +93,36 @@ RECORD = {"id": Number(1), "state": TEXT, "state_number": Number(1), **SIGNATURE
           "peer_ordinal": COUNT, "op_id": Number(1), "retired": BOOL, "entered_age_ns": COUNT, "started_age_ns": COUNT,
           "completed_age_ns": COUNT, "stream": ID, "work_previous": COUNT, "caller": ID, "flags": COUNT, "tid": COUNT,
           "result": TEXT, "result_number": COUNT, "rolling_hash": ID, "duration_ns": COUNT}
+FRAME = {"name": (TEXT, None), "name_offset": COUNT, "file": (TEXT, None), "offset": COUNT}
+MODULE = {"path": TEXT, "build_id": TEXT}
 SAMPLE = {"seq": Number(1), "calls": Number(1), "duration_ns": Number(1)}
 DURATION = {"group_id": ID, "op": TEXT, "op_number": Number(1), "size_class": COUNT, "count": Number(1),
             "sum_ns": COUNT, "min_ns": Number(1), "max_ns": Number(1), "histogram": list}
+FAULT = {"fault": TEXT, "times": Number(1), "rank": Number(-1), "op": TEXT, "op_number": Number(1), "group_id": ID,
+         "seq": COUNT, "first_age_ns": COUNT, "last_age_ns": COUNT}
 COMPOSED = {"op": TEXT, "op_number": Number(1), "root": Number(-1), "sent": COUNT, "received": COUNT, "records": list}
 
 
-def check_member(what, member):
+def check_frames(what, record, modules):
+    """Taken out: they are there where calls keep them."""
+    frames, whole = record.pop("frames", None), record.pop("frames_whole", None)
+    need(whole is None if frames is None else type(whole) is bool, what, "frames_whole is", whole)
+    for frame in frames or ():
+        check_fields(f"{what} frame", frame, FRAME)
+        need(frame["file"] is None or frame["file"] in modules, what, "has a frame in no module", frame)
+
+
+def check_replay(what, record):
+    """Taken out: it is there where the call came with the launch of a CUDA graph."""
+    if record.get("graph") is None:
+        return
+    replay = {name: record.pop(name, None) for name in ("graph", "replay", "graph_position", "graph_calls")}
+    need(all(type(value) is int and value > 0 for value in replay.values()) and
+         replay["graph_position"] <= replay["graph_calls"], what, "has the replay", replay)
+
+
+def check_member(what, member, modules):
+    need(member.pop("pending_vague", True) is True, what, "pending_vague")
     check_fields(what, member, MEMBER)
     check_fields(f"{what} last", member["last"], SIGNATURE)
     need(member["group_rank"] < max(member["nranks"], 1), what, "has no place in its group")
@@ -103,6 +130,8 @@ def check_member(what, member):
     ids = set()
     for record in member["records"]:
         name = f"{what} record {record.get('id')}"
+        check_frames(name, record, modules)
+        check_replay(name, record)
         check_fields(name, record, RECORD)
         need(record["id"] > before, name, "is out of order")
         before = record["id"]
@@ -124,8 +153,16 @@ def read_dump(path):
     with open(path) as file:
         dump = json.load(file)
     what = os.path.basename(path)
+    modules = dump.pop("modules", [])
+    for module in modules:
+        check_fields(f"{what} module", module, MODULE)
     # Host stacks are there where they were taken.
-    check_fields(what, {key: value for key, value in dump.items() if key not in ("threads", "stacks", "python")}, FILE)
+    check_fields(what, {key: value for key, value in dump.items()
+                        if key not in ("threads", "stacks", "python", "faults")}, FILE)
+    # Only where some were injected.
+    need(dump.get("faults", [{}]), what, "faults is there and empty")
+    for fault in dump.get("faults", []):
+        check_fields(f"{what} fault", fault, FAULT)
     need(dump["schema"] == "ncclguard.rank/1", what, "schema", dump["schema"])
     check_fields(f"{what} process", dump["process"], PROCESS)
     for call in dump["calls"]:
@@ -137,7 +174,7 @@ def read_dump(path):
         # It is written while it is counted.
         need(duration["count"] - 1 <= sum(duration["histogram"]) <= duration["count"], what, "duration", duration)
     for member in dump["members"]:
-        check_member(f"{what} {member.get('group_id')}", member)
+        check_member(f"{what} {member.get('group_id')}", member, [module["path"] for module in modules])
     need(all(isinstance(note, str) for note in dump["notes"]), what, "notes")
     return dump
 
@@ -216,7 +253,7 @@ def check_closings(what, entries):
              "is a group without end")
 
 
-def read_flight(path, rank):
+def read_flight(path, rank, disagree=False):
     with open(path, "rb") as file:
         data = file.read()
     stream = io.BytesIO(data)
@@ -232,7 +269,7 @@ def read_flight(path, rank):
         need(group["name"] == name, what, name, "is named", group["name"])
         groups[name] = ast.literal_eval(group["ranks"])
         need(all(type(one) is int and one >= 0 for one in groups[name]) and rank in groups[name] and
-             len(set(groups[name])) == len(groups[name]), what, name, group["ranks"])
+             (disagree or len(set(groups[name])) == len(groups[name])), what, name, group["ranks"])
     for pg_id, status in flight["pg_status"].items():
         check_fields(f"{what} status {pg_id}", status, STATUS)
     for name, state in flight["nccl_comm_state"].items():
@@ -242,6 +279,8 @@ def read_flight(path, rank):
         name = f"{what} entry {entry.get('record_id')}"
         # Only what was measured has a duration.
         duration = entry.pop("duration_ms", None)
+        for frame in entry.pop("frames", []):
+            check_fields(f"{name} frame", frame, {"name": TEXT, "filename": TEXT, "line": COUNT})
         check_fields(name, entry, ENTRY)
         need(duration is None or (type(duration) is float and duration > 0), name, "took", duration)
         need(duration is None or entry["state"] == "completed", name, "has a duration and is", entry["state"])
@@ -292,6 +331,8 @@ def missing_ranks(flights, group_id):
 def check_folder(folder, verdict=None):
     """Everything in a folder of evidence whose processes were all of this host; raises Wrong."""
     dumps, flights = {}, {}
+    # Ranks that do not mean the same communicator: each says of it what it was told itself.
+    disagree = bool(verdict) and verdict["kind"] == "init_mismatch"
     for name in sorted(os.listdir(folder)):
         if re.match(r"rank_(unknown_)?\d+\.json$", name):
             dumps[name] = read_dump(f"{folder}/{name}")
@@ -299,11 +340,11 @@ def check_folder(folder, verdict=None):
     for name in sorted(os.listdir(f"{folder}/fr")):
         rank = re.match(r"rank_(\d+)$", name)
         need(rank, "fr/ holds", name)
-        flights[int(rank[1])] = read_flight(f"{folder}/fr/{name}", int(rank[1]))
+        flights[int(rank[1])] = read_flight(f"{folder}/fr/{name}", int(rank[1]), disagree)
     ranks = {dump["rank"] for dump in dumps.values() if dump["rank"] >= 0}
     ranks |= {member["rank"] for dump in dumps.values() for member in dump["members"] if member["rank"] >= 0}
     # Without a board, ranks do not wait for each other, and end each other while they write.
-    complete = not (verdict and verdict["missing_evidence"])
+    complete = not disagree and not (verdict and verdict["missing_evidence"])
     need(not complete or set(flights) == ranks, "fr/ is of ranks", sorted(flights), "and the dumps of", sorted(ranks))
     for dump in dumps.values():
         for member in dump["members"]:

@@ -166,6 +166,11 @@ class Network:
         self.ip("link", "set", f"port{self.hosts[host].number}", "down")
         self.set_cable(host, 1)
 
+    def reset(self, host):
+        """Connections of the stand-ins over this cable end with an error at both ends."""
+        place = (self.hosts[host].number + 1) * CABLE_BYTES - 4
+        struct.pack_into("I", self.cables, place, struct.unpack_from("I", self.cables, place)[0] + 2)
+
     def unplug(self, host):
         """Frames go nowhere, and the host's own end of the cable does not notice."""
         self.ip("link", "set", f"port{self.hosts[host].number}", "nomaster")

@@ -17,6 +17,8 @@
  * - close-all: closes all descriptors and takes their numbers, then --iters collectives (the steps)
  * - small-files: under a limit on file sizes that no black box fits
  * - full-memory: --times communicators; after the first, the folder of the black boxes gets full
+ * - few-descriptors: a second communicator, for which rank --root has --times descriptors left, until
+ *   half a second later; then --iters collectives on it; step 2 is its init
  * - hung-memory: a thread of rank --root has pages in its stack that never come, as those of a file
  *   on a dead server; then --iters collectives (the steps)
  */
@@ -134,6 +136,44 @@ static void opposite(const struct options *options, const struct place *place)
     }
     for (unsigned i = 0; i < 2; i++)
         comm_destroy(comms[i], options);
+}
+
+static struct rlimit enough;
+
+static void *give_back_descriptors(void *unused)
+{
+    sleep_ms(500);
+    setrlimit(RLIMIT_NOFILE, &enough);
+    return unused;
+}
+
+static void few_descriptors(const struct options *options, const struct place *place)
+{
+    struct member member;
+    pthread_t thread;
+    ncclComm_t first = world_init(place, options, 0);
+    ncclUniqueId id = exchange_id(place, options, 1);
+    if (place->rank == options->root) {
+        int lowest = dup(0);
+        close(lowest);
+        getrlimit(RLIMIT_NOFILE, &enough);
+        struct rlimit few = {.rlim_cur = (rlim_t)lowest + options->times, .rlim_max = enough.rlim_max};
+        if (pthread_create(&thread, NULL, give_back_descriptors, NULL) || setrlimit(RLIMIT_NOFILE, &few))
+            fail(__FILE__, __LINE__, "setrlimit", strerror(errno));
+        fprintf(stderr, "rank %d (pid %d): few descriptors\n", place->rank, getpid());
+    }
+    if (!step(options, place, 2))
+        return;
+    ncclComm_t comm;
+    NCCL(ncclCommInitRank(&comm, place->nranks, id, place->rank));
+    if (place->rank == options->root)
+        pthread_join(thread, NULL);
+    init_other(&member, options, place, comm, 1);
+    run_collectives(&member, options);
+    comm_destroy(comm, options);
+    comm_destroy(first, options);
+    report(place->rank, (const struct member *const[]){&member}, 1);
+    member_fini(&member);
 }
 
 static void init_all(const struct options *options, const struct place *place)
@@ -443,6 +483,7 @@ static const struct {
     {"close-all", close_all},
     {"small-files", small_files},
     {"full-memory", full_memory},
+    {"few-descriptors", few_descriptors},
     {"hung-memory", hung_memory},
 };
 

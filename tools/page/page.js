@@ -4,9 +4,9 @@
  * All that the evidence says is put into the page as text (textContent, canvas), never as markup. Times are
  * microseconds from the oldest call that is drawn; tools/page.c writes the data:
  *
- *   verdict     as verdict.json, and "text", "line"; "stalled" in microseconds
+ *   verdict     as verdict.json, and "text", "line"; "stalled" in microseconds; "calls" always
  *   hosts       [name, processes, samples, offset, scatter, applied]
- *   groups      [id, name, ranks, NCCL version]
+ *   groups      [id, name, ranks, NCCL version, what the guard has registered with it in words, or null]
  *   signatures  [operation, count, data type, reduction, root or peer]
  *   ranks       {rank, culprit: index, waits, host: index, pid, program, life, life_age, exit, moment: when it was
  *               looked at, calls: [operation, group, group rank, seq, age, thread], members}; without a host: nobody
@@ -17,6 +17,7 @@
  *   mismatches  {group: index, op, seq, last_seq, count, confidence, culprits: [rank, why]}
  *   stragglers  {group: index, rank, last: it came last so often, samples: of so many collectives, wait: of the others
  *               for it, duration: of the collectives, medians, total: of all waits, confidence}
+ *   durations   {group: index, op, size: of up to so many bytes, count, mean, p50, p99, max}
  *   stacks      {title, text, threads, ranks}; look_at: [rank, text]
  */
 "use strict";
@@ -226,6 +227,17 @@
       make(kind, {}, items.map((item) => make("li", {}, item)))) : null;
   }
 
+  /* "rank 2 last called AllReduce #19 from train < main". */
+  function callLine(call) {
+    return `rank ${call.rank} ${call.waits ? "waits in" : "last called"} ` +
+      `${call.op ? operation(call.op, call.seq) : "NCCL"}${call.waits ? ", called" : ""} from ${call.from}`;
+  }
+
+  function rehearsalLine(injected) {
+    return `${injected.rank >= 0 ? `rank ${injected.rank}: ` : ""}${injected.fault}` +
+      `${injected.times > 1 ? `, ${injected.times} times` : ""}, at ${operation(injected.op, injected.seq)}`;
+  }
+
   function showVerdict() {
     const verdict = data.verdict, box = byId("verdict"), healthy = verdict.kind === "healthy";
     const sure = {certain: "the evidence leaves no other explanation", likely: "the evidence points there",
@@ -248,7 +260,9 @@
     const steps = verdict.cycle.map((step) => `rank ${step.rank} is in ${operation(step.op, step.seq)} of ` +
       `${step.group_name || `group ${step.group}`}, which ` +
       (step.queued ? `is queued on the device of rank ${step.waits_for_rank}` : `needs rank ${step.waits_for_rank}`));
-    const below = [list("The cycle", steps, "ol"), list("What to look at next", data.advice.map(worded), "ol"),
+    const below = [list("The cycle", steps, "ol"), list("Where NCCL was called", verdict.calls.map(callLine), "ul"),
+      list("A rehearsal: injected by NCCLGUARD_FAULT", verdict.rehearsal.map(rehearsalLine), "ul"),
+      list("What to look at next", data.advice.map(worded), "ol"),
       list("Not known", verdict.missing, "ul")].filter(Boolean);
     if (below.length) box.append(make("div", {class: "columns"}, below));
   }
@@ -322,6 +336,27 @@
         make("td", {class: "number"}, duration(late.total)), make("td", {}, late.confidence))), 50);
   }
 
+  /* Powers of two. */
+  function size(bytes) {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = 0;
+    for (; bytes >= 1024 && unit + 1 < units.length; unit++) bytes /= 1024;
+    return `${bytes} ${units[unit]}`;
+  }
+
+  /* Of each group, operation and size that was measured. */
+  function showDurations() {
+    if (!data.durations.length) return;
+    byId("durations-section").hidden = false;
+    const numbers = ["Up to", "Mean", "Half within", "99% within", "Longest", "Measured"]
+      .map((name) => ({name, number: true}));
+    table(byId("durations"), ["Operation", "Group", ...numbers], data.durations.map((took) => () => make("tr", {},
+      make("td", {class: "nowrap"}, took.op === "GroupEnd" ? "NCCL group" : took.op),
+      make("td", {class: "dim"}, groupName(took.group)), make("td", {class: "number"}, size(took.size)),
+      [took.mean, took.p50, took.p99, took.max].map((time) => make("td", {class: "number"}, duration(time))),
+      make("td", {class: "number"}, String(took.count)))), 50);
+  }
+
   function groupsText(ranks) {
     const groups = [...new Set(ranks.map((rank) => rank.activity.group).filter((group) => group >= 0))];
     if (groups.length > 1) return `${groups.length} ${ranks[0].shape}`;
@@ -392,6 +427,7 @@
       group.behind ? make("span", {class: "tag bad"}, `${group.behind} behind #${group.front}`) : null,
       group.members.length < group.nranks &&
         make("span", {class: "tag"}, `${group.nranks - group.members.length} not seen`));
+    const registered = data.groups[group.index][4];
     const heads = ["Ranks", {name: "How many", number: true}, "State", {name: "Entered", number: true},
       {name: "Started", number: true}, {name: "Completed", number: true}, {name: "Sends, receives", number: true},
       "Last call", "In flight"];
@@ -410,6 +446,7 @@
           `${member[M.pendingStarted] ? "on the device" : "queued"}, ${agesText(row.ages)}`));
     });
     return make("details", group.inQuestion || data.groups.length === 1 ? {open: ""} : {}, summary,
+      registered && make("p", {class: "dim"}, `Registered: ${registered}`),
       make("div", {class: "scroll"}, table(make("table"), heads, rows, 100)));
   }
 
@@ -1016,6 +1053,7 @@
     showBands(makeBands(false, 0));
     showMismatches();
     showStragglers();
+    showDurations();
     if (data.ranks.length) showTimeline(makeBands(data.ranks.length <= 24, 16));
     else byId("when-section").hidden = true;
     showGroups();

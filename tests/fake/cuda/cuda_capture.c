@@ -148,6 +148,8 @@ static CUgraphNodeType node_type(enum operation_kind kind)
         return CU_GRAPH_NODE_TYPE_MEMCPY;
     case OP_SET:
         return CU_GRAPH_NODE_TYPE_MEMSET;
+    case OP_KERNEL:
+        return CU_GRAPH_NODE_TYPE_KERNEL;
     case OP_RECORD:
         return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
     case OP_WAIT:

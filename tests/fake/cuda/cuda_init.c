@@ -379,6 +379,7 @@ static void context_end(CUcontext ctx)
     if (!ctx->alive)
         return; /* another thread was faster */
     fake_context_close_streams(ctx);
+    fake_kernel_free_context(ctx);
     fake_memory_free_context(ctx);
     ctx->alive = false;
     ctx->sticky = CUDA_SUCCESS;

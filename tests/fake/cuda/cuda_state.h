@@ -20,6 +20,7 @@
 #define FAKE_MAX_DEVICES   64
 #define FAKE_QUEUE_LIMIT   1024
 #define FAKE_GRANULARITY   ((size_t)2 << 20)
+#define FAKE_KERNEL_ARGUMENT 64 /* bytes that a kernel's argument may have */
 #define FAKE_SMALL_STAGING ((size_t)64 << 10)
 
 enum handle_kind {
@@ -33,6 +34,8 @@ enum handle_kind {
     HANDLE_USER_OBJECT,
     HANDLE_POOL,
     HANDLE_PHYSICAL,
+    HANDLE_MODULE,
+    HANDLE_FUNCTION,
 };
 
 /* One calling thread as the driver sees it. */
@@ -97,6 +100,7 @@ enum operation_kind {
     OP_WAIT_VALUE,
     OP_FREE,
     OP_GRAPH,
+    OP_KERNEL,
 };
 
 /* What a stream executes and what a graph node holds. */
@@ -140,6 +144,11 @@ struct operation {
         struct {
             void *base;
         } free;
+        struct {
+            CUfunction function;
+            unsigned int blocks, threads; /* of a block */
+            unsigned char argument[FAKE_KERNEL_ARGUMENT];
+        } kernel;
         struct {
             struct program *program; /* holds a reference */
             struct mark **marks;     /* of each step that is an event, made at launch */
@@ -272,6 +281,10 @@ void fake_memory_free_context(CUcontext ctx);
 CUresult fake_memory_copy_operation(const CUDA_MEMCPY3D *parameters, struct operation *ret_op);
 CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
                                    struct operation *ret_op);
+
+/* cuda_kernel.c */
+void fake_kernel_run(struct operation *op); /* without the lock */
+void fake_kernel_free_context(CUcontext ctx); /* locked: its modules go with it */
 
 /* cuda_stream.c: all locked */
 CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream);

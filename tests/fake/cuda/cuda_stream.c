@@ -295,6 +295,14 @@ void fake_operation_run(struct CUstream_st *stream, struct operation *op)
     case OP_GRAPH:
         fake_graph_run(stream, op);
         break;
+    case OP_KERNEL:
+        if (sticky == CUDA_SUCCESS) {
+            fake_unlock();
+            fake_kernel_run(op);
+            fake_lock();
+            pthread_cond_broadcast(&value_written); /* it may have written one */
+        }
+        break;
     case OP_EMPTY:
         break;
     }

@@ -22,6 +22,7 @@
 struct id_layout {
     uint64_t magic;
     uint64_t random[2];
+    int32_t cable; /* of the root's host, as the real id has its address; -1 none */
 };
 
 struct hello {
@@ -175,7 +176,7 @@ static void *root_main(void *arg)
 
 ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id)
 {
-    struct id_layout layout = {.magic = ID_MAGIC};
+    struct id_layout layout = {.magic = ID_MAGIC, .cable = fake_network_here()};
     struct sockaddr_un address;
     socklen_t address_bytes;
     ncclUniqueId id;
@@ -313,6 +314,18 @@ static ncclResult_t meet(struct ncclComm *comm, uint32_t phase)
     return fake_boot_wait(comm, all_in_phase, &phase);
 }
 
+/* Until the root answers: 1; -1 aborted; -2 the connection to its host was reset. */
+static int await_root(struct ncclComm *comm, int fd, int cable, uint32_t resets)
+{
+    int ready;
+    do {
+        if (fake_network_resets(cable) != resets)
+            return -2;
+        ready = poll_or_abort(comm, fd, POLLIN, cable >= 0 ? 20 : -1);
+    } while (ready == 0);
+    return ready;
+}
+
 ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
 {
     struct hello hello = {HELLO_MAGIC, comm->nranks, comm->rank};
@@ -320,20 +333,27 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     struct fake_shm *shm;
     struct fake_rank *me;
     ncclResult_t result;
-    int fd, shm_fd, err;
+    int fd, shm_fd, err, cable = fake_network_here();
+    uint32_t resets = fake_network_resets(cable);
     memcpy(&layout, id->internal, sizeof(layout));
     if (layout.magic != ID_MAGIC) {
         fake_warn("Bootstrap : the unique id is not one of ncclGetUniqueId");
         return ncclSystemError;
     }
+    if (layout.cable == cable)
+        cable = -1; /* the connection does not leave the host */
     result = connect_root(comm, id, &fd);
     if (result != ncclSuccess)
         return result;
     shm_fd = -1;
     if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello)) {
-        if (poll_or_abort(comm, fd, POLLIN, -1) < 0) {
+        int ready = await_root(comm, fd, cable, resets);
+        if (ready < 0) {
             close(fd);
-            return ncclInternalError;
+            if (ready == -1)
+                return ncclInternalError;
+            fake_warn("Bootstrap : recv failed : %s", strerror(ECONNRESET));
+            return ncclRemoteError;
         }
         shm_fd = receive_fd(fd);
     }
@@ -373,6 +393,17 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
                       comm->rank, r, me->bus_id);
             return ncclInvalidUsage;
         }
+    }
+    /* With NCCL_RUNTIME_CONNECT=0 the real library connects here, with all its peers, before the barrier at
+     * the end of the making (init.cc): a rank that is told otherwise than its peers waits for them in the
+     * one, they in the other. */
+    if (fake_env_long("NCCL_RUNTIME_CONNECT", 1, 0, 1) == 0) {
+        result = fake_boot_connect_ring(comm);
+        if (result != ncclSuccess)
+            return result;
+        pthread_mutex_lock(&comm->launch_lock);
+        comm->ring_connected = true;
+        pthread_mutex_unlock(&comm->launch_lock);
     }
     return meet(comm, 2);
 }

@@ -446,6 +446,7 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
         fake_plan_free(plan);
         return ncclInvalidUsage;
     }
+    fake_memory_launch(plan);
     pthread_mutex_lock(&comm->launch_lock);
     fake_comm_ref(comm);
     plan->streams = NULL; /* ours until the end of this function */

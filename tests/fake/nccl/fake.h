@@ -8,6 +8,9 @@
  *   FAKE_NCCL_BUFFER         bytes of each channel between two ranks (512 KiB)
  *   FAKE_NCCL_ASYNC_ERROR    rank=R,after=N,code=C: after N collectives rank R's async error is C
  *   FAKE_NCCL_INPROGRESS_MS  how long calls on nonblocking communicators stay in progress
+ *   FAKE_NCCL_INIT_MS        how long the making of a communicator takes once all have come (0); a list,
+ *                            0,5000,0: the first of the process, the second, and all others
+ *   FAKE_NCCL_TEARDOWN_MS    how long ncclCommDestroy and ncclCommAbort take (0)
  *   FAKE_NCCL_DEBUG          1: what happens, on stderr
  *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
  * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
@@ -210,6 +213,10 @@ bool fake_boot_stopped(const struct ncclComm *comm);
 const char *fake_network_folder(void);
 /* The cable of a host; -1 none. */
 int fake_network_cable(const char *host);
+/* That of this host, and how often its connections were reset, as a router between the hosts does
+ * that loses what it knew: both ends hear of it. */
+int fake_network_here(void);
+uint32_t fake_network_resets(int cable);
 /* Nothing passes between this rank and the other now. */
 bool fake_network_cut(const struct ncclComm *comm, int peer);
 
@@ -286,6 +293,7 @@ struct fake_plan {
     int np2ps;
     int calls; /* collective calls in it */
     bool captured;
+    bool stuck; /* its buffers are registered in a way that hangs the real library */
     uint64_t ticket;
 };
 
@@ -327,6 +335,8 @@ bool fake_type_is_float(ncclDataType_t type);
 /* ---- memory (memory.c) ---- */
 
 void fake_memory_release(struct ncclComm *comm);
+/* Notes how the plan uses registered buffers, and sets plan->stuck. */
+void fake_memory_launch(struct fake_plan *plan);
 ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRedOp_t op,
                                 ncclDataType_t type, struct fake_coll *coll);
 

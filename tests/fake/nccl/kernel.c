@@ -406,6 +406,11 @@ void fake_plan_run(struct fake_plan *plan)
     pthread_mutex_unlock(&comm->lock);
 
     bool owner = fine;
+    pthread_mutex_lock(&comm->lock);
+    while (plan->stuck && !halted(comm))
+        pthread_cond_wait(&comm->cond, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+    fine = fine && !plan->stuck;
     for (int i = 0; fine && i < plan->ncolls; i++)
         fine = run_coll(comm, &plan->colls[i]);
     if (fine && plan->np2ps)

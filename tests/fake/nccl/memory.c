@@ -3,8 +3,10 @@
  * handle used twice, after an abort, or with another communicator) is told and ends the program. */
 #include "tests/fake/nccl/fake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE        4096u
 #define REDOP_LIMIT 4096
@@ -139,6 +141,8 @@ FAKE_API(ncclResult_t, ncclMemFree, (void *ptr))
 
 enum entry_kind { ENTRY_REGISTRATION, ENTRY_WINDOW };
 
+#define MAPPED_RANKS 512 /* beyond these nobody is asked */
+
 /* Kept for ever once made, so that a stale handle is known as such. */
 struct entry {
     struct entry *next;
@@ -148,6 +152,8 @@ struct entry {
     int refs;           /* 0: deregistered */
     bool orphan;        /* its communicator is gone */
     void *registration; /* of a window */
+    enum { UNUSED, BY_P2P, BY_COLLECTIVE } first_use; /* of a registration, in a launch */
+    unsigned char mapped[MAPPED_RANKS / 8];           /* by these ranks: bits */
 };
 
 /* Protects entries. Innermost. */
@@ -255,9 +261,57 @@ static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
     return result;
 }
 
+static bool is_stopped(int32_t pid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    size_t got = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && end[1] && end[2] == 'T';
+}
+
+/*
+ * As NCCL 2.28 has it (ncclIpcDeregBuffer): the proxy thread of each peer of this host that has mapped
+ * the buffer is asked to let go of it, and waited for until it answers or the communicator is aborted.
+ * A process that is stopped answers nobody; to one that has ended the connection is closed.
+ */
+static ncclResult_t ask_peers(struct ncclComm *comm, const unsigned char *mapped)
+{
+    struct fake_shm *shm = atomic_load(&comm->shm);
+    for (int peer = 0; shm && peer < comm->nranks && peer < MAPPED_RANKS; peer++) {
+        const struct fake_rank *rank = fake_shm_rank(shm, peer);
+        if (!(mapped[peer / 8] >> peer % 8 & 1) || peer == comm->rank || rank->pid == getpid() ||
+            strcmp(rank->host, fake_shm_rank(shm, comm->rank)->host) != 0)
+            continue;
+        while (is_stopped(rank->pid)) {
+            if (fake_comm_aborted(comm))
+                return ncclInternalError;
+            usleep(1000);
+        }
+    }
+    return ncclSuccess;
+}
+
 FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle))
 {
-    return deregister("CommDeregister", comm, handle, ENTRY_REGISTRATION, NULL);
+    struct ncclComm *alive = comm ? fake_comm_get(comm) : NULL;
+    unsigned char mapped[MAPPED_RANKS / 8] = {0};
+    pthread_mutex_lock(&entries_lock);
+    const struct entry *e = entry_find_locked(handle, ENTRY_REGISTRATION);
+    if (e && e->owner == comm && !e->orphan && e->refs == 1)
+        memcpy(mapped, e->mapped, sizeof(mapped));
+    pthread_mutex_unlock(&entries_lock);
+    ncclResult_t result = deregister("CommDeregister", comm, handle, ENTRY_REGISTRATION, NULL);
+    if (alive && result == ncclSuccess)
+        result = ask_peers(alive, mapped);
+    if (alive)
+        fake_comm_put(alive);
+    return result;
 }
 
 FAKE_API(ncclResult_t, ncclCommWindowRegister,
@@ -343,6 +397,59 @@ void fake_memory_release(struct ncclComm *comm)
     for (struct entry *e = entries; e; e = e->next)
         if (e->owner == comm)
             e->orphan = true;
+    pthread_mutex_unlock(&entries_lock);
+}
+
+/*
+ * What was seen of NCCL 2.28.9 on two H200: a buffer whose first registered use on a communicator was
+ * a send or receive never ends the first all-gather, all-reduce or broadcast that uses the same
+ * registration there. Not a reduce-scatter, not one of 64 KiB, not where a collective was first, nor
+ * where the buffer was deregistered in between.
+ */
+#define REGISTERED_COLLECTIVE_BYTES 65536u
+
+static struct entry *entry_of_buffer_locked(const struct ncclComm *comm, const void *buffer)
+{
+    uintptr_t address = (uintptr_t)buffer;
+    struct entry *e;
+    for (e = entries; e; e = e->next)
+        if (e->kind == ENTRY_REGISTRATION && e->owner == comm && !e->orphan && e->refs &&
+            e->begin <= address && address < e->end)
+            return e;
+    return NULL;
+}
+
+static bool coll_is_stuck_locked(const struct ncclComm *comm, const struct fake_coll *coll)
+{
+    const void *buffers[] = {coll->send, coll->recv};
+    bool stuck = false;
+    if ((coll->func != FAKE_ALL_GATHER && coll->func != FAKE_ALL_REDUCE &&
+         coll->func != FAKE_BROADCAST) ||
+        coll->count * fake_type_bytes(coll->type) <= REGISTERED_COLLECTIVE_BYTES)
+        return false;
+    for (unsigned i = 0; i < 2; i++) {
+        struct entry *e = entry_of_buffer_locked(comm, buffers[i]);
+        if (e && e->first_use == UNUSED)
+            e->first_use = BY_COLLECTIVE;
+        stuck |= e && e->first_use == BY_P2P;
+    }
+    return stuck;
+}
+
+void fake_memory_launch(struct fake_plan *plan)
+{
+    pthread_mutex_lock(&entries_lock);
+    for (int i = 0; entries && i < plan->ncolls; i++)
+        plan->stuck |= fake_version() / 100 == 228 && plan->comm->nranks > 1 &&
+                       coll_is_stuck_locked(plan->comm, &plan->colls[i]);
+    for (int i = 0; entries && i < plan->np2ps; i++) {
+        struct entry *e = entry_of_buffer_locked(plan->comm, plan->p2ps[i].data);
+        int peer = plan->p2ps[i].peer;
+        if (e && e->first_use == UNUSED && peer != plan->comm->rank)
+            e->first_use = BY_P2P;
+        if (e && peer < MAPPED_RANKS)
+            e->mapped[peer / 8] |= (unsigned char)(1u << peer % 8);
+    }
     pthread_mutex_unlock(&entries_lock);
 }
 

@@ -17,7 +17,7 @@
 /* FAKE_NCCL_NETWORK/cables: CABLES of these; who runs the hosts writes it before any rank starts. */
 struct cable {
     char host[60];        /* "" none */
-    _Atomic uint32_t cut; /* 1: nothing passes */
+    _Atomic uint32_t cut; /* bit 0: nothing passes; above it: how often its connections were reset */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -72,6 +72,18 @@ bool fake_network_cut(const struct ncclComm *comm, int peer)
     shm = atomic_load(&comm->shm);
     mine = fake_shm_rank(shm, comm->rank)->cable;
     other = fake_shm_rank(shm, peer)->cable;
-    return mine != other && ((mine >= 0 && atomic_load(&cables[mine].cut)) ||
-                             (other >= 0 && atomic_load(&cables[other].cut)));
+    return mine != other && ((mine >= 0 && (atomic_load(&cables[mine].cut) & 1)) ||
+                             (other >= 0 && (atomic_load(&cables[other].cut) & 1)));
+}
+
+int fake_network_here(void)
+{
+    char host[64] = "";
+    gethostname(host, sizeof(host) - 1);
+    return fake_network_cable(host);
+}
+
+uint32_t fake_network_resets(int cable)
+{
+    return cable < 0 ? 0 : atomic_load(&cables[cable].cut) >> 1;
 }

@@ -2236,7 +2236,7 @@ TEST(Processes, DifferentVersionsAreRefused)
 
 TEST(Processes, TheBlockingSwitchOverridesTheConfig)
 {
-    auto ranks = spawn("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=100"});
+    auto ranks = spawn("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=1000"});
     EXPECT_EQ(0, ranks[0]->wait());
     EXPECT_EQ(0, ranks[1]->wait());
 }

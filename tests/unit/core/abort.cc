@@ -17,7 +17,7 @@ constexpr int OK = ncclSuccess, BROKEN = ncclSystemError;
 constexpr char REASON[] = "an order of ncclguard abort";
 constexpr int64_t LONG_MS = 20000;
 enum { NONE, RETURNED, UNDER_WAY, STUCK };                  /* enum ng_abort_state */
-enum { LIVES, PROGRAM_ENDS, CONDEMNED, ABORTING, ABORTED }; /* enum ng_comm_fate */
+enum { LIVES, PROGRAM_ENDS, HELD, CONDEMNED, ABORTING, ABORTED }; /* enum ng_comm_fate */
 constexpr auto PATIENCE = std::chrono::seconds(20);
 
 /* A thread inside NCCL: it says so, and stays until it is let out. */
@@ -457,6 +457,42 @@ TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
     EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
     EXPECT_EQ(made_reached(), reached) << "it is freed already";
     EXPECT_EQ(made_passed(handle), BROKEN);
+}
+
+/* NCCL's abort ends the kernels of its communicator, and their events with them. */
+TEST_F(Abort, WhatTheProgramsOwnAbortCutsOffHasNotFinished)
+{
+    void *comm = init(0);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
+    ASSERT_TRUE(made_await_completed(comm, 1));
+    struct made_group group = group_of(comm);
+    made_hold(true);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
+    struct made_call abort = {};
+    abort.op = NG_OP_CommAbort;
+    abort.comm = comm;
+    abort.inside = [](void *) {
+        made_hold(false);
+        EXPECT_TRUE(becomes([] { return made_newest_record().state >= NG_RECORD_COMPLETED; }));
+        return OK;
+    };
+    EXPECT_EQ(made_call(0, &abort), OK);
+    EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
+    EXPECT_EQ(made_newest_record().result, (int)ncclInternalError);
+    made_group_at(group.slot, &group);
+    EXPECT_EQ(group.completed, 1u);
+    EXPECT_EQ(group.entered, 2u);
+}
+
+TEST_F(Abort, WhatHadFinishedBeforeTheProgramsOwnAbortHas)
+{
+    void *comm = init(0);
+    for (uint64_t round = 1; round <= 20; round++)
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK); /* done on the device, though nobody has looked */
+    EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
+    EXPECT_TRUE(becomes([] { return made_newest_record().state != NG_RECORD_SCHEDULED; }));
+    for (unsigned back = 0; back < 20; back++)
+        EXPECT_EQ(made_record_before(back).state, (uint32_t)NG_RECORD_COMPLETED) << back;
 }
 
 TEST_F(Abort, AnInitWhoseHandleIsNotThereYetIsAbortedOnceItIs)

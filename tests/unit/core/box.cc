@@ -328,13 +328,32 @@ TEST(Box, OtherVersionsAndDamagedHeadersAreRefused)
     EXPECT_EQ(with([](struct ng_box_header *h) { h->records_offset = h->total_bytes; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->threads_offset = h->total_bytes - 8; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->record_capacity = UINT32_MAX; }), -EIO);
-    EXPECT_EQ(with([](struct ng_box_header *h) { h->group_capacity++; }), -EIO);
+    EXPECT_EQ(with([](struct ng_box_header *h) { h->group_capacity = 1u << 24; }), -EIO);
+    EXPECT_EQ(with([](struct ng_box_header *h) { h->trails_offset = h->total_bytes; }), 0)
+        << "done without";
     EXPECT_EQ(with([](struct ng_box_header *h) { h->thread_capacity = 1u << 24; }), -EIO);
     for (size_t bytes : {good.size() - 1, good.size() / 2, (size_t)NG_BOX_HEADER_BYTES,
                          sizeof(struct ng_box_header)}) {
         write_whole_file(path, good.substr(0, bytes));
         EXPECT_EQ(open_result(path), -EIO) << bytes;
     }
+}
+
+TEST(Box, TrailsOfGroupsThatAreNotThereAreNotRead)
+{
+    Folder folder;
+    struct ng_box box;
+    struct ng_box_identity who = identity();
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
+    EXPECT_EQ(box.trail_capacity, box.group_capacity);
+    std::string copy = read_whole_file(only_file(folder)), path = folder / "copy";
+    ng_box_close(&box, nullptr);
+    ((struct ng_box_header *)&copy[0])->group_capacity = 16;
+    write_whole_file(path, copy);
+    ASSERT_EQ(ng_box_open(path.c_str(), &box), 0);
+    EXPECT_EQ(box.group_capacity, 16u);
+    EXPECT_EQ(box.trail_capacity, 0u);
+    ng_box_close(&box, nullptr);
 }
 
 /* Whatever stands in the file, reading it neither crashes nor loops. */

@@ -356,6 +356,35 @@ TEST_F(Calls, AGroupThatFailsDidNotHappen)
     }
 }
 
+TEST_F(Calls, AGroupThatFailsLeavesTheHashFromBeforeItsFirstCollectiveWhicheverStreamThatWasOn)
+{
+    void *comm = init(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_start(0);
+    made_send(0, comm, stream_, 1, OK);
+    made_all_reduce(0, comm, nullptr, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, ncclRemoteError);
+    EXPECT_EQ(group_of(comm).entered, 1u);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(1));
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(2));
+    EXPECT_TRUE(made_await_completed(comm, 2));
+}
+
+TEST_F(Calls, ACommunicatorThatHasEndedIsKnownUntilItsHandleIsGivenAgain)
+{
+    void *comm = init(0);
+    EXPECT_FALSE(made_has_ended(comm));
+    EXPECT_FALSE(made_has_ended(nullptr));
+    destroy(comm);
+    EXPECT_TRUE(made_has_ended(comm));
+    init(0, 2, nullptr, comm);
+    EXPECT_FALSE(made_has_ended(comm));
+    static char never_made;
+    EXPECT_FALSE(made_has_ended(&never_made));
+}
+
 /* 64 records, and 100 calls in the group. */
 TEST_F(Calls, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
 {

@@ -55,6 +55,12 @@ class View
                 record->stream = 0x7f0000000000 + k;
                 record->work_previous = k % 2 ? record->id - 1 : 0;
                 record->duration_ns = k == 1 ? 41000 : 0;
+                if (k == 3) {
+                    record->graph = 2;
+                    record->replay = 57;
+                    record->graph_position = 3;
+                    record->graph_calls = 100;
+                }
             }
             for (uint32_t k = 0; k < 2 - i % 2; k++) {
                 struct ng_view_sample sample = {k + 2, 1 + k, 41000 + k};
@@ -95,6 +101,11 @@ Job full_job()
     job.process(1).exit_status = 3;
     job.process(1).life_age_ns = 12;
     job.process(1).error_text = "remote \"process\" exited";
+    job.process(1).nan = {8, 0xfedcba9876543210, 7, NG_OP_AllReduce, 9, 1000, 2, 17, 0xff81, true};
+    job.process(1).memory_kinds = 2;
+    job.process(1).memory[0] = {3, 3 << 20};
+    job.process(1).memory[1] = {1, UINT64_MAX};
+    job.at(0xfedcba9876543210, 1).registration = {true, true, 2, 8192, 1000, 900, 5, 3, 1, 4, 77};
     job.notes = {"box-1000-1: about rank 0", "box-1001-1: about rank 1",
                  "box-77-1: not a black box"};
     return job;
@@ -133,14 +144,17 @@ TEST(Dump, IsTheDocumentedSchema)
  * then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 672u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1200u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 144u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 272u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 176u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 368u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+    EXPECT_EQ(sizeof(struct ng_view_call_stack), 24u);
+    EXPECT_EQ(sizeof(struct ng_view_frame), 40u);
+    EXPECT_EQ(sizeof(struct ng_view_module), 16u);
 }
 
 TEST(Dump, ComposedCollectivesAreToldWithTheirParts)

@@ -45,6 +45,20 @@ class Durations : public ::testing::Test
                 found.push_back(sample);
         return found;
     }
+    /* A communicator of that group. */
+    void live(uint64_t group_id)
+    {
+        struct ng_box_group *group = &box_.groups[box_.header->group_used++];
+        group->id = group_id;
+        group->state = NG_GROUP_READY;
+    }
+    struct ng_box_duration *find_row(uint64_t group_id)
+    {
+        for (uint32_t i = 0; i < box_.duration_capacity; i++)
+            if (box_.durations[i].group_id == group_id)
+                return &box_.durations[i];
+        return nullptr;
+    }
     void sample(uint64_t group_id, uint64_t seq, int64_t duration_ns)
     {
         struct ng_duration_sample sample = {group_id, 0, seq, 1, duration_ns};
@@ -168,14 +182,49 @@ TEST_F(Durations, AreCountedByGroupOperationAndSize)
 
 TEST_F(Durations, WhatFindsNoRoomIsCounted)
 {
-    for (uint64_t i = 0; i < box_.duration_capacity + 10u; i++)
+    for (uint64_t i = 0; i < box_.duration_capacity + 10u; i++) {
+        live(1 + i);
         ng_durations_add(&box_, 1 + i, NG_OP_AllReduce, 4, NG_US);
+    }
     EXPECT_EQ(read().size(), box_.duration_capacity);
     EXPECT_EQ(box_.header->durations_lost, 10u);
     ng_durations_add(&box_, 1, NG_OP_AllReduce, 4, NG_US);
     EXPECT_EQ(box_.header->durations_lost, 10u) << "what has a row goes on";
     ng_durations_add(&box_, 0, NG_OP_AllReduce, 4, NG_US);
     EXPECT_EQ(box_.header->durations_lost, 11u) << "a group whose id is not known yet";
+}
+
+TEST_F(Durations, ANewGroupGetsTheOldestRowOfOneThatHasEnded)
+{
+    uint32_t capacity = box_.duration_capacity;
+    for (uint64_t i = 0; i < capacity; i++) {
+        live(1 + i);
+        ng_durations_add(&box_, 1 + i, NG_OP_AllReduce, 4, 3 * NG_US);
+        __atomic_store_n(&find_row(1 + i)->newest_mono_ns, (int64_t)(1000 + i), __ATOMIC_RELAXED);
+    }
+    box_.groups[7].state = NG_GROUP_DESTROYED;
+    box_.groups[5].state = NG_GROUP_ABORTED;
+    live(9000);
+    ng_durations_add(&box_, 9000, NG_OP_AllGather, 1024, NG_US);
+    EXPECT_EQ(find_row(6), nullptr) << "the older one of the two";
+    ASSERT_NE(find_row(8), nullptr);
+    ASSERT_NE(find_row(9000), nullptr);
+    struct ng_duration row;
+    ASSERT_TRUE(ng_durations_read(&box_, (uint32_t)(find_row(9000) - box_.durations), &row));
+    EXPECT_EQ(row.op, NG_OP_AllGather);
+    EXPECT_EQ(row.size_class, 10u);
+    EXPECT_EQ(row.count, 1u);
+    EXPECT_EQ(row.max_ns, 1000u) << "nothing of the one before";
+    EXPECT_EQ(row.histogram[2], 0u);
+    ng_durations_add(&box_, 9000, NG_OP_AllGather, 1024, NG_US);
+    ASSERT_TRUE(ng_durations_read(&box_, (uint32_t)(find_row(9000) - box_.durations), &row));
+    EXPECT_EQ(row.count, 2u) << "it is found again";
+    ng_durations_add(&box_, 9000, NG_OP_AllReduce, 1024, NG_US);
+    EXPECT_EQ(find_row(8), nullptr);
+    EXPECT_EQ(read().size(), capacity);
+    EXPECT_EQ(box_.header->durations_lost, 0u);
+    ng_durations_add(&box_, 9000, NG_OP_Reduce, 1024, NG_US);
+    EXPECT_EQ(box_.header->durations_lost, 1u) << "all others live";
 }
 
 TEST_F(Durations, DamagedRowsAreNone)

@@ -316,6 +316,33 @@ TEST(Grown, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
     job.check_view();
 }
 
+/* It has no other id than that which it was invited with, and nobody looks for another any more. */
+TEST(Grown, WhoCouldNotJoinIsToldOfInTheGroupOfThoseWhoWaitForIt)
+{
+    Job job(1, 2);
+    ng_box_group *inviting = job.processes[0].make(NG_OP_CommGrow, 10, nullptr);
+    ng_box_group *refused = job.processes[1].make(NG_OP_CommGrow, 11, nullptr);
+    inviting->joined_id = refused->joined_id = 11;
+    inviting->nranks = refused->nranks = 2;
+    inviting->group_rank = 0;
+    refused->group_rank = 1;
+    inviting->state = NG_GROUP_CREATING;
+    refused->state = NG_GROUP_FAILED;
+    ng_view view;
+    ng_view_init(&view);
+    for (const Process &process : job.processes)
+        EXPECT_EQ(ng_view_add_box(&view, &process.box, NG_LIFE_RUNNING, 1, ""), 0);
+    ng_view_seal(&view);
+    EXPECT_EQ(view.group_count, 1u);
+    uint32_t group = ng_view_find_group(&view, 10);
+    ASSERT_NE(group, UINT32_MAX);
+    const struct ng_view_member *member = ng_view_member(&view, group, 1);
+    ASSERT_NE(member, nullptr);
+    EXPECT_EQ(member->state, (uint32_t)NG_GROUP_FAILED);
+    EXPECT_EQ(member->process, 1u);
+    ng_view_fini(&view);
+}
+
 /* Parents in a circle, and a group that says it is its own parent: no loop without end. */
 TEST(Grown, ADamagedBoxIsNoEndlessLoop)
 {

@@ -188,6 +188,13 @@ void Job::fill(struct ng_view *view) const
         process->watchdog_stuck_ns = processes[p].watchdog_stuck_ns;
         snprintf(process->watchdog_in, sizeof(process->watchdog_in), "%s",
                  processes[p].watchdog_in.c_str());
+        process->nan = processes[p].nan;
+        process->local_rank = processes[p].local_rank;
+        process->memory_kinds = processes[p].memory_kinds;
+        for (uint32_t i = 0; i < process->memory_kinds; i++)
+            process->memory[i] = processes[p].memory[i];
+        snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s",
+                 processes[p].nccl_variables.c_str());
         std::string host =
             processes[p].host.empty() ? "host-" + std::to_string(p / 8) : processes[p].host;
         snprintf(process->host, sizeof(process->host), "%s", host.c_str());
@@ -208,7 +215,8 @@ void Job::fill(struct ng_view *view) const
                 continue;
             const Group &group = groups_.at(from.group);
             uint32_t index = ng_view_intern_group(view, from.group);
-            view->groups[index].nranks = group.nranks;
+            if (view->groups[index].nranks < group.nranks)
+                view->groups[index].nranks = group.nranks;
             view->groups[index].parent_id = group.parent;
             view->groups[index].nccl_version = 22809;
             snprintf(view->groups[index].name, sizeof(view->groups[index].name), "%s",
@@ -220,6 +228,12 @@ void Job::fill(struct ng_view *view) const
             member->cuda_error = from.cuda_error;
             member->async_error = from.async_error;
             member->creator_tid = from.creator_tid;
+            member->created_by = from.created_by;
+            member->nranks = from.nranks ? from.nranks : group.nranks;
+            member->nccl_version = from.nccl_version ? from.nccl_version : 22809;
+            snprintf(member->pci_id, sizeof(member->pci_id), "%s", from.pci_id.c_str());
+            if (member->nranks > view->groups[index].nranks)
+                view->groups[index].nranks = member->nranks;
             member->ordinal = from.ordinal;
             member->derived = from.derived;
             member->entered = from.entered;
@@ -236,6 +250,7 @@ void Job::fill(struct ng_view *view) const
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;
             member->last = from.last;
+            member->registration = from.registration;
             member->rolling_hash = tells_hashes ? from.rolling_hash : 0;
             member->record_count = (uint32_t)from.records.size();
             member->records = (struct ng_view_record *)ng_arena_alloc(
@@ -263,7 +278,7 @@ static std::string written(const std::function<void(int fd)> &write)
     return text;
 }
 
-Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog)
+Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan)
 {
     struct ng_view view;
     struct ng_verdict verdict;
@@ -273,6 +288,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog)
 
     query.stalled_ns = stalled_ns;
     query.watchdog = watchdog;
+    query.nan = nan;
     job.fill(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     judgement.kind = verdict.kind;

@@ -30,11 +30,14 @@ struct Member {
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
     int cuda_error = 0, async_error = 0;
-    uint32_t creator_tid = 0;
+    uint32_t creator_tid = 0, created_by = 0;
+    int nranks = 0, nccl_version = 0; /* as it told itself; 0: as its group */
+    std::string pci_id;
     uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
     uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
     struct ng_signature last = {0, -1, -1, -1, 0};
     uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
+    struct ng_view_registration registration = {};
     std::vector<struct ng_view_record> records;
     std::vector<struct ng_view_sample> samples;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
@@ -81,6 +84,11 @@ struct Process {
     std::string error_text; /* of NCCL, about the first asynchronous error */
     int64_t watchdog_stuck_ns = 0;
     std::string watchdog_in;
+    std::string nccl_variables;
+    struct ng_view_nan nan = {};
+    uint32_t memory_kinds = 0;
+    struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS] = {};
+    int local_rank = -1;
     std::string host; /* empty: eight processes of the job share one */
 };
 
@@ -140,6 +148,6 @@ struct Judgement {
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
 };
-Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false);
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false, bool nan = false);
 
 #endif

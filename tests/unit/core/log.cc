@@ -6,6 +6,10 @@
 #include "tests/unit/core/core.h"
 
 #include <fnmatch.h>
+#include <fstream>
+#include <thread>
+
+#include "tests/unit/core/plain_threads.h"
 
 namespace
 {
@@ -316,4 +320,84 @@ TEST(Log, FollowsAStderrThatTheProgramSentElsewhere)
         return fstat(STDERR_FILENO, &status) != 0 || status.st_size == 0 ? 1 : 0;
     });
     EXPECT_EQ(status, 0);
+}
+
+namespace
+{
+
+/* The first lines that a FIFO has for its reader. */
+std::string read_fifo(const std::string &path, size_t lines)
+{
+    std::ifstream reader(path);
+    std::string all, line;
+    for (size_t i = 0; i < lines && std::getline(reader, line); i++)
+        all += line + "\n";
+    return all;
+}
+
+/* What `body` logs to a FIFO that nobody has opened yet: opening it does not return, as on a dead file server. */
+int logging_to_nobody(const std::string &path, const std::function<int()> &body)
+{
+    return in_child([&] {
+        alarm(60);
+        ng_log_init(NG_LOG_WARN, path.c_str(), 5);
+        start_log_writer();
+        return body();
+    });
+}
+
+} // namespace
+
+TEST(Log, AFileThatDoesNotAnswerHoldsUpNobodyForLong)
+{
+    Folder folder;
+    std::string path = folder / "fifo";
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(logging_to_nobody(path,
+                                [] {
+                                    auto begun = std::chrono::steady_clock::now();
+                                    for (int i = 0; i < 1000; i++)
+                                        ng_log(NG_LOG_ERROR, "to nobody");
+                                    std::thread([] { ng_log(NG_LOG_ERROR, "nor this"); }).join();
+                                    /* One waits, the others know by then. */
+                                    return std::chrono::steady_clock::now() - begun < std::chrono::seconds(20) ? 0 : 1;
+                                }),
+              0);
+}
+
+TEST(Log, OnceTheFileAnswersItSaysWhatIsMissing)
+{
+    Folder folder;
+    std::string path = folder / "fifo";
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(logging_to_nobody(path,
+                                [&] {
+                                    for (int i = 0; i < 20; i++)
+                                        ng_log(NG_LOG_ERROR, "line %d", i);
+                                    std::string all = read_fifo(path, 17);
+                                    bool first = all.find("line 0\n") != std::string::npos;
+                                    bool room = all.find("line 15\n") != std::string::npos;
+                                    bool told = all.find("4 line(s) of the log are missing") != std::string::npos;
+                                    if (!first || !room || !told)
+                                        dprintf(STDERR_FILENO, "%s\n", all.c_str());
+                                    return first && room && told ? 0 : 1;
+                                }),
+              0);
+}
+
+TEST(Log, LinesOfAFileAreThereWhenTheyAreLogged)
+{
+    Folder folder;
+    std::string path = folder / "log";
+    EXPECT_EQ(in_child([&] {
+                  ng_log_init(NG_LOG_WARN, path.c_str(), 5);
+                  start_log_writer();
+                  for (int i = 0; i < 100; i++) {
+                      ng_log(NG_LOG_ERROR, "line %d.", i);
+                      if (read_whole_file(path).find("line " + std::to_string(i) + ".") == std::string::npos)
+                          return 1;
+                  }
+                  return 0;
+              }),
+              0);
 }

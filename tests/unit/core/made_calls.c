@@ -17,7 +17,10 @@
 #include "core/deadline.h"
 #include "core/durations.h"
 #include "core/guard.h"
+#include "core/inject.h"
 #include "core/log.h"
+#include "core/registrations.h"
+#include "core/rehearsal.h"
 #include "core/watchdog.h"
 
 #define LIBRARIES 3
@@ -407,6 +410,13 @@ void made_set_version(unsigned library, int version)
     libraries[library].version = version;
 }
 
+/* One that nobody else has. */
+static int get_unique_id(struct ng_nccl_unique_id *ret_id)
+{
+    memset(ret_id, 0x5a, 128);
+    return NG_NCCL_SUCCESS;
+}
+
 static void adopt_nothing(void)
 {
 }
@@ -422,7 +432,8 @@ void made_begin(int64_t records)
                                         .group_start = group_start,
                                         .group_end = group_end,
                                         .comm_get_async_error = get_async_error,
-                                        .get_last_error = get_last_error};
+                                        .get_last_error = get_last_error,
+                                        .get_unique_id = get_unique_id};
     ng_guard.config.trace_size = records;
     ng_guard.launch.rank = 0;
     ng_guard.launch.world_size = 2;
@@ -455,6 +466,40 @@ unsigned made_op_group_end(void)
     return NG_OP_GroupEnd;
 }
 
+static __thread struct made_seen seen; /* by this thread */
+
+void made_arm(const char *faults)
+{
+    ng_inject_configure(faults);
+}
+
+struct made_seen made_seen(void)
+{
+    return seen;
+}
+
+uint64_t made_happened(unsigned index, uint64_t *ret_seq)
+{
+    struct ng_rehearsed fault = {0};
+
+    ng_rehearsal_read(&ng_guard.box, index, &fault);
+    if (ret_seq)
+        *ret_seq = fault.seq;
+    return fault.times;
+}
+
+static void see(const struct ng_call *call)
+{
+    seen = (struct made_seen){.op = call->op,
+                              .count = call->count,
+                              .dtype = call->dtype,
+                              .redop = call->redop,
+                              .root = call->root,
+                              .nranks = call->creation ? call->creation->nranks : 0};
+    if (call->creation && call->creation->unique_ids)
+        memcpy(seen.unique_id, call->creation->unique_ids, sizeof(seen.unique_id));
+}
+
 static _Atomic unsigned reached;
 
 unsigned made_reached(void)
@@ -463,8 +508,8 @@ unsigned made_reached(void)
 }
 
 /* `inside` runs in NCCL's place, and its value is what NCCL returns; NULL: `result` is. */
-static int through_with(const struct ng_call *call, int result, int (*inside)(void *),
-                        void *argument)
+static int through_core(const struct ng_call *call, struct ng_injection *injection, int result,
+                        int (*inside)(void *), void *argument)
 {
     struct ng_passage passage;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
@@ -474,14 +519,38 @@ static int through_with(const struct ng_call *call, int result, int (*inside)(vo
                                                  : ng_call_enter(call, &passage);
     if (answer != NG_CALL_PROCEED)
         return answer;
-    atomic_fetch_add(&reached, 1);
-    if (inside)
-        result = inside(argument);
+    if (!injection || !injection->replaces) {
+        atomic_fetch_add(&reached, 1);
+        see(call);
+        if (inside)
+            result = inside(argument);
+    } else {
+        result = injection->result;
+    }
+    if (injection)
+        result = ng_inject_result(call, injection, result);
     if (op_class == NG_CLASS_COLLECTIVE)
         return ng_collective_leave(call, &passage, result);
     if (op_class == NG_CLASS_P2P)
         return ng_p2p_leave(call, &passage, result);
     return ng_call_leave(call, &passage, result);
+}
+
+static int through_with(const struct ng_call *call, int result, int (*inside)(void *),
+                        void *argument)
+{
+    struct ng_call changed = *call;
+    struct ng_injection injection;
+
+    if (!ng_inject_armed)
+        return through_core(call, NULL, result, inside, argument);
+    int answer = ng_inject_enter(&changed, &injection);
+    if (answer == NG_CALL_PROCEED)
+        answer = through_core(&changed, &injection, result, inside, argument);
+    ng_inject_done(&injection);
+    while (ng_inject_following(&injection, &changed))
+        ng_inject_followed(&changed, through_core(&changed, NULL, NG_NCCL_SUCCESS, NULL, NULL));
+    return answer;
 }
 
 static int through(const struct ng_call *call, int result)
@@ -542,6 +611,16 @@ void made_init(unsigned library, void *comm, int nranks, int rank, const void *c
                  &written);
 }
 
+void made_split(unsigned library, void *parent, void *child)
+{
+    void *handle = NULL;
+    struct written written = {child, &handle, NG_NCCL_SUCCESS};
+    struct ng_creation creation = {.rank = -1, .new_comm = &handle};
+
+    through_with(CALL(CommSplit, library, .comm = parent, .creation = &creation), NG_NCCL_SUCCESS, write_handle,
+                 &written);
+}
+
 void made_init_later(unsigned library, void **comm, void *handle, int nranks)
 {
     char id[128];
@@ -551,6 +630,29 @@ void made_init_later(unsigned library, void **comm, void *handle, int nranks)
         .unique_ids = id, .unique_id_count = 1, .nranks = nranks, .rank = 0, .new_comm = comm};
     through(CALL(CommInitRank, library, .creation = &creation), NG_NCCL_SUCCESS);
     *comm = handle;
+}
+
+struct made_all {
+    void **comms, **new_comms;
+    int ndev;
+};
+
+static int write_handles(void *argument)
+{
+    const struct made_all *all = argument;
+
+    memcpy(all->new_comms, all->comms, (size_t)all->ndev * sizeof(void *));
+    return NG_NCCL_SUCCESS;
+}
+
+void made_init_all(unsigned library, void **comms, int ndev)
+{
+    void *handles[16] = {NULL};
+    struct made_all all = {comms, handles, ndev};
+    struct ng_creation creation = {.nranks = ndev, .rank = -1, .new_comm = handles};
+
+    through_with(CALL(CommInitAll, library, .creation = &creation), NG_NCCL_SUCCESS, write_handles,
+                 &all);
 }
 
 int made_call(unsigned library, const struct made_call *what)
@@ -632,6 +734,11 @@ unsigned made_stuck(char *ret_why, unsigned bytes)
 uint64_t made_pending_record(const void *comm)
 {
     return atomic_load(&ng_comm_find(comm)->group->pending_record);
+}
+
+int64_t made_pending_age_ns(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->pending_age_ns);
 }
 
 void made_fork_child(void)
@@ -832,6 +939,11 @@ struct ng_comm *made_comm(const void *comm)
     return ng_comm_find(comm);
 }
 
+bool made_has_ended(const void *comm)
+{
+    return ng_comm_has_ended(comm);
+}
+
 bool made_rests(const void *comm)
 {
     return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
@@ -853,4 +965,46 @@ void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64
 void made_set_rules(const char *path)
 {
     snprintf(ng_guard.rules_path, sizeof(ng_guard.rules_path), "%s", path);
+}
+
+void made_registrations(int mode,
+                        int (*comm_register)(void *comm, void *buffer, size_t bytes, void **handle),
+                        int (*comm_deregister)(void *comm, void *handle))
+{
+    ng_guard.config.register_how = mode;
+    for (unsigned i = 0; i < LIBRARIES; i++) {
+        libraries[i].comm_register = comm_register;
+        libraries[i].comm_deregister = comm_deregister;
+    }
+}
+
+int made_transfer(void *comm, void *stream, int peer, const void *buffer, uint64_t bytes,
+                  int (*inside)(void *argument), void *argument)
+{
+    return through_with(CALL(Send, 0, .comm = comm, .stream = stream, .send_buffer = buffer,
+                             .count = bytes, .dtype = 0, .root = peer),
+                        NG_NCCL_SUCCESS, inside, argument);
+}
+
+int made_reduce(void *comm, void *stream, const void *buffer, uint64_t bytes,
+                int (*inside)(void *argument), void *argument)
+{
+    return through_with(CALL(AllReduce, 0, .comm = comm, .stream = stream, .send_buffer = buffer,
+                             .count = bytes, .dtype = 0, .redop = 0),
+                        NG_NCCL_SUCCESS, inside, argument);
+}
+
+unsigned made_op_comm_destroy(void)
+{
+    return NG_OP_CommDestroy;
+}
+
+unsigned made_op_comm_abort(void)
+{
+    return NG_OP_CommAbort;
+}
+
+bool made_registration_count(const void *comm, struct ng_registration_count *ret_count)
+{
+    return ng_registrations_count(ng_comm_find(comm), ret_count);
 }

@@ -7,6 +7,7 @@
 #define NCCLGUARD_TESTS_UNIT_MADE_CALLS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -15,6 +16,18 @@ extern "C" {
 
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
+
+/* Faults are injected (core/inject.h); before made_begin. What NCCL got last; "" nothing yet. */
+void made_arm(const char *faults);
+struct made_seen {
+    unsigned op;
+    uint64_t count;
+    int dtype, redop, root, nranks;
+    char unique_id[128];
+};
+struct made_seen made_seen(void);
+/* How often fault `index` of them happened, by the black box, and at which collective last. */
+uint64_t made_happened(unsigned index, uint64_t *ret_seq);
 
 /* Calls wait for the device (core/wait.h); before made_begin. */
 void made_block_calls(void);
@@ -36,6 +49,7 @@ bool made_group_in_making(struct made_group *ret_group); /* one that is; false: 
 
 /* Its record, and whether the black box says that its clock rests. */
 struct ng_comm *made_comm(const void *comm);
+bool made_has_ended(const void *comm); /* is the handle known as one that has */
 bool made_rests(const void *comm);
 uint32_t made_rest(const void *comm); /* enum ng_rest */
 void made_set_rules(const char *path);
@@ -53,7 +67,9 @@ struct made_record made_record_before(unsigned back); /* 0: the newest */
 
 /* Library 0, 1, ... of the program; `result` is what NCCL answers. */
 void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result);
+void made_split(unsigned library, void *parent, void *child);
 void made_init_later(unsigned library, void **comm, void *handle, int nranks);
+void made_init_all(unsigned library, void **comms, int ndev);
 void made_destroy(unsigned library, void *comm, int result);
 void made_all_reduce(unsigned library, void *comm, void *stream, int result);
 void made_send(unsigned library, void *comm, void *stream, int peer, int result);
@@ -107,6 +123,7 @@ void made_hold_aborts(bool hold); /* they do not return from now on, or again do
 void made_on_abort(void (*function)(void *comm));
 /* Of the oldest work that the watchdog sees waiting; 0 none. */
 uint64_t made_pending_record(const void *comm);
+int64_t made_pending_age_ns(const void *comm); /* of that work */
 void made_fork_child(void); /* as the guard does it in a forked child */
 void made_log_to(const char *path);
 
@@ -139,6 +156,23 @@ uint64_t made_records_lost(void);
 /* Wait until the watchdog has seen collective `seq`, or the error. False: not within 20 s. */
 bool made_await_completed(const void *comm, uint64_t seq);
 bool made_await_cuda_error(const void *comm, int error);
+
+/*
+ * NCCLGUARD_REGISTER, with what stands for ncclCommRegister and ncclCommDeregister in all libraries;
+ * after made_begin, before any communicator. Mode: 1 lazy, 2 eager.
+ */
+void made_registrations(int mode,
+                        int (*comm_register)(void *comm, void *buffer, size_t bytes, void **handle),
+                        int (*comm_deregister)(void *comm, void *handle));
+/* A send of bytes to a peer, or an all-reduce of them; `inside` as in struct made_call. */
+int made_transfer(void *comm, void *stream, int peer, const void *buffer, uint64_t bytes,
+                  int (*inside)(void *argument), void *argument);
+int made_reduce(void *comm, void *stream, const void *buffer, uint64_t bytes,
+                int (*inside)(void *argument), void *argument);
+unsigned made_op_comm_destroy(void);
+unsigned made_op_comm_abort(void);
+struct ng_registration_count;
+bool made_registration_count(const void *comm, struct ng_registration_count *ret_count);
 
 #ifdef __cplusplus
 }

@@ -9,21 +9,37 @@
 #include "core/clock.h"
 #include "core/dump_pipe.h"
 #include "core/guard.h"
+#include "core/log_writer.h"
 #include "core/tasks.h"
 
 static void adopt_nothing(void)
 {
 }
 
+/* Once: threads of an earlier test may be reading it. */
+static void let_adopt(void)
+{
+    if (ng_guard.adopt_thread != adopt_nothing)
+        ng_guard.adopt_thread = adopt_nothing;
+}
+
 void start_tasks(void)
 {
     static bool started;
 
-    ng_guard.adopt_thread = adopt_nothing;
+    let_adopt();
     ng_guard.box = NG_BOX_NONE; /* another test may have left one that is gone */
     if (!started && ng_tasks_start() != 0)
         abort();
     started = true;
+}
+
+void start_log_writer(void)
+{
+    let_adopt();
+    if (ng_log_writer_start() != 0)
+        abort();
+    ng_log_writer_adopt();
 }
 
 static void end(void *under_way)

@@ -12,6 +12,9 @@ extern "C" {
 /* The threads of core/tasks.h run from here on. */
 void start_tasks(void);
 
+/* The log's writer writes for the calling thread. */
+void start_log_writer(void);
+
 /* The FIFO that asks for a dump is there, as far as it could be made. */
 void make_dump_pipe(const char *prefix, int rank);
 

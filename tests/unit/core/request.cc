@@ -23,6 +23,7 @@ class MemoryBoard : public ng_board
     {
         table_.put = put;
         table_.fetch = fetch;
+        table_.have = have;
         ops = &table_;
     }
     std::atomic<int> error{0}, calls{0};
@@ -54,6 +55,17 @@ class MemoryBoard : public ng_board
             return -ENOENT;
         memcpy(ret_data, there->second.data(), there->second.size());
         *ret_bytes = there->second.size();
+        return 0;
+    }
+    static int have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count, uint64_t *ret_there)
+    {
+        MemoryBoard *self = of(board);
+        self->calls++;
+        if (self->error)
+            return self->error;
+        *ret_there = 0;
+        for (uint32_t i = 0; i < count; i++)
+            *ret_there |= (uint64_t)self->entries.count(prefix + std::to_string(first + i)) << i;
         return 0;
     }
     ng_board_ops table_ = {};
@@ -122,6 +134,18 @@ TEST_F(Request, WaitsUntilSomebodyPuts)
     EXPECT_EQ(got, "value");
     EXPECT_EQ(get("key", 60000, 4), strerror(EMSGSIZE));
     EXPECT_EQ(ng_request_put("key", "other", 5, in_ms(60000)), -EEXIST);
+}
+
+TEST_F(Request, MeetsWhenAllNumbersAreThere)
+{
+    serve();
+    int result = 1;
+    EXPECT_EQ(ng_request_meet("at.", 0, 3, in_ms(20)), -ETIMEDOUT);
+    std::thread waiting([&] { result = ng_request_meet("at.", 2, 200, in_ms(60000)); });
+    for (int i = 201; i >= 2; i--)
+        EXPECT_EQ(ng_request_put_for(("at." + std::to_string(i)).c_str(), "", 0, NG_S, in_ms(60000)), 0);
+    waiting.join();
+    EXPECT_EQ(result, 0);
 }
 
 TEST_F(Request, IsOverAtItsDeadline)

@@ -210,7 +210,7 @@ TEST(Rules, AMistakeNamesFileLineValueAndMend)
         {"op=AllReduce, : timeout=2s", "op=: no operation is called so"},
         {"* : timeout=2", "timeout=2 is not valid: use a number with ms, s, m or h"},
         {"* : policy=explode", "policy=explode is not valid: use one of: log"},
-        {"* : check=args", "check=args: this version has no checks before the call; leave it out"},
+        {"* : check=args", "check=args is not valid: use one of: off, tell, refuse, end"},
         {"* : grupe=x", "grupe= is not known: right of the colon stand timeout, suspect, policy"},
         {"grupe=x : name=x", "grupe= is not known: left of the colon stand group, size, parent"},
         {"timeout=2s : size=8", "timeout= stands left of the colon: write it right of it"},

@@ -57,12 +57,60 @@ std::vector<std::pair<int, int>> sizes_and_culprits()
 
 } // namespace
 
+/* It left a call out, and has come to the end: there it will stay, as the work of the others, whose
+ * threads are there, too, does not finish. */
+TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
+{
+    for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_CommFinalize, NG_OP_CommAbort})
+        for (bool others_destroy : {false, true}) {
+            Job job(2);
+            job.group(0xd, "dp");
+            job.at(0xd, 0).did(9).waits();
+            job.at(0xd, 1).did(9);
+            job.inside(1, op, 0xd);
+            if (others_destroy)
+                job.inside(0, op, 0xd);
+            Judgement judgement = judge(job);
+            EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK) << judgement.line;
+            EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+            EXPECT_EQ(judgement.seq, 10u);
+            EXPECT_TRUE(mentions(judgement.whys.at(0), "without AllReduce #10")) << judgement.whys[0];
+        }
+}
+
+/* Who made the call, and waits in the end for its device, has done its part. */
+TEST(Verdict, WhoDestroysItsCommunicatorAfterTheCallIsNobodysReason)
+{
+    Job job(3);
+    job.group(0xd, "dp");
+    for (int rank = 0; rank < 2; rank++) {
+        job.at(0xd, rank).did(9).waits();
+        job.inside(rank, NG_OP_CommDestroy, 0xd);
+    }
+    job.at(0xd, 2).did(9);
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK) << judgement.line;
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
+/* It has come to it as well, a moment ago. */
+TEST(Verdict, WhoHasJustComeToTheEndIsNotMissedThere)
+{
+    Job job(2);
+    job.group(0xd, "dp");
+    for (int rank = 0; rank < 2; rank++) {
+        job.at(0xd, rank).did(9);
+        job.inside(rank, NG_OP_CommDestroy, 0xd, 0, rank ? NG_S / 10 : LONG_AGO);
+    }
+    EXPECT_NE(judge(job).kind, NG_KIND_MISSING_RANK);
+}
+
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {
         "healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch",
-        "order_deadlock", "gpu_stall", "init_missing_rank", "straggler", "async_error",
-        "abort_stuck", "watchdog_stuck", "unknown"};
+        "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch", "straggler", "async_error",
+        "nan", "abort_stuck", "watchdog_stuck", "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
@@ -1385,6 +1433,26 @@ TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
     EXPECT_TRUE(judge(job).culprits.empty());
 }
 
+/* Rank 2's device stalls in front of a receive from rank 3. Rank 0, which has never met rank 2, waits for it inside the
+ * call, as NCCL does until both sides are connected: its device has nothing to reach. */
+TEST(Verdict, WhoWaitsForItsPeerInsideTheCallIsNoStalledDevice)
+{
+    Job job(4);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 3).p2p(NG_OP_Send, 2, false);
+    job.at(WORLD, 2).p2p(NG_OP_Recv, 3, false).pending_started = false;
+    Member &caller = job.at(WORLD, 0).p2p(NG_OP_Send, 2, false);
+    caller.records.back().state = NG_RECORD_ENTERED;
+    caller.pending_record = 0;
+    caller.pending_age_ns = 0;
+    caller.pending_started = false;
+    job.inside(0, NG_OP_Send, WORLD, 0, LONG_AGO);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3}));
+}
+
 /* Rank 0 waits for a send of rank 1, which has sent so much to others since then that its black box
  * reaches back no further: it may have sent, or not. */
 TEST(Verdict, OverwrittenRecordsAreNoEvidenceThatARankNeverCalled)
@@ -1972,4 +2040,108 @@ TEST(Verdict, WhatExplainsAnErrorIsToldInsteadOfIt)
     expect_kind(judge(job), NG_KIND_STOPPED_RANK);
     job.process(2).life = NG_LIFE_EXITED;
     expect_kind(judge(job), NG_KIND_LEFT_EARLY);
+}
+
+/* ---- Numbers that are none ---- */
+
+namespace
+{
+
+/* In call `seq` of the world, `age_ns` ago: element 17 of a thousand of bfloat16. */
+struct ng_view_nan nan_in(uint64_t seq, int64_t age_ns, bool held)
+{
+    return {age_ns, WORLD, seq, NG_OP_AllReduce, 9, 1000, 2, 17, 0x7fc0, held};
+}
+
+Job all_did(int ranks, uint64_t calls)
+{
+    Job job(ranks);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < ranks; rank++)
+        job.at(WORLD, rank).did(calls);
+    return job;
+}
+
+} // namespace
+
+TEST(Verdict, ANanIsToldOfWhenAskedThoughNobodyWaits)
+{
+    Job job = all_did(4, 9);
+    job.process(2).nan = nan_in(7, NG_S, false);
+    Judgement judgement = judge(job, STALLED, false, true);
+
+    expect_kind(judgement, NG_KIND_NAN);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.whys.at(0), "of 1000 elements of bfloat16 that it sends, 2 are no numbers, the first is "
+                                    "element 17: NaN (0x7fc0)");
+    EXPECT_EQ(judgement.seq, 7u);
+    EXPECT_EQ(judgement.op, NG_OP_AllReduce);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_TRUE(judgement.waiting.empty());
+    expect_kind(judge(job), NG_KIND_HEALTHY);
+}
+
+TEST(Verdict, TheFirstOfNansThatHaveSpreadIsNamed)
+{
+    Job job = all_did(4, 12);
+    /* Its watchdog has found it last. */
+    job.process(0).nan = nan_in(8, 3 * NG_S, false);
+    job.process(1).nan = nan_in(7, NG_S, false);
+    job.process(2).nan = nan_in(8, 3 * NG_S, false);
+    job.process(3).nan = nan_in(8, 2 * NG_S, false);
+    Judgement judgement = judge(job, STALLED, false, true);
+
+    expect_kind(judgement, NG_KIND_NAN);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+}
+
+TEST(Verdict, WhereAllRanksHaveNanTheyMayHaveItFromEachOther)
+{
+    Job job = all_did(3, 12);
+    for (int rank = 0; rank < 3; rank++)
+        job.process(rank).nan = nan_in(8, NG_S, false);
+    Judgement judgement = judge(job, STALLED, false, true);
+
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+}
+
+TEST(Verdict, ACallThatIsHeldForItsNanIsWhyTheOthersWait)
+{
+    for (bool stuck : {false, true}) {
+        Job job = all_did(4, 6);
+        for (int rank = 0; rank < 4; rank++)
+            job.at(WORLD, rank).waits(all_reduce(), stuck ? LONG_AGO : NG_MS);
+        job.process(1).nan = nan_in(7, stuck ? LONG_AGO : NG_MS, true);
+        Judgement judgement = judge(job);
+
+        expect_kind(judgement, NG_KIND_NAN);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2, 3}));
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "; none of it has left the rank"));
+    }
+}
+
+TEST(Verdict, ADeathIsNotExplainedByANanThatIsHeld)
+{
+    Job job = waiting_for(4, {3});
+    job.process(3).life = NG_LIFE_DEAD;
+    job.process(1).nan = nan_in(7, LONG_AGO, true);
+    expect_kind(judge(job), NG_KIND_DEAD_RANK);
+}
+
+TEST(Verdict, ANanThatWasLetGoIsNotTheReasonOfALaterStall)
+{
+    Job job = waiting_for(4, {3});
+    job.process(1).nan = nan_in(2, 10 * LONG_AGO, false);
+    expect_kind(judge(job), NG_KIND_MISSING_RANK);
+}
+
+TEST(Verdict, ANanOfAGroupThatNobodyKnowsIsNotToldOf)
+{
+    Job job = all_did(2, 6);
+    job.process(1).nan = nan_in(7, NG_S, true);
+    job.process(1).nan.group_id = 0xabc;
+    expect_kind(judge(job, STALLED, false, true), NG_KIND_HEALTHY);
 }

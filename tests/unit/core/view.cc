@@ -93,6 +93,37 @@ TEST_F(FromBox, TellsWhoWhatAndHowFar)
     EXPECT_EQ(view_.note_count, 0u);
 }
 
+TEST_F(FromBox, TellsMemoryAndRegistrationsOfItsCommunicatorsAlone)
+{
+    ng_box_close(&box_, nullptr);
+    struct ng_box_identity who = identity(2);
+    who.with_registrations = true;
+    ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
+    Writer writer(&box_);
+    writer.group(0, 0xabc, 4, 2, "dp");
+    writer.group(1, 0xdef, 4, 2, "tp");
+    box_.groups[0].generation = box_.groups[1].generation = 3;
+    box_.registrations[0].segments = box_.registrations[1].segments = 7;
+    box_.registrations[0].registered_bytes = 900;
+    box_.registrations[0].generation = 3;
+    box_.registrations[1].generation = 2; /* of the one before in that slot */
+    box_.header->memory[NG_SEGMENT_NCCL].segments = 5;
+    box_.header->memory[NG_SEGMENT_NCCL].bytes = 4096;
+    box_.header->memory_kinds = 200; /* damaged */
+    add(NG_LIFE_DEAD, 100 * NG_S);
+
+    EXPECT_EQ(view_.processes[0].memory_kinds, (uint32_t)NG_BOX_MEMORY_KINDS);
+    EXPECT_EQ(view_.processes[0].memory[NG_SEGMENT_NCCL].segments, 5u);
+    EXPECT_EQ(view_.processes[0].memory[NG_SEGMENT_NCCL].bytes, 4096u);
+    const struct ng_view_member *dp = ng_view_member(&view_, ng_view_find_group(&view_, 0xabc), 2);
+    const struct ng_view_member *tp = ng_view_member(&view_, ng_view_find_group(&view_, 0xdef), 2);
+    EXPECT_TRUE(dp->registration.known);
+    EXPECT_EQ(dp->registration.segments, 7u);
+    EXPECT_EQ(dp->registration.registered_bytes, 900u);
+    EXPECT_FALSE(tp->registration.known);
+    EXPECT_EQ(tp->registration.segments, 0u);
+}
+
 TEST_F(FromBox, TellsWhoTheProcessIsAndHowItsGroupsCameToBe)
 {
     Writer writer(&box_);

@@ -11,8 +11,11 @@
 
 #include "core/abort.h"
 #include "core/comm.h"
+#include "core/inject.h"
 #include "core/log.h"
+#include "core/nonblocking.h"
 #include "shim/driver.h"
+#include "shim/memory_calls.h"
 #include "shim/shim.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -38,6 +41,17 @@ static void run_hook(void)
     pthread_mutex_unlock(&lock);
     if (function)
         function();
+}
+
+/* Nothing is registered. */
+void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,
+                     const void *caller)
+{
+    (void)id;
+    (void)instance;
+    (void)guest;
+    (void)caller;
+    return NULL;
 }
 
 static void enter(const struct ng_call *call, enum ng_op_class way, struct ng_passage *ret_passage)
@@ -130,6 +144,61 @@ void ng_abort_left(struct ng_comm *guest)
 const char *ng_abort_reason(const void *handle)
 {
     return atomic_load(&answer) == NG_CALL_PROCEED || !handle ? NULL : PROBE_REASON;
+}
+
+/* No communicator is converted. */
+int ng_nonblocking_finish_passed(struct ng_comm *comm, int result)
+{
+    (void)comm;
+    return result;
+}
+
+/* Nothing is injected but what a test says. */
+bool ng_inject_armed;
+static void (*change)(struct ng_call *call);
+
+int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection)
+{
+    *ret_injection = (struct ng_injection){0};
+    change(call);
+    return NG_CALL_PROCEED;
+}
+
+int ng_inject_result(const struct ng_call *call, struct ng_injection *injection, int result)
+{
+    (void)call;
+    (void)injection;
+    return result;
+}
+
+void ng_inject_done(const struct ng_injection *injection)
+{
+    (void)injection;
+}
+
+bool ng_inject_following(struct ng_injection *injection, struct ng_call *ret_call)
+{
+    (void)injection;
+    (void)ret_call;
+    return false;
+}
+
+void ng_inject_followed(const struct ng_call *call, int result)
+{
+    (void)call;
+    (void)result;
+}
+
+int ng_inject_answer(const void *handle, int error)
+{
+    (void)handle;
+    return error;
+}
+
+EXPORT void probe_inject(void (*function)(struct ng_call *call))
+{
+    change = function;
+    ng_inject_armed = function != NULL;
 }
 
 void ng_log(enum ng_log_level level, const char *format, ...)

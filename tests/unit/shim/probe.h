@@ -42,6 +42,9 @@ const char *probe_log(void);
 /* Runs inside ng_call_enter and ng_call_leave; NULL: nothing. */
 void probe_set_hook(void (*hook)(void));
 
+/* Runs as a fault of each call, which it may change; NULL: none is armed. */
+void probe_inject(void (*change)(struct ng_call *call));
+
 unsigned probe_nccl_count(void);
 const struct ng_nccl *probe_nccl(unsigned index);
 bool probe_driver_find(struct ng_cuda *ret_cuda);

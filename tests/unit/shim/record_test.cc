@@ -168,6 +168,69 @@ TEST_F(Record, SplitShowsParentColorAndKey)
     EXPECT_EQ(creation.unique_ids, nullptr);
 }
 
+/* Arguments that no call of these tests has, of the types that they have. */
+static void change_all(struct ng_call *call)
+{
+    static struct ng_creation changed;
+
+    call->count = 77;
+    call->dtype = ncclFloat64;
+    call->redop = ncclMin;
+    call->root = 6;
+    if (!call->creation)
+        return;
+    changed = *call->creation;
+    changed.nranks = 99;
+    call->creation = &changed;
+}
+
+template <typename... Arguments> static uint64_t hash_of(Arguments... arguments)
+{
+    return recording_hash(std::tuple<Arguments...>(arguments...));
+}
+
+/* What an injected fault makes of a call is what NCCL gets, and what core is told. */
+TEST_F(Record, InjectedFaultsChangeWhatNcclGets)
+{
+    const void *send = send_memory;
+    void *recv = recv_memory;
+    const size_t count = 77;
+    auto dtype = ncclFloat64;
+    auto redop = ncclMin;
+    ncclUniqueId id = {};
+    ncclComm_t made = nullptr;
+
+    probe_inject(change_all);
+    call_all_reduce();
+    EXPECT_EQ(only().count, 77u);
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).hash,
+              hash_of(send, recv, count, dtype, redop, comm, stream));
+    ncclBcast(recv_memory, 6, ncclInt8, 3, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_Bcast).hash, hash_of(recv, count, dtype, 6, comm, stream));
+    ncclBroadcast(send_memory, recv_memory, 6, ncclInt8, 3, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_Broadcast).hash,
+              hash_of(send, recv, count, dtype, 6, comm, stream));
+    ncclReduce(send_memory, recv_memory, 6, ncclInt8, ncclSum, 3, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_Reduce).hash,
+              hash_of(send, recv, count, dtype, redop, 6, comm, stream));
+    ncclAllGather(send_memory, recv_memory, 6, ncclInt8, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_AllGather).hash,
+              hash_of(send, recv, count, dtype, comm, stream));
+    ncclReduceScatter(send_memory, recv_memory, 6, ncclInt8, ncclSum, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_ReduceScatter).hash,
+              hash_of(send, recv, count, dtype, redop, comm, stream));
+    ncclSend(send_memory, 4, ncclInt32, 2, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_Send).hash, hash_of(send, count, dtype, 6, comm, stream));
+    ncclRecv(recv_memory, 4, ncclInt32, 2, comm, stream);
+    EXPECT_EQ(recording_of(RECORDING_Recv).hash, hash_of(recv, count, dtype, 6, comm, stream));
+    ncclCommInitRank(&made, 8, id, 5);
+    EXPECT_EQ(recording_of(RECORDING_CommInitRank).hash, hash_of(&made, 99, id, 5));
+    probe_inject(nullptr);
+    call_all_reduce();
+    EXPECT_EQ(recording_of(RECORDING_AllReduce).hash,
+              hash_of(send, recv, (size_t)5, ncclFloat32, ncclMax, comm, stream));
+}
+
 TEST_F(Record, PassedFunctionsAreNot)
 {
     int count = 0;

@@ -195,6 +195,58 @@ TEST_F(Blobs, UnitedLabelsAreOneIncarnation)
     EXPECT_EQ(find(view, 2)->life, NG_LIFE_LOST);
 }
 
+/* Ranks 0 to 2 with one unique id, rank 3 with another; and what else the board has. */
+class Halves : public Blobs
+{
+  protected:
+    int may_be_one(std::vector<uint64_t> roots = {5, 9})
+    {
+        struct ng_blob *blobs;
+        uint32_t count;
+        EXPECT_EQ(fetch(&blobs, &count), 0);
+        return ng_blobs_may_be_one(blobs, count, roots.data(), (uint32_t)roots.size(), &arena);
+    }
+    void SetUp() override
+    {
+        Blobs::SetUp();
+        for (int rank = 0; rank < 3; rank++)
+            stands((uint64_t)rank + 1, told(process(rank, 5)));
+        stands(4, told(process(3, 9)));
+    }
+};
+
+TEST_F(Halves, OfWhichEachHasRanksOfItsOwnMayBeOne)
+{
+    EXPECT_EQ(may_be_one(), 0);
+}
+
+TEST_F(Halves, ThatBothHaveARankAreTwoRunsThoughOneIsDead)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_RUNNING}) {
+        Told late = process(1, 9);
+        late.uid = 77;
+        late.life = life;
+        stands(5, told(late), life == NG_LIFE_RUNNING ? 0 : -1);
+        EXPECT_EQ(may_be_one(), -EPERM);
+    }
+}
+
+TEST_F(Halves, OfWhichOneHasAProcessWithoutARankAreNotTakenForOne)
+{
+    stands(5, told(process(-1, 9)));
+    EXPECT_EQ(may_be_one(), -EPERM);
+}
+
+TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
+{
+    Told other = process(1, 11);
+    other.uid = 77;
+    stands(5, told(other));
+    stands(6, told(process(3, 9)), -1); /* the place that it lost */
+    EXPECT_EQ(may_be_one(), 0);
+    EXPECT_EQ(may_be_one({5, 9, 11}), -EPERM);
+}
+
 TEST_F(Blobs, MoreLabelsThanAnybodyHasDoNotHurt)
 {
     for (uint64_t i = 1; i <= 100; i++)

@@ -115,6 +115,14 @@ TEST_F(Entries, OfOneProcessHaveABound)
         EXPECT_EQ(put(board.board, ("u." + std::to_string(i)).c_str(), "x"), 0);
     EXPECT_EQ(put(board.board, "u.more", "x"), -ENOSPC);
     EXPECT_EQ(put(board.board, "b.more", "x", NG_S), 0) << "those that go by themselves have none";
+    EXPECT_EQ(put(board.board, "u.0", "x"), 0) << "what is there counts no more";
+}
+
+TEST_F(Entries, OfOneKeyCountOnceHoweverOftenTheyArePut)
+{
+    for (int i = 0; i < 2 * NG_BOARD_KEEP_MAX; i++)
+        EXPECT_EQ(put(board.board, "u.same", "x"), 0) << i;
+    EXPECT_EQ(put(board.board, "u.other", "x"), 0);
 }
 
 TEST_F(Entries, HaveTellsWhichOfManyAreThere)

@@ -84,16 +84,33 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
     process->uid = any(random);
     process->life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
     process->exit_status = any_int(random);
-    process->life_age_ns = (int64_t)any(random);
+    process->life_age_ns = (int64_t)(any(random) >> 2);
     any_text(random, process->host, sizeof(process->host));
     any_text(random, process->program, sizeof(process->program));
+    any_text(random, process->nccl_variables, sizeof(process->nccl_variables));
     any_text(random, process->source, sizeof(process->source));
+    if (random() % 4 == 0) {
+        process->watchdog_stuck_ns = 1 + (int64_t)(any(random) >> 2);
+        any_text(random, process->watchdog_in, sizeof(process->watchdog_in));
+    }
+    if (random() % 4 == 0)
+        any_text(random, process->error_text, sizeof(process->error_text));
+    if (random() % 4 == 0)
+        process->nan = {1 + (int64_t)(any(random) >> 2), any(random), any(random), (enum ng_op)(random() % NG_OP_LIMIT),
+                        any_int(random), any(random), any(random), any(random), any(random), random() % 2 == 0};
+    process->memory_kinds = (uint32_t)(random() % (NG_BOX_MEMORY_KINDS + 1));
+    for (uint32_t i = 0; i < process->memory_kinds; i++)
+        process->memory[i] = {any(random), any(random)};
     for (uint64_t members = random() % 12; members > 0; members--) {
         uint32_t group = ng_view_intern_group(view, ids[random() % ids.size()]);
         int nranks = view->groups[group].nranks;
         struct ng_view_member *member = ng_view_add_member(
             view, index, group, nranks > 0 ? (int)(random() % (uint64_t)(nranks + 1)) - 1 : -1);
         member->device = any_int(random);
+        /* As its group, or as it alone was told. */
+        member->nranks = random() % 3 ? view->groups[member->group].nranks : (int)(random() % 9000) | 1;
+        member->nccl_version =
+            random() % 3 ? view->groups[member->group].nccl_version : any_int(random) | 1;
         member->state = (enum ng_group_state)(random() % (NG_GROUP_FAILED + 1));
         member->async_error = any_int(random);
         member->cuda_error = any_int(random);
@@ -108,8 +125,8 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         member->p2p_completed = any(random);
         member->color = any_int(random);
         member->created_by = (uint32_t)any(random);
-        member->created_age_ns = (int64_t)any(random);
-        member->ended_age_ns = (int64_t)any(random);
+        member->created_age_ns = (int64_t)(any(random) >> 2);
+        member->ended_age_ns = (int64_t)(any(random) >> 2);
         any_text(random, member->pci_id, sizeof(member->pci_id));
         member->rolling_hash = any(random);
         if (random() % 2)
@@ -117,16 +134,21 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         if (random() % 2) {
             member->pending_seq = any(random);
             member->pending_record = any(random);
-            member->pending_age_ns = (int64_t)any(random);
+            member->pending_age_ns = (int64_t)(any(random) >> 2);
         }
         member->pending_started = random() % 2;
-        member->timeout_ns = (int64_t)any(random);
+        member->pending_vague = random() % 2;
+        member->timeout_ns = (int64_t)(any(random) >> 2);
         member->rests = random() % 2;
         member->coll_joined = any(random);
         member->p2p_joined = any(random);
         member->groups_closed = any(random);
         member->joined_id = any(random);
         member->excluded = any(random);
+        if (random() % 2)
+            member->registration = {true,        (bool)(random() % 2), any(random), any(random),
+                                    any(random), any(random),          any(random), any(random),
+                                    any(random), any(random),          any(random)};
         member->record_count = (uint32_t)(random() % 40);
         member->records = (struct ng_view_record *)ng_arena_alloc(
             &view->arena, member->record_count * sizeof(*member->records) + 1);
@@ -138,17 +160,23 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             record->coll_seq = any(random);
             record->p2p_seq = any(random);
             record->peer_ordinal = any(random);
-            record->entered_age_ns = (int64_t)any(random);
+            record->entered_age_ns = (int64_t)(any(random) >> 2);
             record->caller = any(random);
             record->flags = (uint32_t)any(random);
             record->tid = (uint32_t)any(random);
             record->result = any_int(random);
             record->rolling_hash = any(random);
-            record->started_age_ns = (int64_t)any(random);
-            record->completed_age_ns = (int64_t)any(random);
+            record->started_age_ns = (int64_t)(any(random) >> 2);
+            record->completed_age_ns = (int64_t)(any(random) >> 2);
             record->stream = any(random);
             record->work_previous = any(random);
             record->duration_ns = (int64_t)(any(random) >> 2);
+            if (random() % 3 == 0) {
+                record->graph = any(random) | 1;
+                record->replay = any(random);
+                record->graph_position = (uint32_t)any(random);
+                record->graph_calls = (uint32_t)any(random);
+            }
         }
         for (uint64_t samples = random() % (NG_PROGRESS_SAMPLES + 1); samples > 0; samples--) {
             struct ng_view_sample sample = {any(random), (uint32_t)any(random),
@@ -164,7 +192,31 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         call->group_rank = any_int(random);
         call->seq = any(random);
         call->record_id = any(random);
-        call->age_ns = (int64_t)any(random);
+        call->age_ns = (int64_t)(any(random) >> 2);
+    }
+    for (uint64_t failures = random() % 3; failures > 0; failures--) {
+        int nranks = 1 + (int)(random() % 9000);
+        struct ng_view_failure *failure = ng_view_add_failure(
+            view, index, any(random), (int)(random() % (uint64_t)nranks));
+        failure->member.nranks = nranks;
+        failure->member.nccl_version = (int)(random() % 99999);
+        failure->member.device = any_int(random);
+        any_text(random, failure->member.pci_id, sizeof(failure->member.pci_id));
+        failure->member.created_by = (enum ng_op)(random() % NG_OP_LIMIT);
+        failure->member.created_age_ns = (int64_t)(any(random) >> 2);
+        failure->member.ended_age_ns = (int64_t)(any(random) >> 2);
+    }
+    for (uint64_t faults = random() % 3; faults > 0; faults--) {
+        struct ng_rehearsed fault = {};
+        any_text(random, fault.text, sizeof(fault.text));
+        fault.times = any(random);
+        fault.rank = any_int(random);
+        fault.op = (enum ng_op)(random() % NG_OP_LIMIT);
+        fault.group_id = random() % 2 ? ids[random() % ids.size()] : any(random);
+        fault.seq = any(random);
+        struct ng_view_fault *told = ng_view_add_fault(view, index, &fault);
+        told->first_age_ns = (int64_t)(any(random) >> 2);
+        told->last_age_ns = (int64_t)(any(random) >> 2);
     }
 }
 
@@ -228,12 +280,18 @@ void expect_same(const struct ng_view_record &a, const struct ng_view_record &b)
     SAME(stream);
     SAME(work_previous);
     SAME(duration_ns);
+    SAME(graph);
+    SAME(replay);
+    SAME(graph_position);
+    SAME(graph_calls);
 }
 
 void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
 {
     SAME(group_rank);
     SAME(device);
+    SAME(nranks);
+    SAME(nccl_version);
     SAME(state);
     SAME(async_error);
     SAME(cuda_error);
@@ -257,6 +315,7 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_record);
     SAME(pending_age_ns);
     SAME(pending_started);
+    SAME(pending_vague);
     SAME(timeout_ns);
     SAME(rests);
     SAME(coll_joined);
@@ -264,6 +323,17 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(groups_closed);
     SAME(joined_id);
     SAME(excluded);
+    SAME(registration.known);
+    SAME(registration.closed);
+    SAME(registration.segments);
+    SAME(registration.segment_bytes);
+    SAME(registration.bytes);
+    SAME(registration.registered_bytes);
+    SAME(registration.made);
+    SAME(registration.ended);
+    SAME(registration.failed);
+    SAME(registration.deferred);
+    SAME(registration.spent_ns);
     SAME(record_count);
     for (uint32_t i = 0; i < a.record_count && i < b.record_count; i++)
         expect_same(a.records[i], b.records[i]);
@@ -280,6 +350,7 @@ void expect_same(const struct ng_view_process &a, const struct ng_view_process &
     SAME(rank);
     SAME(world_size);
     SAME(local_rank);
+    EXPECT_STREQ(a.nccl_variables, b.nccl_variables);
     SAME(pid);
     SAME(uid);
     SAME(life);
@@ -288,6 +359,24 @@ void expect_same(const struct ng_view_process &a, const struct ng_view_process &
     EXPECT_STREQ(a.host, b.host);
     EXPECT_STREQ(a.program, b.program);
     EXPECT_STREQ(a.source, b.source);
+    SAME(watchdog_stuck_ns);
+    EXPECT_STREQ(a.watchdog_in, b.watchdog_in);
+    SAME(nan.age_ns);
+    SAME(nan.group_id);
+    SAME(nan.seq);
+    SAME(nan.op);
+    SAME(nan.dtype);
+    SAME(nan.elements);
+    SAME(nan.bad);
+    SAME(nan.element);
+    SAME(nan.bits);
+    SAME(nan.held);
+    SAME(memory_kinds);
+    for (uint32_t i = 0; i < NG_BOX_MEMORY_KINDS; i++) {
+        SAME(memory[i].segments);
+        SAME(memory[i].bytes);
+    }
+    EXPECT_STREQ(a.error_text, b.error_text);
 }
 
 void expect_same(const struct ng_view_group &a, const struct ng_view_group &b)
@@ -326,6 +415,24 @@ void expect_same(const struct ng_view &a, const struct ng_view &b)
     }
     for (uint32_t i = 0; i < a.call_count; i++)
         expect_same(a.calls[i], b.calls[i]);
+    ASSERT_EQ(a.failure_count, b.failure_count);
+    for (uint32_t i = 0; i < a.failure_count; i++) {
+        SAME(failures[i].group_id);
+        SAME(failures[i].member.process);
+        expect_same(a.failures[i].member, b.failures[i].member);
+    }
+    ASSERT_EQ(a.fault_count, b.fault_count);
+    for (uint32_t i = 0; i < a.fault_count; i++) {
+        SAME(faults[i].process);
+        EXPECT_STREQ(a.faults[i].fault.text, b.faults[i].fault.text);
+        SAME(faults[i].fault.times);
+        SAME(faults[i].fault.rank);
+        SAME(faults[i].fault.op);
+        SAME(faults[i].fault.group_id);
+        SAME(faults[i].fault.seq);
+        SAME(faults[i].first_age_ns);
+        SAME(faults[i].last_age_ns);
+    }
 }
 
 /* A rank as it is in a training job: ten groups, collectives in all of them. */
@@ -352,6 +459,8 @@ void fill_usual(struct ng_view *view, int groups, int records)
         struct ng_view_member *member = ng_view_add_member(view, 0, group, 7);
         uint64_t seq = 100000 + 999 * (uint64_t)g;
         member->device = 2;
+        member->nranks = told.nranks;
+        member->nccl_version = told.nccl_version;
         member->state = NG_GROUP_READY;
         member->creator_tid = 1234567;
         member->ordinal = (uint32_t)g;
@@ -413,16 +522,68 @@ TEST(Progress, TellsEveryFieldOfAnyProcess)
     }
 }
 
+/* What follows the head; its length is a number of up to two bytes. */
+std::string behind_head(const std::string &blob)
+{
+    size_t at = 5, length = (unsigned char)blob[at] & 0x7f;
+    if ((unsigned char)blob[at++] & 0x80)
+        length |= (size_t)(unsigned char)blob[at++] << 7;
+    return blob.substr(at + length);
+}
+
+/* An older reader passes over what it does not know of: then no text behind it may be another one. */
+TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
+{
+    View view;
+    fill_usual(&view.view, 4, 3);
+    std::string before = encode(&view.view, 0, all_of_it);
+    struct ng_view_process *process = &view->processes[0];
+    /* Also one that comes again behind it. */
+    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s", view->groups[1].name);
+    struct ng_rehearsed fault = {};
+    snprintf(fault.text, sizeof(fault.text), "*:hang");
+    fault.times = 1;
+    ASSERT_NE(ng_view_add_fault(&view.view, 0, &fault), nullptr);
+    std::string grown = encode(&view.view, 0, all_of_it);
+    EXPECT_GT(grown.size(), before.size());
+    EXPECT_EQ(behind_head(grown), behind_head(before));
+}
+
+/* The store is not ours alone: a sentence that rounds an age, or a sum of two, overflowed. */
+TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    struct ng_view_member *member = &view->members[0];
+    member->pending_record = 1;
+    member->pending_age_ns = INT64_MAX;
+    member->created_age_ns = INT64_MIN;
+    member->records[0].entered_age_ns = INT64_MAX;
+    member->records[1].entered_age_ns = 5;
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    const struct ng_view_member *told = &again->members[0];
+    EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->created_age_ns, 0);
+    EXPECT_EQ(told->records[0].entered_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->records[1].entered_age_ns, 5);
+    ng_progress_age(&again.view, index, INT64_MAX);
+    EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->records[1].entered_age_ns, NG_VIEW_AGE_MAX_NS);
+}
+
 /* A view grew: tell the new fields, at the end of their block. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    /* Of a watchdog that is stuck, and of NCCL's own words, the rank itself tells in its verdict. */
-    EXPECT_EQ(sizeof(struct ng_view_process), 672u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1200u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
-    EXPECT_EQ(sizeof(struct ng_view_record), 144u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 272u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 176u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 368u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+    EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 376u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
@@ -646,7 +807,8 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
         ng_progress_peek(exact.data(), exact.size(), &head);
         if (error) {
             EXPECT_EQ(error, -EBADMSG);
-            EXPECT_EQ(again->process_count + again->member_count + again->call_count, 0u);
+            EXPECT_EQ(again->process_count + again->member_count + again->call_count + again->fault_count,
+                      0u);
             refused++;
             continue;
         }

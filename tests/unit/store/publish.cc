@@ -308,6 +308,75 @@ TEST_P(Publish, OtherIncarnationsAreNotSpokenFor)
     EXPECT_FALSE(has(*store, "e"));
 }
 
+/* Ranks 0 and 1 have one unique id, rank 2 another. */
+constexpr uint64_t other_world = 0x99;
+static int unite(Rank &rank, const std::vector<uint64_t> &ids)
+{
+    struct ng_ask question = {};
+    question.kind = NG_ASK_UNITE;
+    question.data = ids.data();
+    question.data_bytes = ids.size() * sizeof(ids[0]);
+    int error = rank.ask(&question);
+    ng_arena_reset(&question.arena);
+    return error;
+}
+
+TEST_P(Publish, HalvesThatMeanOneGroupHearOfEachOthersIncidentsOnceUnited)
+{
+    Rank &a = started(0), &b = started(1), &odd = started(2, 5 * NG_S, {{other_world, 8}});
+    struct ng_incident before, mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &before), 0);
+    ASSERT_EQ(a.judge(&before), 0);
+    ASSERT_EQ(b.heard(0), before.epoch);
+    settle(odd);
+    EXPECT_EQ(odd.next(0, &theirs), -ENOENT) << "nobody knows yet that they belong together";
+
+    EXPECT_EQ(unite(odd, {world, other_world}), 0);
+    ASSERT_EQ(odd.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &mine), 0);
+    EXPECT_EQ(a.heard(before.epoch, &theirs), mine.epoch);
+    EXPECT_EQ(theirs.claimant_slot, odd.slot());
+    EXPECT_EQ(b.heard(before.epoch), mine.epoch);
+    /* And the other way round: who would claim it, too, finds it covered. */
+    EXPECT_EQ(b.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &theirs), -EEXIST);
+    EXPECT_EQ(theirs.epoch, mine.epoch);
+}
+
+TEST_P(Publish, WhoUnitesWaitsForTheDumpsOfAll)
+{
+    started(0);
+    started(1);
+    Rank &odd = started(2, 5 * NG_S, {{other_world, 8}});
+    struct ng_ask question = {};
+    question.kind = NG_ASK_DUMPS;
+    ASSERT_EQ(unite(odd, {world, other_world}), 0);
+    EXPECT_EQ(odd.ask(&question), 0);
+    EXPECT_EQ(question.count, 2u);
+    ng_arena_reset(&question.arena);
+}
+
+TEST_P(Publish, RunsThatOverlapAreNotUnited)
+{
+    Rank &a = started(0), &late = started(2, 5 * NG_S, {{other_world, 8}});
+    Rank &gone = started(0, 5 * NG_S, {{other_world, 8}}); /* rank 0 of that run */
+    uint64_t slot = gone.slot();
+    gone.kill();
+    gone.spoken_for_by(late, NG_LIFE_DEAD);
+    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_EQ(unite(a, {world, other_world}), -EPERM);
+    EXPECT_EQ(unite(late, {world, other_world}), -EPERM);
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(late.claim(about(NG_INCIDENT_TIMEOUT, other_world, 0), &mine), 0);
+    settle(a);
+    EXPECT_EQ(a.next(0, &theirs), -ENOENT);
+}
+
+TEST_P(Publish, AGroupThatNobodyHasToldOfIsUnitedWithNothing)
+{
+    Rank &a = started(0);
+    EXPECT_EQ(unite(a, {world, 0x1234}), -ENOENT);
+    EXPECT_FALSE(has(*store, "g/" + hex(0x1234)));
+}
+
 TEST_P(Publish, ADeathWhileTheStoreIsAwayIsToldAfterwards)
 {
     Rank &a = started(0), &b = started(1);
@@ -440,6 +509,56 @@ TEST_P(Publish, OfAllThatClaimOneHasIt)
         EXPECT_EQ(got[i].source, NG_SOURCE_JOB);
         EXPECT_EQ(got[i].state, NG_INCIDENT_CLAIMED);
     }
+}
+
+TEST_P(Publish, CallsOfAGroupThatDifferAreToldOnceWhicheverCallItIsTakenFor)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident first, again, wanted = about(NG_INCIDENT_SUSPECT, world, 20);
+    wanted.differs = true;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &again), 0) << "of what is stuck it is not part";
+    ASSERT_EQ(a.claim(wanted, &first), 0);
+    ASSERT_EQ(a.judge(&first), 0);
+    wanted.seq = 19;
+    wanted.op = NG_OP_NONE;
+    EXPECT_EQ(b.claim(wanted, &again), -EEXIST);
+    EXPECT_EQ(again.epoch, first.epoch);
+    wanted.group_id = 0x77;
+    EXPECT_EQ(b.claim(wanted, &again), 0);
+}
+
+TEST_P(Publish, WhereNothingIsCalledTrailsAreToldSeldom)
+{
+    Rank &a = add(0, 5 * NG_S, {{0x79, 2}});
+    __atomic_store_n(&a.box.groups[0].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&a.box.trails[0].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    a.start();
+    auto rests = [&] {
+        std::string value = store->value("t/" + hex(0x79));
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        return store->value("t/" + hex(0x79)) == value;
+    };
+    EXPECT_FALSE(rests()) << "at first it is, so that others hear of it twice";
+    EXPECT_TRUE(eventually(rests));
+    a.set_entered(0, 1);
+    EXPECT_FALSE(rests()) << "a call";
+}
+
+TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWithTheirId)
+{
+    Rank &a = add(0, 5 * NG_S, {{world, 8}, {0x77, 2}, {0x77, 2, 0, 0, NG_GROUP_CREATING},
+                                {0x78, 2, 0, 0, NG_GROUP_DESTROYED}, {0x79, 2}});
+    for (int i = 0; i < 5; i++) {
+        __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&a.box.trails[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    }
+    a.start();
+    std::string value;
+    ASSERT_TRUE(eventually([&] { return store->get("t/" + hex(0x79), &value) == 0; }));
+    EXPECT_TRUE(eventually([&] { return store->value("t/" + hex(0x79)) != value; }));
+    EXPECT_TRUE(has(*store, "t/" + hex(world)));
+    EXPECT_FALSE(has(*store, "t/" + hex(0x77))) << "which of both?";
+    EXPECT_FALSE(has(*store, "t/" + hex(0x78))) << "it has ended";
 }
 
 TEST_P(Publish, DifferentIncidentsGetNumbersWithoutGaps)
@@ -626,6 +745,15 @@ TEST_P(Publish, GroupsInCommonMakeOneIncarnation)
     EXPECT_EQ(b.heard(0), 1u);
 }
 
+TEST_P(Publish, WhoseCommunicatorCouldNotBeMadeHearsTheOthers)
+{
+    Rank &a = started(0), &failed = started(1, 5 * NG_S, {{world, 8, 1, 0, NG_GROUP_FAILED}});
+    struct ng_incident mine;
+    EXPECT_EQ(ng_publisher_label(failed.publisher), world);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &mine), 0);
+    EXPECT_EQ(failed.heard(0), 1u);
+}
+
 TEST_P(Publish, AClaimWhoseAnswerWasLostIsKnown)
 {
     Rank &a = started(0), &b = started(1);
@@ -808,6 +936,12 @@ TEST_P(Publish, WhenTheStoreWasAwayNobodyIsLostForIt)
     std::map<int, enum ng_life> lives = a.lives();
     EXPECT_EQ(lives[1], NG_LIFE_RUNNING);
     EXPECT_EQ(lives[2], NG_LIFE_RUNNING);
+    struct ng_view view;
+    ASSERT_EQ(a.view(&view), 0);
+    for (uint32_t i = 0; i < view.process_count; i++)
+        EXPECT_EQ(view.processes[i].quiet_ns > 0, view.processes[i].rank != 0)
+            << "no verdict may be certain of what they told before";
+    ng_view_fini(&view);
     settle(a);
     EXPECT_FALSE(has(*store, "e"));
     b.kv.set(FaultyKv::PASS);

@@ -473,7 +473,7 @@ void Rank::add_group(const Group &group)
     __atomic_store_n(&slot->parent_id, group.parent, __ATOMIC_SEQ_CST);
     __atomic_store_n(&slot->nranks, group.nranks, __ATOMIC_SEQ_CST);
     __atomic_store_n(&slot->group_rank, group.group_rank, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&slot->state, (uint32_t)NG_GROUP_READY, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&slot->state, (uint32_t)group.state, __ATOMIC_SEQ_CST);
     __atomic_store_n(&box.header->group_used, at + 1, __ATOMIC_SEQ_CST);
 }
 

@@ -106,6 +106,7 @@ struct Group {
     uint64_t id;
     int nranks = 2, group_rank = 0;
     uint64_t parent = 0;
+    enum ng_group_state state = NG_GROUP_READY;
 };
 
 /* A folder of black boxes, and a number. */

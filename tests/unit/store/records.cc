@@ -20,6 +20,8 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.claimant_host = random();
     incident.label = random();
     incident.stalled_ns = (int64_t)random();
+    incident.policy = (int32_t)(random() % 5);
+    incident.differs = random() % 2;
     incident.scope.all = random() % 8 == 0;
     incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_SCOPE_GROUPS + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
@@ -61,6 +63,8 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
     EXPECT_EQ(a.claimant_host, b.claimant_host);
     EXPECT_EQ(a.label, b.label);
     EXPECT_EQ(a.stalled_ns, b.stalled_ns);
+    EXPECT_EQ(a.policy, b.policy);
+    EXPECT_EQ(a.differs, b.differs);
     EXPECT_STREQ(a.line, b.line);
     EXPECT_EQ(a.scope.all, b.scope.all);
     ASSERT_EQ(a.scope.count, b.scope.count);

@@ -434,6 +434,52 @@ TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
 }
 
+/* Its place is on the store, but it dies before it hears that it has it; and it has shown no sign of life since
+ * its neighbour began. */
+TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
+{
+    Rank &far = start(two, 2), &b = add(one, 1, {{world, 8}});
+    b.kv.hold_answer("put", "p/");
+    b.start_without_waiting();
+    EXPECT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    EXPECT_EQ(b.slot(), 0u);
+    Rank &a = add(one, 0, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL); /* whatever it still wants */
+    b.kv.release();
+    dead.insert(&b);
+    b.kill();
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1, __ATOMIC_SEQ_CST);
+    a.start();
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
+}
+
+TEST_P(Shared, WhatAnEarlierRunLeftIsNotToldOf)
+{
+    Rank &far = start(two, 2), &b = add(one, 1, {{world + 1, 8}}), &a = add(one, 0, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    b.start_without_waiting();
+    dead.insert(&b);
+    b.kill();
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1, __ATOMIC_SEQ_CST);
+    a.start();
+    for (int i = 0; i < 5; i++)
+        round();
+    Rank &c = start(one, 3);
+    uint32_t ended = far.board->ops->ended(far.board);
+    kill(c); /* which is told after it, if it is */
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) > ended; }));
+    EXPECT_EQ(far.lives().count(1), 0u);
+}
+
+TEST_P(Shared, ADeathIsToldThoughTheFirstAnswerIsLost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    a.kv.lose_answer("put", "x/");
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
+}
+
 TEST_P(Shared, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 {
     Rank &far = start(two, 2), &a = add(one, 0, {}), &b = add(one, 1, {{world, 8}});
@@ -621,4 +667,5 @@ TEST_P(Shared, EntriesOfOneProcessHaveABound)
         EXPECT_EQ(put(a, ("u." + std::to_string(i)).c_str(), "x"), 0);
     EXPECT_EQ(put(a, "u.more", "x"), -ENOSPC);
     EXPECT_EQ(put(a, "b.more", "x", NG_S), 0) << "those that go by themselves have none";
+    EXPECT_EQ(put(a, "u.0", "x"), 0) << "what is there counts no more";
 }

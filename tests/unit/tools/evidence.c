@@ -11,6 +11,11 @@
 #include "core/box.h"
 #include "core/clock.h"
 #include "core/dump.h"
+#include "core/durations.h"
+#include "core/flight.h"
+#include "core/places.h"
+#include "core/python_code.h"
+#include "core/rehearsal.h"
 #include "core/verdict.h"
 #include "core/view.h"
 #include "tools/read_box.h"
@@ -84,6 +89,177 @@ int evidence_make_box(const char *folder, const struct evidence_rank *rank, int 
     return evidence_make_box_of("test-job", "", folder, rank, nranks);
 }
 
+static bool with_frames;
+
+/* All from one place, and of the second there is but a part. */
+static void add_records(struct ng_box *box, uint64_t count)
+{
+    struct ng_image image = {.start = 0x1000, .end = 0x9000, .path = "/opt/train/train"};
+    uint32_t module = ng_places_add_module(box, &image);
+
+    memset(image.build_id, 0xab, image.build_id_bytes = 20);
+    ng_places_name(box, ng_places_add(box, 0x1234, module), "train_step", 0x34);
+    ng_places_name(box, ng_places_add(box, 0x2345, ng_places_add_module(box, &image)), "main", 5);
+    ng_places_retire(box, ng_places_add(box, 0x3456, NG_PLACES_NO_MODULE), 1);
+    static const uint8_t lines[] = {0x80, 0, 0xd8, 22, 23, 0xe8, 10};
+    struct ng_python_code code = {.first_line = 7, .file = "/opt/train/train.py", .file_bytes = 19,
+                                  .name = "Model.step", .name_bytes = 10, .lines = lines, .lines_bytes = sizeof(lines)};
+    struct ng_python_frame python[] = {{ng_python_code_add(box, &code, 1), 2}, {NG_PYTHON_CODE_UNKNOWN, 4}};
+    for (uint64_t id = 1; id <= count && id < box->record_capacity; id++) {
+        struct ng_box_record *record = &box->records[id];
+        ng_python_code_write_frames(box, id, python, 2, id == 2);
+        struct ng_signature signature = all_reduce();
+        record->group_id = GROUP_ID;
+        record->op = signature.op;
+        record->dtype = signature.dtype;
+        record->redop = signature.redop;
+        record->root = signature.root;
+        record->count = signature.count;
+        record->coll_seq = id;
+        record->entered_mono_ns = ng_clock_mono_ns() - (int64_t)(count - id) * NG_MS;
+        record->id_state = id << 8 | NG_RECORD_SCHEDULED;
+        box->frames[id].address[0] = 0x1234;
+        box->frames[id].address[1] = id == 2 ? 0 : 0x2345;
+        box->frames[id].address[2] = id == 2 ? 0 : 0x3456;
+        box->frames[id].id_state = id << 8 | (id == 2 ? NG_FRAMES_PART : NG_FRAMES_WHOLE);
+    }
+    box->header->record_next = count + 1;
+}
+
+/* What the header tells when something is wrong. */
+static void add_troubles(struct ng_box *box)
+{
+    struct ng_box_header *header = box->header;
+    const char *text = "unhandled system error: Connection reset by peer";
+    char place[NG_BOX_PLACE_BYTES] = "cuEventQuery on device 1";
+
+    snprintf(header->error_text, sizeof(header->error_text), "%s", text);
+    header->error_text_bytes = (uint32_t)strlen(text);
+    for (size_t i = 0; i < sizeof(place) / 8; i++) {
+        uint64_t word;
+        memcpy(&word, place + 8 * i, sizeof(word));
+        NG_STORE(header->watchdog_in[i], word);
+    }
+    header->watchdog_stuck_mono_ns = ng_clock_mono_ns() - 70 * NG_S;
+    snprintf(header->nccl_variables, sizeof(header->nccl_variables),
+             "NCCL_ALGO=Ring NCCL_PROTO=Simple");
+    header->records_lost = 3;
+    header->groups_lost = 1;
+}
+
+/* A thread inside a call, and one that is in none. */
+static void add_threads(struct ng_box *box, int pid, uint64_t seq)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        struct ng_box_thread *thread = &box->threads[i];
+        uint64_t name[2] = {0};
+        memcpy(name, i ? "loader" : "trainer", i ? 6 : 7);
+        NG_STORE(thread->name[0], name[0]);
+        thread->op = i ? NG_OP_NONE : NG_OP_AllReduce;
+        thread->group_slot = 0;
+        thread->since_mono_ns = ng_clock_mono_ns() - 9 * NG_S;
+        thread->record_id = thread->seq = seq;
+        thread->tid = (uint32_t)pid + i;
+    }
+    box->header->thread_used = 2;
+}
+
+/* The group's sends and receives, as one NCCL group: together they are an exchange of all with all. */
+static void add_exchange(struct ng_box *box, int rank, int nranks)
+{
+    uint64_t id = box->header->record_next, previous = 0;
+
+    for (int i = 0; i < 2 * nranks && id < box->record_capacity; i++, previous = id++) {
+        struct ng_box_record *record = &box->records[id];
+        record->group_id = GROUP_ID;
+        record->op = i % 2 ? NG_OP_Recv : NG_OP_Send;
+        record->dtype = 7;
+        record->redop = -1;
+        record->root = i / 2;
+        record->count = 4096;
+        record->p2p_seq = (uint64_t)i + 1;
+        record->peer_ordinal = 1;
+        record->flags = NG_RECORD_IN_GROUP | NG_RECORD_P2P;
+        record->work_previous = previous;
+        record->tid = (uint32_t)rank + 1;
+        record->stream = 0x7000;
+        record->entered_mono_ns = ng_clock_mono_ns() - NG_S;
+        record->started_mono_ns = ng_clock_mono_ns() - NG_S / 2;
+        record->duration_ns = i + 1 == 2 * nranks ? 350000 : 0;
+        record->id_state = id << 8 | NG_RECORD_COMPLETED;
+    }
+    box->header->record_next = id;
+    box->groups[0].p2p_entered = box->groups[0].p2p_completed = (uint64_t)nranks * 2;
+    box->groups[0].p2p_joined = (uint64_t)nranks * 2 - 1;
+    box->groups[0].groups_closed = 1;
+}
+
+static void add_durations(struct ng_box *box, uint64_t count)
+{
+    struct ng_duration_sample sample = {.group_id = GROUP_ID, .calls = 1};
+
+    for (sample.seq = 1; sample.seq <= count; sample.seq++) {
+        sample.duration_ns = 40000 + (int64_t)sample.seq * 900;
+        ng_durations_add(box, GROUP_ID, NG_OP_AllReduce, 4096 << sample.seq, sample.duration_ns);
+        ng_duration_sample_add(box, &sample);
+    }
+    ng_durations_add(box, GROUP_ID, NG_OP_GroupEnd, 1 << 20, 350000);
+}
+
+/* Others: one that could not be made, and one that the process has joined, split from the first. */
+static int add_groups(struct ng_box *box, int rank, int nranks)
+{
+    int error = 0;
+
+    for (uint32_t i = 1; i <= 2 && !error; i++) {
+        struct ng_box_group *group = &box->groups[i];
+        error = ng_box_reserve_group(box, i);
+        if (error)
+            break;
+        group->id = GROUP_ID + i;
+        group->parent_id = i == 2 ? GROUP_ID : 0;
+        group->nranks = nranks;
+        group->group_rank = rank;
+        group->device = rank;
+        group->nccl_version = 22809;
+        group->color = i == 2 ? 1 : -1;
+        group->ordinal = i == 2;
+        group->created_by = i == 2 ? NG_OP_CommGrow : NG_OP_CommInitRank;
+        group->creator_tid = 1000;
+        group->created_mono_ns = ng_clock_mono_ns() - 20 * NG_S;
+        group->ended_mono_ns = i == 1 ? ng_clock_mono_ns() - 10 * NG_S : 0;
+        group->async_error = i == 1 ? 2 : 0;
+        group->cuda_error = i == 2 ? 700 : 0;
+        group->joined_id = i == 2 ? GROUP_ID + 9 : 0;
+        group->excluded = i == 2 ? 0x77 : 0;
+        group->timeout_ns = 30 * NG_S;
+        group->rests = i == 2 ? NG_REST_OWN : NG_REST_NONE;
+        ng_box_write_name(group, i == 2 ? "grown" : "refused");
+        group->state = i == 1 ? NG_GROUP_FAILED : NG_GROUP_CREATING;
+    }
+    box->header->group_used = 3;
+    return error;
+}
+
+static int add_all(struct ng_box *box, const struct evidence_rank *rank, int nranks)
+{
+    int error = add_groups(box, rank->rank, nranks);
+
+    add_troubles(box);
+    add_threads(box, box->header->pid, rank->entered);
+    add_exchange(box, rank->rank, nranks);
+    add_durations(box, rank->completed);
+    return error;
+}
+
+int evidence_make_full_box(const char *folder, const struct evidence_rank *rank, int nranks)
+{
+    with_frames = true;
+    int error = evidence_make_box(folder, rank, nranks);
+    with_frames = false;
+    return error;
+}
+
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks)
 {
@@ -94,14 +270,23 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
                                        .job = job,
                                        .timeout_ns = 600 * NG_S,
                                        .suspect_ns = 5 * NG_S,
-                                       .init_timeout_ns = 600 * NG_S};
+                                       .init_timeout_ns = 600 * NG_S,
+                                       .faults = rank->rehearsed ? 2 : 0};
 
+    identity.with_frames = identity.with_python = with_frames;
     int error = ng_box_create(folder, &identity, 64, &box);
     if (error)
         return error;
     error = ng_box_reserve_group(&box, 0);
     if (error)
         return error;
+    if (rank->rehearsed) {
+        struct ng_rehearsed now = {
+            .rank = rank->rank, .op = NG_OP_AllReduce, .group_id = GROUP_ID, .seq = rank->entered};
+        ng_rehearsal_arm(&box, 0, "rank=9:hang");
+        ng_rehearsal_arm(&box, 1, "op=AllReduce:delay=1s");
+        ng_rehearsal_add(&box, 1, &now, ng_clock_mono_ns());
+    }
     struct ng_signature signature = all_reduce();
     struct ng_box_group *group = &box.groups[0];
     group->id = GROUP_ID;
@@ -121,6 +306,12 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
     }
     group->state = NG_GROUP_READY;
     box.header->group_used = 1;
+    if (with_frames) {
+        add_records(&box, rank->entered);
+        error = add_all(&box, rank, nranks);
+        if (error)
+            return error;
+    }
     /* The clock of a dead process is its last heartbeat. */
     box.header->heartbeat_mono_ns = ng_clock_mono_ns() - rank->dead_ms * NG_MS;
     if (rank->life == EVIDENCE_ENDED_BY_GUARD) {
@@ -150,6 +341,28 @@ static uint64_t any_count(unsigned *seed)
     }
 }
 
+/* Of up to four frames; 0 none. */
+static uint32_t any_call_stack(struct ng_view *view, unsigned *seed)
+{
+    static const char *const names[] = {NULL, "step", "main", "a \"b\" \xc3\xa9"};
+    struct ng_view_frame frames[4];
+    struct ng_view_call_stack stack = {
+        .count = (uint32_t)any(seed, 5), .whole = any(seed, 2), .python_cut = any(seed, 2), .frames = frames};
+
+    for (uint32_t i = 0; i < stack.count; i++) {
+        bool is_python = any(seed, 2);
+        frames[i] = (struct ng_view_frame){
+            .module =
+                any(seed, 2) ? ng_view_add_module(view, any(seed, 2) ? "/a" : "/b", "0a") : NULL,
+            .offset = any_count(seed),
+            .name = names[any(seed, 4)],
+            .name_offset = any_count(seed),
+            .is_python = is_python,
+            .line = is_python ? (int32_t)any(seed, INT32_MAX) : 0};
+    }
+    return stack.count ? ng_view_copy_call_stack(view, &stack, 0) : 0;
+}
+
 static struct ng_signature any_signature(unsigned *seed)
 {
     return (struct ng_signature){.op = (uint32_t)any(seed, NG_OP_LIMIT),
@@ -159,74 +372,235 @@ static struct ng_signature any_signature(unsigned *seed)
                                  .count = any_count(seed)};
 }
 
+/* What hangs together in no way: a reader has to bear any of it. */
+static struct ng_view_record any_record(struct ng_view *view, unsigned *seed)
+{
+    struct ng_view_record record = {
+        .id = 1 + any(seed, UINT32_MAX),
+        .state = (enum ng_record_state)(1 + any(seed, NG_RECORD_UNWATCHED)),
+        .signature = any_signature(seed),
+        .coll_seq = any_count(seed),
+        .p2p_seq = any_count(seed),
+        .peer_ordinal = any(seed, 3),
+        .entered_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS),
+        .started_age_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0,
+        .completed_age_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0,
+        .stream = any(seed, 3),
+        .work_previous = any(seed, 2) ? any(seed, UINT32_MAX) : 0,
+        .caller = any(seed, 0),
+        .flags = (uint32_t)any(seed, 16),
+        .tid = (uint32_t)any(seed, 1 << 22),
+        .result = (int)any(seed, 9),
+        .rolling_hash = any(seed, 0),
+        .duration_ns = any(seed, 2) ? (int64_t)any(seed, NG_S) : 0,
+        .call_stack = any_call_stack(view, seed),
+    };
+    if (any(seed, 3) == 0) {
+        record.graph = 1 + any(seed, 5);
+        record.replay = any(seed, UINT32_MAX);
+        record.graph_position = (uint32_t)any(seed, 200);
+        record.graph_calls = (uint32_t)any(seed, 200);
+    }
+    return record;
+}
+
+/* Two sends and two receives of one NCCL group, between ranks 0 and 1. */
+static void add_random_exchange(struct ng_view *view, struct ng_view_member *member, unsigned *seed)
+{
+    static const uint32_t ops[] = {NG_OP_Send, NG_OP_Recv, NG_OP_Send, NG_OP_Recv};
+    uint64_t id = UINT64_C(1) << 40;
+
+    for (uint32_t i = 0; i < 4; i++, id++) {
+        struct ng_view_record *record = &member->records[member->record_count++];
+        *record = any_record(view, seed);
+        record->id = id;
+        record->signature = (struct ng_signature){
+            .op = ops[i], .dtype = 7, .redop = -1, .root = (int32_t)i / 2, .count = 512};
+        record->p2p_seq = i + 1;
+        record->flags = NG_RECORD_IN_GROUP | NG_RECORD_P2P;
+        record->work_previous = i ? id - 1 : 0;
+    }
+}
+
+static void add_random_member(struct ng_view *view, uint32_t index, unsigned *seed)
+{
+    const struct ng_view_group *group = &view->groups[index];
+    struct ng_view_member *member =
+        ng_view_add_member(view, 0, index, (int)any(seed, (unsigned)group->nranks));
+
+    member->device = (int)any(seed, 9) - 1;
+    member->nranks = group->nranks;
+    member->nccl_version = group->nccl_version;
+    member->state = (enum ng_group_state)any(seed, NG_GROUP_FAILED + 1);
+    member->async_error = (int)any(seed, 8);
+    member->cuda_error = (int)any(seed, 2) * 700;
+    member->creator_tid = (uint32_t)any(seed, 1 << 22);
+    member->ordinal = (uint32_t)any(seed, 5);
+    member->derived = (uint32_t)any(seed, 5);
+    member->color = (int)any(seed, 4) - 1;
+    member->created_by = (uint32_t)any(seed, NG_OP_LIMIT);
+    member->created_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    member->ended_age_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0;
+    snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", (unsigned)any(seed, 256));
+    member->joined_id = any(seed, 2) ? any(seed, 0) : 0;
+    member->excluded = any(seed, 2) ? any(seed, 0) : 0;
+    member->rolling_hash = any(seed, 0);
+    member->entered = any_count(seed);
+    member->scheduled = any_count(seed);
+    member->started = any_count(seed);
+    member->completed = any_count(seed);
+    member->p2p_entered = any_count(seed);
+    member->p2p_completed = any_count(seed);
+    member->last = any_signature(seed);
+    member->timeout_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    member->rests = any(seed, 2);
+    member->coll_joined = any_count(seed);
+    member->p2p_joined = any_count(seed);
+    member->groups_closed = any_count(seed);
+    member->pending_seq = any_count(seed);
+    member->pending_record = any_count(seed);
+    member->pending_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    member->pending_started = any(seed, 2);
+    member->pending_vague = any(seed, 2);
+    uint32_t count = (uint32_t)any(seed, 20);
+    member->records = ng_arena_alloc(&view->arena, (count + 5) * sizeof(*member->records));
+    while (member->record_count < count)
+        member->records[member->record_count++] = any_record(view, seed);
+    if (any(seed, 2))
+        add_random_exchange(view, member, seed);
+    for (uint64_t i = any(seed, 6); i > 0; i--) {
+        struct ng_view_sample sample = {any_count(seed) | 1, 1 + (uint32_t)any(seed, 3),
+                                        1 + (int64_t)any(seed, NG_S)};
+        ng_view_add_sample(view, member, &sample);
+    }
+}
+
+static void add_random_process(struct ng_view *view, unsigned *seed)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+
+    process->rank = (int)any(seed, 4) - 1;
+    process->world_size = 4;
+    process->local_rank = (int)any(seed, 4) - 1;
+    process->pid = (int)any(seed, 1 << 22) + 1;
+    process->uid = any(seed, 0);
+    snprintf(process->host, sizeof(process->host), "node-%u", (unsigned)any(seed, 100));
+    snprintf(process->program, sizeof(process->program), "train \"%u\"", (unsigned)any(seed, 9));
+    process->life = (enum ng_life)any(seed, NG_LIFE_ENDED_BY_GUARD + 1);
+    process->exit_status = (int)any(seed, 256);
+    process->life_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->moment_mono_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->moment_unix_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->quiet_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0;
+    if (any(seed, 2)) {
+        process->watchdog_stuck_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+        snprintf(process->watchdog_in, sizeof(process->watchdog_in), "cuEventQuery");
+    }
+    if (any(seed, 2))
+        snprintf(process->error_text, sizeof(process->error_text), "remote \t error");
+    if (any(seed, 2))
+        process->nan = (struct ng_view_nan){.age_ns = 1 + (int64_t)any(seed, NG_VIEW_AGE_MAX_NS - 1),
+                                            .group_id = any(seed, UINT64_MAX),
+                                            .seq = any(seed, 1 << 20),
+                                            .op = NG_OP_AllReduce,
+                                            .dtype = (int)any(seed, 12),
+                                            .elements = any(seed, UINT64_MAX),
+                                            .bad = any(seed, UINT64_MAX),
+                                            .element = any(seed, UINT64_MAX),
+                                            .bits = any(seed, UINT64_MAX),
+                                            .held = any(seed, 2)};
+    if (any(seed, 2))
+        snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_ALGO=%s",
+                 any(seed, 2) ? "Ring" : "Tree");
+    for (uint64_t i = any(seed, 4); i > 0; i--) {
+        struct ng_view_thread *thread = ng_view_add_thread(view, 0, (uint32_t)any(seed, 1 << 22));
+        snprintf(thread->name, sizeof(thread->name), "thread %u", (unsigned)i);
+    }
+    for (uint64_t i = any(seed, 4); i > 0; i--) {
+        struct ng_view_call *call = ng_view_add_call(view, 0);
+        call->tid = (uint32_t)any(seed, UINT32_MAX);
+        call->op = (enum ng_op)(1 + any(seed, NG_OP_LIMIT - 1));
+        call->group_id = any(seed, 0);
+        call->group_rank = (int)any(seed, 5) - 1;
+        call->seq = any_count(seed);
+        call->record_id = any_count(seed);
+        call->age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    }
+    for (uint64_t i = any(seed, 3); i > 0; i--) {
+        struct ng_rehearsed fault = {.text = "rank=1,group=\"a:b\":hang",
+                                     .times = 1 + any_count(seed) / 2,
+                                     .rank = (int)any(seed, 5) - 1,
+                                     .op = (enum ng_op)(1 + any(seed, NG_OP_LIMIT - 1)),
+                                     .group_id = any(seed, 0),
+                                     .seq = any_count(seed)};
+        struct ng_view_fault *told = ng_view_add_fault(view, 0, &fault);
+        told->first_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+        told->last_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    }
+}
+
+static void add_random_duration(struct ng_view *view, uint64_t group_id, unsigned *seed)
+{
+    struct ng_duration duration = {.group_id = group_id,
+                                   .op = (enum ng_op)(1 + any(seed, NG_OP_LIMIT - 1)),
+                                   .size_class = (uint32_t)any(seed, 40),
+                                   .min_ns = 1000,
+                                   .max_ns = 1000 + any(seed, NG_S)};
+
+    for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++)
+        duration.count += duration.histogram[i] = any(seed, 3);
+    duration.count++;
+    duration.sum_ns = duration.count * duration.min_ns;
+    ng_view_add_duration(view, 0, &duration);
+}
+
+void evidence_add_random(struct ng_view *view, unsigned seed)
+{
+    add_random_process(view, &seed);
+    for (uint64_t i = any(&seed, 5); i > 0; i--) {
+        uint32_t index = ng_view_intern_group(view, 1 + any(&seed, 0));
+        struct ng_view_group *group = &view->groups[index];
+        group->nranks = 1 + (int)any(&seed, 8);
+        group->parent_id = any(&seed, 2) ? any(&seed, 0) : 0;
+        group->nccl_version = 22809;
+        snprintf(group->name, sizeof(group->name), "tensor\tparallel %u", (unsigned)i);
+        add_random_member(view, index, &seed);
+        add_random_duration(view, view->groups[index].id, &seed);
+    }
+    for (uint64_t i = any(&seed, 3); i > 0; i--) {
+        int nranks = 1 + (int)any(&seed, 8);
+        struct ng_view_failure *failure =
+            ng_view_add_failure(view, 0, 1 + any(&seed, 0), (int)any(&seed, (unsigned)nranks));
+        failure->member.nranks = nranks;
+        failure->member.nccl_version = 22809;
+        failure->member.device = (int)any(&seed, 9) - 1;
+        failure->member.created_by = NG_OP_CommInitRank;
+        failure->member.created_age_ns = (int64_t)any(&seed, NG_VIEW_AGE_MAX_NS);
+    }
+}
+
 int evidence_write_random(const char *folder, unsigned seed, char *ret_name, size_t bytes)
 {
     struct ng_view view;
 
     ng_view_init(&view);
     snprintf(view.job, sizeof(view.job), "job \"%u\" \xc3\xa9 \n", seed);
-    struct ng_view_process *process = ng_view_add_process(&view);
-    process->rank = (int)any(&seed, 4) - 1;
-    process->world_size = 4;
-    process->pid = (int)any(&seed, 1 << 22) + 1;
-    snprintf(process->host, sizeof(process->host), "node-%u", (unsigned)any(&seed, 100));
-    process->life = (enum ng_life)any(&seed, NG_LIFE_ENDED_BY_GUARD + 1);
-    process->exit_status = (int)any(&seed, 256);
-    process->life_age_ns = (int64_t)any(&seed, INT64_MAX);
-    for (uint64_t i = any(&seed, 4); i > 0; i--) {
-        struct ng_view_call *call = ng_view_add_call(&view, 0);
-        call->tid = (uint32_t)any(&seed, UINT32_MAX);
-        call->op = (enum ng_op)(1 + any(&seed, NG_OP_LIMIT - 1));
-        call->group_id = any(&seed, 0);
-        call->group_rank = (int)any(&seed, 5) - 1;
-        call->seq = any_count(&seed);
-        call->record_id = any_count(&seed);
-        call->age_ns = (int64_t)any(&seed, INT64_MAX);
-    }
-    for (uint64_t i = any(&seed, 5); i > 0; i--) {
-        uint32_t index = ng_view_intern_group(&view, 1 + any(&seed, 0));
-        struct ng_view_group *group = &view.groups[index];
-        group->nranks = 1 + (int)any(&seed, 8);
-        group->parent_id = any(&seed, 2) ? any(&seed, 0) : 0;
-        group->nccl_version = 22809;
-        snprintf(group->name, sizeof(group->name), "tensor\tparallel %u", (unsigned)i);
-        struct ng_view_member *member =
-            ng_view_add_member(&view, 0, index, (int)any(&seed, (unsigned)group->nranks));
-        member->device = (int)any(&seed, 9) - 1;
-        member->state = (enum ng_group_state)any(&seed, NG_GROUP_FAILED + 1);
-        member->async_error = (int)any(&seed, 8);
-        member->ordinal = (uint32_t)any(&seed, 5);
-        member->derived = (uint32_t)any(&seed, 5);
-        member->entered = any_count(&seed);
-        member->scheduled = any_count(&seed);
-        member->started = any_count(&seed);
-        member->completed = any_count(&seed);
-        member->p2p_entered = any_count(&seed);
-        member->p2p_completed = any_count(&seed);
-        member->last = any_signature(&seed);
-        member->pending_seq = any_count(&seed);
-        member->pending_record = any_count(&seed);
-        member->pending_age_ns = (int64_t)any(&seed, INT64_MAX);
-        member->pending_started = any(&seed, 2);
-        member->record_count = (uint32_t)any(&seed, 20);
-        member->records =
-            ng_arena_alloc(&view.arena, (member->record_count + 1) * sizeof(*member->records));
-        for (uint32_t k = 0; k < member->record_count; k++)
-            member->records[k] = (struct ng_view_record){
-                .id = 1 + any(&seed, UINT32_MAX),
-                .state = (enum ng_record_state)(1 + any(&seed, NG_RECORD_UNWATCHED)),
-                .signature = any_signature(&seed),
-                .coll_seq = any_count(&seed),
-                .p2p_seq = any_count(&seed),
-                .peer_ordinal = any(&seed, 3),
-                .entered_age_ns = (int64_t)any(&seed, INT64_MAX),
-                .caller = any(&seed, 0),
-                .flags = (uint32_t)any(&seed, 16),
-            };
-    }
+    evidence_add_random(&view, seed);
     ng_view_seal(&view);
     ng_dump_name(&view, 0, ret_name, bytes);
     int error = ng_dump_save_process(&view, 0, folder);
+    ng_view_fini(&view);
+    return error;
+}
+
+int evidence_write_random_flight(const char *folder, unsigned seed)
+{
+    struct ng_view view;
+
+    ng_view_init(&view);
+    evidence_add_random(&view, seed);
+    ng_view_seal(&view);
+    int error = ng_flight_save_process(&view, 0, folder);
     ng_view_fini(&view);
     return error;
 }

@@ -5,6 +5,7 @@
 #ifndef NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
 #define NCCLGUARD_TESTS_UNIT_TOOLS_EVIDENCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct evidence_rank {
     uint64_t entered, completed;
     int64_t pending_ms; /* age of the work in flight; 0 none */
     int64_t dead_ms;    /* how long ago it died */
+    bool rehearsed;     /* a fault was injected into it */
 };
 
 /* rank_<r>.json of these ranks, out of `nranks`, in `folder`. 0 or -errno. */
@@ -31,9 +33,20 @@ int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, 
  */
 int evidence_make_box(const char *folder, const struct evidence_rank *rank, int nranks);
 
+/* The same with all that a box may hold: a record and frames for each of its calls, sends and
+ * receives, durations, threads, communicators that could not be made or were grown, troubles. */
+int evidence_make_full_box(const char *folder, const struct evidence_rank *rank, int nranks);
+
 /* The same, of a job and with a group of these names. */
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks);
+
+/* A process that has all that one may have, by chance; same seed, same process. Of an empty view. */
+struct ng_view;
+void evidence_add_random(struct ng_view *view, unsigned seed);
+
+/* Its ranks as PyTorch's flight recorder would tell of them, in `folder`/fr. 0 or -errno. */
+int evidence_write_random_flight(const char *folder, unsigned seed);
 
 /* A dump of a process that has all that a dump may hold, by chance. The name of the file is written
  * to ret_name. */

@@ -140,6 +140,19 @@ TEST(Page, TheDataHoldsNothingThatCouldBeMarkup)
     EXPECT_STREQ(json_string_value(json_object_get(stack, "text")), "  <module>&");
 }
 
+TEST(Page, AGroupTellsWhatIsRegisteredWithIt)
+{
+    Job job = stuck_job();
+    Page nothing(job);
+    json_t *group = json_array_get(json_object_get(nothing.parsed(), "groups"), 0);
+    EXPECT_TRUE(json_is_null(json_array_get(group, 4)));
+    job.at(7, 0).registration = {true, true, 2, 3 << 20, 4000, 3000, 2, 0, 1, 0, 1500000000};
+    Page page(job);
+    group = json_array_get(json_object_get(page.parsed(), "groups"), 0);
+    std::string text = json_string_value(json_array_get(group, 4));
+    EXPECT_EQ(text, "75% of the bytes sent and received, 2 segments (3 MiB), 1.500 s spent, 1 failed, no more");
+}
+
 TEST(Page, EveryRankHasItsMembersAndItsCallsAsSpans)
 {
     Page page(stuck_job());

@@ -156,6 +156,26 @@ TEST(Run, SetsWhatItsOptionsSay)
     EXPECT_EQ(status.st_mode & 07777, 0700u);
 }
 
+TEST(Run, SetsFaultsAndListsThem)
+{
+    Result set = run({"run", "--fault", "rank=1:hang", "sh", "-c", "echo $NCCLGUARD_FAULT"});
+    EXPECT_EQ(set.out, "rank=1:hang\n");
+    Result list = run({"run", "--fault", "help"});
+    EXPECT_EQ(list.code(), 0);
+    for (const char *word : {"rank=N", "prob=P", "hang", "gpu-stall", "store-delay"})
+        EXPECT_NE(list.out.find(word), std::string::npos) << word;
+}
+
+TEST(Run, RefusesABadFaultOfTheEnvironment)
+{
+    setenv("NCCLGUARD_FAULT", "rank=1:hng", 1);
+    Result result = run({"run", "true"});
+    unsetenv("NCCLGUARD_FAULT");
+    EXPECT_EQ(result.code(), 2);
+    EXPECT_NE(result.err.find("NCCLGUARD_FAULT, column 8: hng is no fault"), std::string::npos)
+        << result.err;
+}
+
 TEST(Run, MakesTheEvidenceFolderAbsolute)
 {
     Folder folder;

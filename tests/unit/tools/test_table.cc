@@ -523,3 +523,45 @@ TEST(TableDuration, IsShortAndExact)
 }
 
 } /* namespace */
+
+TEST(Table, TellsMemoryAndWhatIsRegistered)
+{
+    Job job(2);
+    job.group(0x1111, "world");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(0x1111, rank).did(6);
+    job.process(0).memory_kinds = 6;
+    job.process(0).memory[0] = {10, UINT64_C(3) << 30};
+    job.process(0).memory[4] = {2, UINT64_C(1) << 29};
+    job.at(0x1111, 0).registration = {true, false, 2, 1 << 20, 4000, 3000, 2, 0, 1, 0, 5000000};
+    job.at(0x1111, 1).registration = {true, true, 0, 0, 4000, 0, 0, 0, 0, 0, 0};
+    Seen seen(job);
+    EXPECT_NE(seen.text().find("12, 3.5 GiB"), std::string::npos) << seen.text();
+    EXPECT_NE(seen.text().find("2, 1 MiB, 75%"), std::string::npos) << seen.text();
+
+    Json document(seen.json());
+    json_t *memory = get(json_array_get(get(document.root, "processes"), 0), "memory");
+    EXPECT_EQ(number(memory, "segments"), 12);
+    EXPECT_EQ(json_integer_value(get(memory, "bytes")), (INT64_C(7) << 29));
+    EXPECT_EQ(number(memory, "registered_segments"), 2);
+    EXPECT_EQ(number(memory, "registered_bytes"), 1 << 20);
+    EXPECT_EQ(number(get(get(memory, "kinds"), "nccl"), "segments"), 2);
+    json_t *unknown = json_array_get(get(document.root, "processes"), 1);
+    EXPECT_EQ(word(unknown, "memory"), "null");
+    json_t *group = get(json_array_get(get(document.root, "groups"), 0), "registration");
+    EXPECT_EQ(number(group, "bytes"), 8000);
+    EXPECT_EQ(number(group, "registered_bytes"), 3000);
+    EXPECT_DOUBLE_EQ(json_real_value(get(group, "share")), 0.37);
+    EXPECT_EQ(number(group, "failed"), 1);
+    EXPECT_EQ(number(group, "spent_ns"), 5000000);
+    EXPECT_TRUE(json_is_false(get(group, "closed"))) << "one of them goes on";
+}
+
+TEST(Table, HasNoColumnsOfMemoryThatNobodyFollows)
+{
+    Job job(2);
+    job.group(0x1111, "world");
+    Seen seen(job);
+    EXPECT_EQ(seen.text().find("MEMORY"), std::string::npos);
+    EXPECT_EQ(seen.text().find("REGISTERED"), std::string::npos);
+}

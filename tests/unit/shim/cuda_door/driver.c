@@ -23,6 +23,17 @@
 #define FORMS(FORM)                                                                                \
     FORM(cuGraphLaunch, "cuGraphLaunch", 10000, false)                                             \
     FORM(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, true)                                         \
+    FORM(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, false)                                \
+    FORM(cuGraphInstantiate_v12000, "cuGraphInstantiate", 12000, false)                            \
+    FORM(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, false)                 \
+    FORM(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, false)               \
+    FORM(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, true)           \
+    FORM(cuGraphExecUpdate, "cuGraphExecUpdate", 10020, false)                                     \
+    FORM(cuGraphExecUpdate_v2, "cuGraphExecUpdate", 12000, false)                                  \
+    FORM(cuGraphExecChildGraphNodeSetParams, "cuGraphExecChildGraphNodeSetParams", 11010, false)   \
+    FORM(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams", 12020, false)                       \
+    FORM(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, false)                                   \
+    FORM(cuGraphConditionalHandleCreate, "cuGraphConditionalHandleCreate", 12030, false)           \
     FORM(cuMemAlloc, "cuMemAlloc", 2000, false)                                                    \
     FORM(cuMemAlloc_v2, "cuMemAlloc", 3020, false)                                                 \
     FORM(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, false)                                       \
@@ -35,11 +46,27 @@
     FORM(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, true)                                       \
     FORM(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, false)                         \
     FORM(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, true)                     \
+    FORM(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, false)                             \
+    FORM(cuMemAllocManaged, "cuMemAllocManaged", 6000, false)                                      \
+    FORM(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, false)                                      \
+    FORM(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, false)                                \
+    FORM(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, false)                                  \
+    FORM(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, false)                  \
+    FORM(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, false)                      \
+    FORM(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                                             \
+    FORM(cuMemAddressReserve, "cuMemAddressReserve", 10020, false)                                 \
+    FORM(cuMemAddressFree, "cuMemAddressFree", 10020, false)                                       \
     FORM(cuMemCreate, "cuMemCreate", 10020, false)                                                 \
     FORM(cuMemRelease, "cuMemRelease", 10020, false)                                               \
     FORM(cuMemMap, "cuMemMap", 10030, false)                                                       \
     FORM(cuMemUnmap, "cuMemUnmap", 10020, false)                                                   \
     FORM(cuEventElapsedTime, "cuEventElapsedTime", 2000, false)                                    \
+    FORM(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, false)                            \
+    FORM(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, true)                        \
+    FORM(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, false)                 \
+    FORM(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, true)             \
+    FORM(cuStreamEndCapture, "cuStreamEndCapture", 10000, false)                                   \
+    FORM(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, true)                               \
     FORM(cuStreamSynchronize, "cuStreamSynchronize", 2000, false)                                  \
     FORM(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, true)                              \
     FORM(cuStreamQuery, "cuStreamQuery", 2000, false)                                              \

@@ -16,6 +16,24 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
 #define HOOKS(HOOK)                                                                                \
     HOOK(cuGraphLaunch, (CUgraphExec a, CUstream b), (a, b))                                       \
     HOOK(cuGraphLaunch_ptsz, (CUgraphExec a, CUstream b), (a, b))                                  \
+    HOOK(cuGraphInstantiate_v2, (CUgraphExec * a, CUgraph b, CUgraphNode *c, char *d, size_t e),   \
+         (a, b, c, d, e))                                                                          \
+    HOOK(cuGraphInstantiate_v12000, (CUgraphExec * a, CUgraph b, unsigned long long c), (a, b, c)) \
+    HOOK(cuGraphInstantiateWithFlags, (CUgraphExec * a, CUgraph b, unsigned long long c),          \
+         (a, b, c))                                                                                \
+    HOOK(cuGraphInstantiateWithParams, (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c),\
+         (a, b, c))                                                                                \
+    HOOK(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c),\
+         (a, b, c))                                                                                \
+    HOOK(cuGraphExecUpdate, (CUgraphExec a, CUgraph b, CUgraphNode *c, CUgraphExecUpdateResult *d),\
+         (a, b, c, d))                                                                             \
+    HOOK(cuGraphExecUpdate_v2, (CUgraphExec a, CUgraph b, CUgraphExecUpdateResultInfo *c),         \
+         (a, b, c))                                                                                \
+    HOOK(cuGraphExecChildGraphNodeSetParams, (CUgraphExec a, CUgraphNode b, CUgraph c), (a, b, c)) \
+    HOOK(cuGraphExecNodeSetParams, (CUgraphExec a, CUgraphNode b, void *c), (a, b, c))             \
+    HOOK(cuGraphExecDestroy, (CUgraphExec a), (a))                                                 \
+    HOOK(cuGraphConditionalHandleCreate, (cuuint64_t * a, CUgraph b, CUcontext c, unsigned int d, unsigned int e),\
+         (a, b, c, d, e))                                                                          \
     HOOK(cuMemAlloc_v2, (CUdeviceptr * a, size_t b), (a, b))                                       \
     HOOK(cuMemAllocPitch_v2, (CUdeviceptr * a, size_t * b, size_t c, size_t d, unsigned int e),    \
          (a, b, c, d, e))                                                                          \
@@ -28,6 +46,18 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
          (a, b, c, d))                                                                             \
     HOOK(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * a, size_t b, CUmemoryPool c, CUstream d),    \
          (a, b, c, d))                                                                             \
+    HOOK(cuMemGetAddressRange_v2, (CUdeviceptr * a, size_t * b, CUdeviceptr c), (a, b, c))         \
+    HOOK(cuMemAllocManaged, (CUdeviceptr * a, size_t b, unsigned int c), (a, b, c))                \
+    HOOK(cuIpcGetMemHandle, (CUipcMemHandle * a, CUdeviceptr b), (a, b))                           \
+    HOOK(cuIpcOpenMemHandle_v2, (CUdeviceptr * a, CUipcMemHandle b, unsigned int c), (a, b, c))    \
+    HOOK(cuIpcCloseMemHandle, (CUdeviceptr a), (a))                                                \
+    HOOK(cuDevicePrimaryCtxRelease_v2, (CUdevice a), (a))                                          \
+    HOOK(cuDevicePrimaryCtxReset_v2, (CUdevice a), (a))                                            \
+    HOOK(cuCtxDestroy_v2, (CUcontext a), (a))                                                      \
+    HOOK(cuMemAddressFree, (CUdeviceptr a, size_t b), (a, b))                                      \
+    HOOK(cuMemAddressReserve,                                                                      \
+         (CUdeviceptr * a, size_t b, size_t c, CUdeviceptr d, unsigned long long e),               \
+         (a, b, c, d, e))                                                                          \
     HOOK(cuMemCreate,                                                                              \
          (CUmemGenericAllocationHandle * a, size_t b, const CUmemAllocationProp *c,                \
           unsigned long long d),                                                                   \
@@ -38,6 +68,16 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
         (CUdeviceptr a, size_t b, size_t c, CUmemGenericAllocationHandle d, unsigned long long e), \
         (a, b, c, d, e))                                                                           \
     HOOK(cuMemUnmap, (CUdeviceptr a, size_t b), (a, b))                                            \
+    HOOK(cuStreamBeginCapture_v2, (CUstream a, CUstreamCaptureMode b), (a, b))                     \
+    HOOK(cuStreamBeginCapture_v2_ptsz, (CUstream a, CUstreamCaptureMode b), (a, b))                \
+    HOOK(cuStreamBeginCaptureToGraph,                                                              \
+         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e, CUstreamCaptureMode f),\
+         (a, b, c, d, e, f))                                                                       \
+    HOOK(cuStreamBeginCaptureToGraph_ptsz,                                                         \
+         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e, CUstreamCaptureMode f),\
+         (a, b, c, d, e, f))                                                                       \
+    HOOK(cuStreamEndCapture, (CUstream a, CUgraph *b), (a, b))                                     \
+    HOOK(cuStreamEndCapture_ptsz, (CUstream a, CUgraph *b), (a, b))                                \
     HOOK(cuStreamSynchronize, (CUstream a), (a))                                                   \
     HOOK(cuStreamSynchronize_ptsz, (CUstream a), (a))                                              \
     HOOK(cuStreamQuery, (CUstream a), (a))                                                         \

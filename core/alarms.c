@@ -1,0 +1,201 @@
+/*
+ * Alarms of this process.
+ *
+ * Step 9.
+ */
+#include "core/alarms.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/conduct.h"
+#include "core/deadline.h"
+#include "core/deaths.h"
+#include "core/examine.h"
+#include "core/guard.h"
+#include "core/monitor.h"
+#include "core/watchdog.h"
+
+#define EXAMINE_PAUSE_NS (250 * NG_MS) /* and up to 130 more: others are at it */
+
+/* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
+static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_alarm alarms[16];
+static unsigned alarm_count;
+
+/* The thread's own. */
+static struct {
+    /* Alarms that wait until somebody else's examination is over. */
+    struct ng_alarm parked[16];
+    int64_t parked_mono_ns[16];
+    unsigned parked_count;
+    int64_t next_try_ns;
+} own;
+
+void ng_incident_raise(const struct ng_alarm *alarm)
+{
+    pthread_mutex_lock(&alarm_lock);
+    if (alarm_count < sizeof(alarms) / sizeof(alarms[0]))
+        alarms[alarm_count++] = *alarm;
+    else if (alarm->level == NG_INCIDENT_TIMEOUT)
+        alarms[alarm_count - 1] = *alarm; /* a deadline counts more than one more suspicion */
+    pthread_mutex_unlock(&alarm_lock);
+    ng_incident_wake();
+}
+
+/* One that still counts: none from before an abort. */
+bool ng_alarms_take(struct ng_alarm *ret_alarm)
+{
+    uint32_t restarts = ng_watchdog_restarts();
+    unsigned kept = 0;
+
+    pthread_mutex_lock(&alarm_lock);
+    for (unsigned i = 0; i < alarm_count; i++)
+        if (alarms[i].restarts == restarts)
+            alarms[kept++] = alarms[i];
+    alarm_count = kept;
+    bool any = alarm_count > 0;
+    if (any) {
+        unsigned best = 0;
+        for (unsigned i = 1; i < alarm_count; i++)
+            if (alarms[i].level > alarms[best].level)
+                best = i;
+        *ret_alarm = alarms[best];
+        memmove(&alarms[best], &alarms[best + 1], (--alarm_count - best) * sizeof(alarms[0]));
+    }
+    pthread_mutex_unlock(&alarm_lock);
+    return any;
+}
+
+/* Somebody else looks at the job: its verdict may be about this alarm. If not, it is its turn
+ * later. */
+static void park(const struct ng_alarm *alarm)
+{
+    unsigned room = sizeof(own.parked) / sizeof(own.parked[0]);
+
+    if (own.parked_count == room)
+        return;
+    own.parked[own.parked_count] = *alarm;
+    own.parked_mono_ns[own.parked_count++] = ng_clock_mono_ns();
+}
+
+/* Is that the verdict that an alarm waited for? What has only lasted for long, the verdict on
+ * something else explains; an error of NCCL, or a watchdog that is stuck, it does not. */
+static bool answers(const struct ng_incident *incident, const struct ng_alarm *alarm)
+{
+    if (alarm->level > incident->level)
+        return false;
+    if (alarm->async_error)
+        return ng_conduct_is_async_error(incident) && incident->group_id == alarm->group_id;
+    if (alarm->nan)
+        return ng_conduct_is_of_kind(incident, NG_KIND_NAN);
+    return !alarm->watchdog || ng_conduct_is_of_kind(incident, NG_KIND_WATCHDOG_STUCK);
+}
+
+/* A verdict has come: those that waited for it have it. */
+void ng_alarms_answered(const struct ng_incident *incident)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < own.parked_count; i++) {
+        /* Calls that differ are told of whatever else is wrong, but once for each group. */
+        if (own.parked[i].disagreement.group_id
+                ? own.parked[i].group_id == incident->group_id &&
+                      ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH)
+                : answers(incident, &own.parked[i]))
+            continue;
+        own.parked[kept] = own.parked[i];
+        own.parked_mono_ns[kept++] = own.parked_mono_ns[i];
+    }
+    own.parked_count = kept;
+    if (incident->source == NG_SOURCE_JOB)
+        ng_deaths_are_told();
+}
+
+/* Not all at once: thousands may be waiting. */
+void ng_alarms_try_later(void)
+{
+    own.next_try_ns = ng_clock_mono_ns() + EXAMINE_PAUSE_NS +
+                      (int64_t)((uint32_t)ng_clock_mono_ns() * UINT32_C(2654435761) >> 5);
+}
+
+void ng_alarms_handle(const struct ng_alarm *alarm)
+{
+    /*
+     * Others may have waited less than we and still be the reason, or stand before it. What has
+     * lasted for half the suspect time is nothing ordinary.
+     */
+    int64_t unusual_ns = ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2 : 2 * NG_S;
+    bool late = !alarm->async_error && !alarm->nan;
+    int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns && late ? alarm->age_ns / 2 : unusual_ns;
+    struct ng_incident wanted = {.level = alarm->level,
+                                 .group_id = alarm->group_id,
+                                 .seq = alarm->seq,
+                                 .op = alarm->op,
+                                 .stalled_ns = stalled_ns,
+                                 .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
+
+    /* Nobody need be waiting; and whoever finds the same has found what was told before. */
+    if (alarm->disagreement.group_id) {
+        wanted.differs = true;
+        wanted.since_mono_ns = 0;
+    }
+    if (ng_examine_is_settled(alarm))
+        return;
+    if (alarm->watchdog && ng_deadline_rests(NULL)) {
+        ng_monitor_withdraw();
+        return;
+    }
+    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level) == -EBUSY) {
+        park(alarm);
+        ng_alarms_try_later();
+        return;
+    }
+    ng_examine(&wanted,
+               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->disagreement.group_id,
+               alarm);
+}
+
+void ng_alarms_retry(void)
+{
+    unsigned count = own.parked_count;
+    struct ng_alarm again[sizeof(own.parked) / sizeof(own.parked[0])];
+
+    if (!count || ng_clock_mono_ns() < own.next_try_ns)
+        return;
+    memcpy(again, own.parked, count * sizeof(again[0]));
+    own.parked_count = 0;
+    uint32_t restarts = ng_watchdog_restarts();
+    /* An abort that comes of one may be what the others waited for. */
+    for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
+        /* What has gone on since needs no verdict. */
+        again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
+        if (again[i].async_error || again[i].nan || again[i].disagreement.group_id || ng_watchdog_still(&again[i]))
+            ng_alarms_handle(&again[i]);
+    }
+}
+
+void ng_alarms_forget(void)
+{
+    own.parked_count = 0;
+}
+
+bool ng_alarms_may_try(void)
+{
+    return ng_clock_mono_ns() >= own.next_try_ns;
+}
+
+bool ng_alarms_wait(int64_t *ret_due_ns)
+{
+    *ret_due_ns = own.next_try_ns;
+    return own.parked_count > 0;
+}
+
+void ng_alarms_after_fork(void)
+{
+    alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    alarm_count = 0;
+    memset(&own, 0, sizeof(own));
+}

@@ -1,0 +1,103 @@
+/*
+ * The cause of a wait.
+ *
+ * Step 9, pure.
+ */
+#include "core/cause.h"
+
+#include "core/judge.h"
+
+/* A group that went through so many calls alike since they parted does not hang for that reason. */
+#define PARTED_LONG_AGO 64
+
+enum ng_cause ng_cause_of_absentee(const struct ng_wait *wait, const struct ng_absentee *absentee)
+{
+    switch (absentee->absence) {
+    case NG_ABSENT_DEAD:
+    case NG_ABSENT_LOST:
+        return NG_CAUSE_DEAD;
+    case NG_ABSENT_EXITED:
+        return NG_CAUSE_LEFT;
+    case NG_ABSENT_STOPPED:
+        return NG_CAUSE_STOPPED;
+    case NG_ABSENT_ALIVE:
+        return absentee->faulted                                            ? NG_CAUSE_FAULT
+               : absentee->stuck_in >= 0 && !ng_absentee_has_left(absentee) ? NG_CAUSE_ELSEWHERE
+                                                                            : NG_CAUSE_MISSING;
+    case NG_ABSENT_UNSEEN:
+        break;
+    }
+    return wait->type == NG_WAIT_CREATE ? NG_CAUSE_MISSING : NG_CAUSE_UNSEEN;
+}
+
+/* Is an absentee held by another wait than this one, which has this index? */
+static bool elsewhere(const struct ng_wait *wait, int32_t index)
+{
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index)
+            return true;
+    return false;
+}
+
+/* Is it what the waits of other unique ids were found to be about? */
+static bool is_of_ids(const struct ng_judge *judge, uint32_t group)
+{
+    if (!judge->ids.other_id_count)
+        return false;
+    for (uint32_t i = 0; i < judge->ids.other_id_count; i++)
+        if (judge->ids.other_ids[i] == judge->view->groups[group].id)
+            return true;
+    return judge->ids.group == group;
+}
+
+/* Do the ranks that came mean different communicators, or have variables by which NCCL hangs? */
+static int find_init_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
+                              struct ng_reason *ret_reason)
+{
+    uint32_t index = (uint32_t)(wait - judge->waits.waits);
+    int result = 1;
+
+    if (is_of_ids(judge, wait->group))
+        ret_reason->init = judge->ids;
+    else
+        result = ng_init_mismatch_find(&judge->processes, &judge->waits, index, &judge->scratch,
+                                       &ret_reason->init);
+    if (result > 0 && ret_reason->init.other_id_count)
+        judge->ids = ret_reason->init;
+    ret_reason->by_init = result > 0;
+    return result;
+}
+
+enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
+                          struct ng_reason *ret_reason)
+{
+    enum ng_cause worst = wait->absentee_count ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEVICE;
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        enum ng_cause cause = ng_cause_of_absentee(wait, &wait->absentees[i]);
+        if (cause > worst)
+            worst = cause;
+    }
+    if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_MISMATCH &&
+        ng_mismatch_find(judge->view, wait->group, wait->seq, &ret_reason->mismatch))
+        return NG_CAUSE_MISMATCH;
+    if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(judge, wait, ret_reason) > 0)
+        return ret_reason->init.differ == NG_INIT_VARIABLE ? NG_CAUSE_VARIABLE : NG_CAUSE_MISMATCH;
+    if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_PARTED &&
+        ng_parting_find(judge->view, wait->group, wait->seq, &judge->scratch,
+                        &ret_reason->parting)) {
+        if (ret_reason->parting.matched <= PARTED_LONG_AGO)
+            return NG_CAUSE_PARTED;
+        ret_reason->parted_long_ago = true;
+    }
+    /* Sends and receives that wait for each other end at one whose peers have all come; or else
+     * they go in a round. */
+    if (worst == NG_CAUSE_ELSEWHERE && wait->served &&
+        !elsewhere(wait, (int32_t)(wait - judge->waits.waits)))
+        worst = NG_CAUSE_DEVICE;
+    /* Calls that make or end communicators hang on the host, for reasons that are not seen here. */
+    bool on_device = wait->type == NG_WAIT_COLLECTIVE || wait->type == NG_WAIT_P2P;
+    bool sized = judge->view->groups[wait->group].nranks > 0;
+    return worst == NG_CAUSE_DEVICE && (wait->blind || !on_device || !sized) ? NG_CAUSE_UNSEEN
+                                                                             : worst;
+}

@@ -1,0 +1,45 @@
+/*
+ * Checks of calls (NCCLGUARD_CHECK): what is wanted, and what happens before a call is made.
+ *
+ * Step 2. `signature` costs nothing here: core/agreement.h compares what is recorded anyway. `strict`
+ * (core/strict.h), `+args` (core/arguments.h) and `+nan` (core/nan.h) look at each call, behind one branch. Program
+ * threads; a rule (core/rules.h) may say otherwise for a group.
+ */
+#ifndef NCCLGUARD_CORE_CHECK_H
+#define NCCLGUARD_CORE_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ng_call;
+struct ng_comm;
+struct ng_passage;
+
+/* Is `+args` configured? The same for the life of the process. */
+bool ng_check_arguments(void);
+
+/* Take over the configuration; before any guard thread runs. */
+void ng_check_start(void);
+
+/* Are rolling hashes compared? Any thread. */
+bool ng_check_signatures(void);
+
+/* Of this group; and does a difference end what a deadline ends? */
+bool ng_check_compares(uint64_t group_id);
+bool ng_check_ends(uint64_t group_id);
+
+/*
+ * A call has been recorded, and is about to be made. NG_CALL_PROCEED; else the ncclResult_t that the
+ * program gets, with the reason kept for ng_check_keep_reason. Where `strict` is wanted this waits
+ * for the other ranks.
+ */
+int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *ret_reason,
+                  unsigned bytes);
+
+/* A call on a communicator that nobody knows: as above. */
+int ng_check_unknown(const struct ng_call *call);
+
+/* What ncclGetLastError tells of a call that was turned down. */
+void ng_check_keep_reason(struct ng_comm *comm, const char *reason);
+
+#endif

@@ -1,0 +1,307 @@
+/*
+ * An incident that has been claimed.
+ *
+ * Step 10. At a suspect time the claimant judges and publishes the verdict, and everybody logs one
+ * line. At a deadline everybody also writes its evidence first: the claimant judges before anything
+ * changes, waits for the others' dumps, but not for long and never for the dead, writes verdict and
+ * the dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the
+ * verdict is on disk, as the launcher may kill the rest once the first is gone; and nobody waits
+ * for a claimant that hangs: after the bound each acts alone. Evidence is written by other threads,
+ * as the folder, or memory that is looked at, may be of a file server that is dead; then it is gone
+ * on without.
+ */
+#include "core/conduct.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/agreement.h"
+#include "core/alarms.h"
+#include "core/clock.h"
+#include "core/deadline.h"
+#include "core/deaths.h"
+#include "core/dumps.h"
+#include "core/evidence.h"
+#include "core/guard.h"
+#include "core/log.h"
+#include "core/policy.h"
+#include "core/report.h"
+#include "core/wait.h"
+#include "core/watchdog.h"
+
+#define BUSY_ROUND_MS 50
+/* A claimant that is gone may have judged just before. */
+#define LAST_WORD_NS NG_S
+/* Beyond the wait for dumps, for a claimant that does not come through; and for all together. */
+#define CLAIMANT_MARGIN_NS (3 * NG_S)
+#define END_MARGIN_NS      (4 * NG_S)
+
+static struct {
+    uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
+    struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
+    uint64_t error_group; /* what the last verdict about an asynchronous error was about */
+    bool nan_told;        /* a verdict was about NaN */
+} own;
+
+uint64_t ng_conduct_seen(enum ng_incident_source source)
+{
+    return own.seen_epoch[source];
+}
+
+/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
+ * no part in the group. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
+               ? (enum ng_on_timeout)(incident->policy - 1)
+               : ng_deadline_policy(incident->group_id);
+}
+
+/* Is its verdict of this kind? */
+bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind)
+{
+    const char *name = ng_verdict_kind_name(kind);
+
+    return strncmp(incident->line, name, strlen(name)) == 0;
+}
+
+/* No deadline need have passed. */
+bool ng_conduct_is_async_error(const struct ng_incident *incident)
+{
+    return ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
+}
+
+void ng_conduct_log(const struct ng_incident *incident)
+{
+    if (ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH))
+        ng_agreement_told(incident->group_id);
+    if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
+        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", incident->line, ng_guard.dump_dir);
+    else if (incident->level == NG_INCIDENT_SUSPECT)
+        ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
+    else
+        ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
+               ng_conduct_is_async_error(incident)            ? "NCCL failed"
+               : ng_conduct_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
+               : incident->differs                            ? "calls differ"
+                                                              : "deadline passed",
+               incident->line, ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
+}
+
+/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
+ * consequence: the watchdog raises it anew if it was not. */
+static void act(const struct ng_incident *incident)
+{
+    uint32_t before = ng_watchdog_restarts();
+
+    own.judged = *incident;
+    own.judged.state = NG_INCIDENT_JUDGED;
+    if (ng_conduct_is_async_error(incident))
+        own.error_group = incident->group_id;
+    own.nan_told |= ng_conduct_is_of_kind(incident, NG_KIND_NAN);
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
+    if (ng_watchdog_restarts() != before)
+        ng_alarms_forget();
+}
+
+/* Whatever hangs from here on, the policy is carried out. */
+static void bound_the_end(const struct ng_incident *incident)
+{
+    ng_policy_bound(policy_of(incident),
+                    2 * (ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+}
+
+/* Did we claim it ourselves? */
+bool ng_conduct_is_own(const struct ng_incident *incident)
+{
+    const struct ng_box_header *header = ng_guard.box.header;
+
+    return incident->claimant_pid == header->pid &&
+           incident->claimant_ticks == header->start_ticks &&
+           (incident->source == NG_SOURCE_HOST ||
+            incident->claimant_slot == NG_LOAD(header->board_slot));
+}
+
+void ng_conduct_done(const struct ng_incident *incident)
+{
+    if (incident->epoch > own.seen_epoch[incident->source])
+        own.seen_epoch[incident->source] = incident->epoch;
+}
+
+void ng_conduct_save_foreign(const struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_documents documents;
+    struct ng_view none;
+
+    int error = board->ops->read_verdict(board, incident, &documents);
+    if (error) {
+        if (error != -ENOENT)
+            ng_log(NG_LOG_WARN, "cannot read the verdict of another host: %s", strerror(-error));
+        return;
+    }
+    ng_view_init(&none);
+    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard.dump_dir);
+    if (!evidence) {
+        ng_arena_reset(&documents.arena);
+        return;
+    }
+    evidence->documents = documents;
+    ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
+    ng_evidence_await(evidence, NG_EVIDENCE_ALL, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
+    ng_evidence_release(evidence);
+}
+
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_incident_pause(BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
+/*
+ * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
+ * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
+ */
+bool ng_conduct_follow(struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t gone_ns = 0;
+
+    bound_the_end(incident);
+    if (incident->state != NG_INCIDENT_JUDGED) {
+        ng_dumps_write_here(incident, false);
+        board->ops->get(board, incident); /* it may have been judged meanwhile */
+    }
+    int64_t until = ng_clock_mono_ns() + ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS;
+    while (incident->state != NG_INCIDENT_JUDGED) {
+        int64_t now = ng_clock_mono_ns();
+        if (board->ops->claimant_alive(board, incident))
+            gone_ns = 0;
+        else if (!gone_ns)
+            gone_ns = now; /* its last word may still be on the way */
+        if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
+            ng_conduct_done(incident);
+            return false;
+        }
+        wait_busily();
+        board->ops->get(board, incident);
+    }
+    ng_conduct_save_foreign(incident);
+    ng_wait_tell(incident->line, policy_of(incident));
+    ng_conduct_log(incident);
+    ng_conduct_done(incident);
+    act(incident);
+    return true;
+}
+
+/* Bounded wait for the dumps of the living. */
+static void await_dumps(const struct ng_incident *incident, int64_t since_mono_ns)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = since_mono_ns + ng_guard.config.dump_wait_ns;
+    uint32_t missing;
+
+    while ((missing = board->ops->dumps_missing(board, incident)) > 0) {
+        if (ng_clock_mono_ns() >= until) {
+            ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT",
+                   missing);
+            return;
+        }
+        wait_busily();
+    }
+}
+
+/*
+ * Dumps of all ranks where it is a deadline, verdict and timeline; each in its time. The verdict
+ * goes before the timeline: that is large, and there may be no room for both.
+ */
+static void write_evidence(const struct ng_incident *incident, struct ng_evidence *evidence)
+{
+    bool deadline = incident->level == NG_INCIDENT_TIMEOUT, comes = true;
+    int64_t begun = ng_clock_mono_ns();
+
+    if (deadline) {
+        comes = ng_dumps_write_here(incident, true);
+        ng_evidence_begin(evidence, NG_EVIDENCE_LOST);
+        /* Those who follow us count from about the same moment. */
+        if (ng_guard.board)
+            await_dumps(incident, begun);
+    }
+    ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
+    int64_t now = ng_clock_mono_ns();
+    if (comes)
+        comes = ng_evidence_await(evidence, NG_EVIDENCE_ALL, now + NG_DUMPS_WRITE_NS);
+    if (!deadline)
+        return;
+    ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    int64_t until = begun + ng_dumps_bound_ns();
+    if (comes)
+        ng_evidence_await(evidence, NG_EVIDENCE_ALL,
+                          until > now + NG_DUMPS_WRITE_NS ? until : now + NG_DUMPS_WRITE_NS);
+}
+
+/* The incident is ours: make it whole, then act on it. */
+void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_board *board = ng_guard.board;
+
+    ng_report_line(verdict, incident->line, sizeof(incident->line));
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_wait_tell(incident->line, policy_of(incident));
+        bound_the_end(incident);
+    }
+    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
+    write_evidence(incident, evidence);
+    /* Once it is published, everybody ends. */
+    incident->state = NG_INCIDENT_JUDGED;
+    if (board) {
+        int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
+        if (error)
+            ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
+    }
+    ng_evidence_release(evidence);
+    ng_conduct_log(incident);
+    /* It is passed over among the news, not jumped to: an order may stand before it. */
+    if (incident->source == NG_SOURCE_JOB)
+        ng_deaths_are_told();
+    if (incident->level == NG_INCIDENT_TIMEOUT)
+        act(incident);
+}
+
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+void ng_conduct_act_unjudged(const struct ng_incident *wanted)
+{
+    struct ng_incident incident = *wanted;
+
+    incident.scope = incident.group_id
+                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
+                         : NG_SCOPE_ALL;
+    if (!incident.line[0])
+        snprintf(incident.line, sizeof(incident.line),
+                 "unknown: a deadline has passed, and no "
+                 "verdict could be reached");
+    act(&incident);
+}
+
+bool ng_conduct_has_told_call(const struct ng_incident *same)
+{
+    return own.judged.level && ng_incident_covers(&own.judged, same);
+}
+
+bool ng_conduct_has_told_error(uint64_t group_id)
+{
+    return group_id == own.error_group;
+}
+
+bool ng_conduct_has_told_nan(void)
+{
+    return own.nan_told;
+}
+
+void ng_conduct_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+}

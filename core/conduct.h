@@ -1,0 +1,55 @@
+/*
+ * An incident that has been claimed, by this process or another: evidence, verdict, policy.
+ *
+ * Step 10. Incident thread alone.
+ */
+#ifndef NCCLGUARD_CORE_CONDUCT_H
+#define NCCLGUARD_CORE_CONDUCT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/board.h"
+#include "core/incident.h"
+#include "core/verdict.h"
+#include "core/view.h"
+
+/* Is its verdict of this kind? */
+bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind);
+bool ng_conduct_is_async_error(const struct ng_incident *incident);
+
+/* Did we claim it ourselves? */
+bool ng_conduct_is_own(const struct ng_incident *incident);
+
+/* The newest incident of a source that is dealt with; and another that is. */
+uint64_t ng_conduct_seen(enum ng_incident_source source);
+void ng_conduct_done(const struct ng_incident *incident);
+
+/* The incident is ours: make it whole, then act on it. */
+void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view,
+                     struct ng_verdict *verdict);
+
+/*
+ * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
+ * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
+ */
+bool ng_conduct_follow(struct ng_incident *incident);
+
+/* A verdict that another host has reached, on this host's disk; and in this process's log. */
+void ng_conduct_save_foreign(const struct ng_incident *incident);
+void ng_conduct_log(const struct ng_incident *incident);
+
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+void ng_conduct_act_unjudged(const struct ng_incident *wanted);
+
+/* Was this the call, or the group's error, that the verdict before was about? */
+bool ng_conduct_has_told_call(const struct ng_incident *same);
+bool ng_conduct_has_told_error(uint64_t group_id);
+
+/* Was any verdict about NaN? They spread, and all that are found later may follow from those. */
+bool ng_conduct_has_told_nan(void);
+
+/* In a forked child. */
+void ng_conduct_after_fork(void);
+
+#endif

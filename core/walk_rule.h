@@ -1,0 +1,16 @@
+/*
+ * Rules for core/walk.h, made from what compilers wrote down.
+ */
+#ifndef NCCLGUARD_CORE_WALK_RULE_H
+#define NCCLGUARD_CORE_WALK_RULE_H
+
+#include <stdint.h>
+
+#include "core/image.h"
+#include "core/walk.h"
+
+/* How a walk goes on from `place`, in `images`. Always gives one. Guard threads; no allocation, no
+ * lock; about 10 KiB of stack. */
+struct ng_walk_rule ng_walk_rule_make(const struct ng_images *images, uint64_t place);
+
+#endif

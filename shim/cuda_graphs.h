@@ -1,0 +1,10 @@
+/*
+ * Hooks on executable CUDA graphs: core/graph.h hears of those that are made, launched and destroyed.
+ */
+#ifndef NCCLGUARD_SHIM_CUDA_GRAPHS_H
+#define NCCLGUARD_SHIM_CUDA_GRAPHS_H
+
+/* Before the program's main. */
+void ng_cuda_graphs_enable(void) __attribute__((visibility("hidden")));
+
+#endif

@@ -1,0 +1,416 @@
+/*
+ * The CPython of this process: where its objects have what.
+ *
+ * A word at the guard's start, before step 1. Entered by the thread that makes the first
+ * communicator, and for a moment by the interpreter's first thread, with its lock. Must never be
+ * noticed by the program: it finds no module more in its own, no exception.
+ *
+ * CPython promises no layout between releases, but within one from its first candidate on. 3.13 tells it in _PyRuntime,
+ * for debuggers; for 3.11 and 3.12 it is written here, as their headers have it. 3.10 and before have frames of another
+ * kind, and what comes after 3.13 is not known yet; free-threaded builds let other threads change what a frame holds.
+ * Distributors patch and configure: so before anything is believed, one thread that holds the interpreter's lock
+ * compares its own frames, read by the layout through the kernel, with what the interpreter's own functions say.
+ */
+#include "shim/interpreter.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/python_frames.h"
+#include "core/python_lines.h"
+#include "shim/dlsym.h"
+
+#define CHECKED_FRAMES 4
+#define NOT_KEPT       "frames of Python are not kept: "
+
+/* Of CPython's interface; 3.11 and later have them. Objects are pointers. */
+static struct {
+    const char *(*get_version)(void);
+    const unsigned long *version;
+    const void *code_type;
+    void *none;
+    void *(*this_thread)(void);
+    int (*is_initialized)(void);
+    void *(*newest)(void);
+    void *(*first)(void);
+    int (*add_pending_call)(int (*call)(void *), void *argument);
+    /* With the interpreter's lock alone. */
+    void *(*attached_thread)(void);
+    void *(*thread_frame)(void *thread);
+    void *(*frame_code)(void *frame);
+    void *(*frame_back)(void *frame);
+    int (*frame_instruction)(void *frame);
+    int (*frame_line)(void *frame);
+    void *(*attribute)(void *object, const char *name);
+    const char *(*text)(void *object, ptrdiff_t *ret_bytes);
+    void *(*import_module)(const char *name);
+    void *(*modules)(void);
+    void *(*dict_get)(void *dict, const char *key);
+    int (*dict_delete)(void *dict, const char *key);
+    void *(*make_function)(const void *method, void *self, void *module);
+    void *(*call_method)(void *object, const char *name, const char *format, ...);
+    void (*keep)(void *object);
+    void (*release)(void *object);
+    void (*clear_error)(void);
+} python;
+
+static struct ng_python_interpreter interpreter;
+
+static bool find(void)
+{
+    const struct {
+        const char *name;
+        void *place;
+    } symbols[] = {
+        {"Py_GetVersion", &python.get_version},
+        {"Py_Version", &python.version},
+        {"PyCode_Type", &python.code_type},
+        {"_Py_NoneStruct", &python.none},
+        {"PyGILState_GetThisThreadState", &python.this_thread},
+        {"Py_IsInitialized", &python.is_initialized},
+        {"PyInterpreterState_Head", &python.newest},
+        {"PyInterpreterState_Main", &python.first},
+        {"Py_AddPendingCall", &python.add_pending_call},
+        {"PyThreadState_Get", &python.attached_thread},
+        {"PyThreadState_GetFrame", &python.thread_frame},
+        {"PyFrame_GetCode", &python.frame_code},
+        {"PyFrame_GetBack", &python.frame_back},
+        {"PyFrame_GetLasti", &python.frame_instruction},
+        {"PyFrame_GetLineNumber", &python.frame_line},
+        {"PyObject_GetAttrString", &python.attribute},
+        {"PyUnicode_AsUTF8AndSize", &python.text},
+        {"PyImport_ImportModule", &python.import_module},
+        {"PyImport_GetModuleDict", &python.modules},
+        {"PyDict_GetItemString", &python.dict_get},
+        {"PyDict_DelItemString", &python.dict_delete},
+        {"PyCFunction_NewEx", &python.make_function},
+        {"PyObject_CallMethod", &python.call_method},
+        {"Py_IncRef", &python.keep},
+        {"Py_DecRef", &python.release},
+        {"PyErr_Clear", &python.clear_error},
+    };
+    bool all = true;
+
+    /* The first tells whether there is Python at all. */
+    python.get_version = NULL;
+    for (unsigned i = 0; all && i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *found = (void *)ng_real_dlsym(RTLD_DEFAULT, symbols[i].name);
+        memcpy(symbols[i].place, &found, sizeof(found));
+        all = found != NULL;
+    }
+    dlerror(); /* or the program would read our error as its own */
+    return all;
+}
+
+/* ---- Layouts ---- */
+
+/* Of 3.11 on, all of them. */
+static const struct ng_python_layout common = {
+    .owner_c_stack = 3,
+    .frame_instruction = 56,
+    .frame_owner = 70,
+    .frame_previous = 8,
+    .code_file = 112,
+    .code_name = 128,
+    .code_first_line = 68,
+    .code_lines = 136,
+    .text_length = 16,
+    .text_state = 32,
+    .text_ascii = 40,
+    .text_other = 56,
+    .bytes_count = 16,
+    .bytes_data = 32,
+    .object_type = 8,
+};
+
+static void lay_out_3_11(struct ng_python_layout *layout)
+{
+    *layout = common;
+    layout->state_frame = 56;
+    layout->state_has_cframe = true;
+    layout->cframe_frame = 8;
+    layout->frame_code = 32;
+    layout->frame_previous = 48;
+    layout->frame_owner = 69;
+    layout->owner_c_stack = 255;
+    layout->code_first_line = 72;
+    layout->code_bytes = 184;
+    layout->text_ascii = 48;
+    layout->text_other = 72;
+}
+
+static void lay_out_3_12(struct ng_python_layout *layout)
+{
+    *layout = common;
+    layout->state_frame = 56;
+    layout->state_has_cframe = true;
+    layout->code_bytes = 192;
+}
+
+/* _Py_DebugOffsets of 3.13: numbers of 64 bits behind eight characters. */
+struct told {
+    char cookie[8];
+    uint64_t version, free_threaded;
+    uint64_t runtime[3], interpreter_state[13];
+    struct {
+        uint64_t size, previous, next, interpreter, current_frame, others[4];
+    } thread;
+    struct {
+        uint64_t size, previous, executable, instruction, locals, owner;
+    } frame;
+    struct {
+        uint64_t size, file, name, qualified_name, lines, first_line, others[3], bytes;
+    } code;
+    struct {
+        uint64_t size, type;
+    } object;
+    uint64_t others[4 + 3 + 3 + 3 + 2 + 3]; /* types, tuples, lists, dictionaries, floats, integers */
+    struct {
+        uint64_t size, count, data;
+    } bytes;
+    struct {
+        uint64_t size, state, length, ascii;
+    } text;
+};
+
+/* False: no offset of a field is so large. */
+static bool put(uint16_t *ret_offset, uint64_t offset)
+{
+    *ret_offset = (uint16_t)offset;
+    return offset < 4096;
+}
+
+static const char *lay_out_3_13(struct ng_python_layout *layout)
+{
+    const void *runtime = (const void *)ng_real_dlsym(RTLD_DEFAULT, "_PyRuntime");
+    struct told told;
+
+    dlerror();
+    if (!runtime || !ng_memory_read((uintptr_t)runtime, &told, sizeof(told)) ||
+        memcmp(told.cookie, "xdebugpy", sizeof(told.cookie)) != 0 || told.version != *python.version)
+        return "_PyRuntime does not tell the layout";
+    if (told.free_threaded)
+        return "its build is free-threaded";
+    *layout = common;
+    bool all = put(&layout->state_frame, told.thread.current_frame) &&
+               put(&layout->frame_previous, told.frame.previous) && put(&layout->frame_code, told.frame.executable) &&
+               put(&layout->frame_instruction, told.frame.instruction) && put(&layout->frame_owner, told.frame.owner) &&
+               put(&layout->code_file, told.code.file) && put(&layout->code_name, told.code.qualified_name) &&
+               put(&layout->code_first_line, told.code.first_line) && put(&layout->code_lines, told.code.lines) &&
+               put(&layout->code_bytes, told.code.bytes) && put(&layout->object_type, told.object.type) &&
+               put(&layout->bytes_count, told.bytes.count) && put(&layout->bytes_data, told.bytes.data) &&
+               put(&layout->text_length, told.text.length) && put(&layout->text_state, told.text.state) &&
+               put(&layout->text_ascii, told.text.ascii);
+    /* Behind it come the length and address of its UTF-8. */
+    layout->text_other = (uint16_t)(layout->text_ascii + 16);
+    return all ? NULL : "_PyRuntime tells a layout that cannot be";
+}
+
+/* NULL, or why there is none. */
+static const char *lay_out(struct ng_python_layout *layout)
+{
+    if (sizeof(void *) != 8)
+        return "this machine is not known";
+    if (strstr(python.get_version(), "free-threading"))
+        return "its build is free-threaded";
+    if ((*python.version >> 4 & 0xf) < 0xc)
+        return "it is no release";
+    switch (*python.version >> 16) {
+    case 0x30b:
+        lay_out_3_11(layout);
+        return NULL;
+    case 0x30c:
+        lay_out_3_12(layout);
+        return NULL;
+    case 0x30d:
+        return lay_out_3_13(layout);
+    default:
+        return "the layout of this release is not known";
+    }
+}
+
+/* ---- Is it right? ---- */
+
+static uint64_t peek(uint64_t address, uint16_t offset)
+{
+    uint64_t word = 0;
+
+    return address && ng_memory_read(address + offset, &word, sizeof(word)) ? word : 0;
+}
+
+static bool is_attribute(void *object, const char *name, uint64_t there)
+{
+    void *value = python.attribute(object, name);
+
+    if (!value)
+        python.clear_error();
+    else
+        python.release(value);
+    return value && (uintptr_t)value == there;
+}
+
+static bool is_text(void *code, const char *attribute, const char *kept, uint32_t kept_bytes, uint32_t room)
+{
+    void *value = python.attribute(code, attribute);
+    ptrdiff_t bytes = 0;
+    const char *text = value ? python.text(value, &bytes) : NULL;
+    /* Longer ones are cut, and what has no form in UTF-8 is not told; another frame will do. */
+    bool same = !text || (size_t)bytes > room || ((size_t)bytes == kept_bytes && memcmp(text, kept, kept_bytes) == 0);
+
+    if (!text)
+        python.clear_error();
+    if (value)
+        python.release(value);
+    return value && same;
+}
+
+/* The code object first by what surely can be read. */
+static bool is_code(void *code, void *frame, uint32_t offset)
+{
+    const struct ng_python_layout *layout = &interpreter.layout;
+    struct ng_python_code told;
+
+    if (!is_attribute(code, "co_filename", peek((uintptr_t)code, layout->code_file)) ||
+        !is_attribute(code, "co_qualname", peek((uintptr_t)code, layout->code_name)) ||
+        !is_attribute(code, "co_linetable", peek((uintptr_t)code, layout->code_lines)) ||
+        !ng_python_frames_describe(layout, code, &told))
+        return false;
+    uint32_t kept = told.lines_bytes < NG_PYTHON_LINES_MAX ? told.lines_bytes : NG_PYTHON_LINES_MAX;
+    int line = ng_python_line(told.lines, kept, told.first_line, offset);
+    return is_text(code, "co_filename", told.file, told.file_bytes, sizeof(told.file)) &&
+           is_text(code, "co_qualname", told.name, told.name_bytes, sizeof(told.name)) &&
+           (line == 0 || line == python.frame_line(frame));
+}
+
+/* The frame at `at`, or the interpreter's own ones before it: is it `frame`? *at becomes the next. */
+static bool is_frame(uint64_t *at, void *frame)
+{
+    const struct ng_python_layout *layout = &interpreter.layout;
+    void *code = python.frame_code(frame);
+    uint64_t there = *at;
+
+    while (there && layout->owner_c_stack != 255 &&
+           (peek(there, layout->frame_owner) & 0xff) == layout->owner_c_stack)
+        there = peek(there, layout->frame_previous);
+    uint64_t bytes = (uintptr_t)code + layout->code_bytes, instruction = peek(there, layout->frame_instruction);
+    bool same = code && peek(there, layout->frame_code) == (uintptr_t)code &&
+                peek((uintptr_t)code, layout->object_type) == (uintptr_t)interpreter.code_type &&
+                instruction >= bytes && instruction - bytes == (uint64_t)python.frame_instruction(frame) &&
+                is_code(code, frame, (uint32_t)(instruction - bytes));
+    *at = peek(there, layout->frame_previous);
+    if (code)
+        python.release(code);
+    return same;
+}
+
+static const char *check(void)
+{
+    const struct ng_python_layout *layout = &interpreter.layout;
+    void *thread = python.attached_thread();
+
+    if (python.newest() != python.first())
+        return "there are several interpreters";
+    if (thread != python.this_thread())
+        return "its first thread has several states";
+    uint64_t at = peek((uintptr_t)thread, layout->state_frame);
+    if (layout->state_has_cframe)
+        at = peek(at, layout->cframe_frame);
+    void *frame = python.thread_frame(thread);
+    if (!frame)
+        return "its first thread has no frames";
+    bool same = true;
+    for (int i = 0; same && frame && i < CHECKED_FRAMES; i++) {
+        same = is_frame(&at, frame);
+        void *back = python.frame_back(frame);
+        python.release(frame);
+        frame = back;
+    }
+    if (frame)
+        python.release(frame);
+    return same ? NULL : "its frames are not as this release should have them";
+}
+
+/* ---- Its end ---- */
+
+/* Frees the states of all threads but one, after what is registered with atexit was called. */
+static void *on_end(void *self, void *arguments)
+{
+    (void)self;
+    (void)arguments;
+    ng_python_frames_close();
+    python.keep(python.none);
+    return python.none;
+}
+
+/* PyMethodDef. */
+static const struct {
+    const char *name;
+    void *(*function)(void *self, void *arguments);
+    int flags;
+    const char *doc;
+} on_end_method = {.name = "ncclguard", .function = on_end, .flags = 4 /* METH_NOARGS */};
+
+static bool await_end(void)
+{
+    bool had_it = python.dict_get(python.modules(), "atexit") != NULL;
+    void *module = python.import_module("atexit");
+    void *function = module ? python.make_function(&on_end_method, NULL, NULL) : NULL;
+    void *done = function ? python.call_method(module, "register", "O", function) : NULL;
+
+    if (!done)
+        python.clear_error();
+    if (module && !had_it && python.dict_delete(python.modules(), "atexit") != 0)
+        python.clear_error();
+    if (done)
+        python.release(done);
+    if (function)
+        python.release(function);
+    if (module)
+        python.release(module);
+    return done != NULL;
+}
+
+/* By the interpreter's first thread, with its lock, between two instructions of the program. */
+static int begin(void *unused)
+{
+    int saved = errno;
+    const char *why = check();
+
+    (void)unused;
+    if (!why && !await_end())
+        why = "its end could not be waited for";
+    if (!why && ng_python_frames_start(&interpreter) != 0)
+        why = "no memory";
+    if (why)
+        ng_log(NG_LOG_DEBUG, NOT_KEPT "%s", why);
+    errno = saved;
+    return 0;
+}
+
+bool ng_interpreter_prepare(void)
+{
+    bool complete = find();
+
+    if (!python.get_version)
+        return false;
+    memset(&interpreter, 0, sizeof(interpreter));
+    const char *why = !complete                   ? "the layout of this release is not known"
+                      : !python.is_initialized() ? "it has not begun, or has ended"
+                                                 : lay_out(&interpreter.layout);
+    interpreter.code_type = python.code_type;
+    interpreter.this_thread = python.this_thread;
+    interpreter.is_initialized = python.is_initialized;
+    interpreter.newest = python.newest;
+    interpreter.first = python.first;
+    if (!why && python.add_pending_call(begin, NULL) != 0)
+        why = "it is busy";
+    if (why)
+        ng_log(NG_LOG_DEBUG, NOT_KEPT "%s (Python %.40s)", why, python.get_version());
+    return !why;
+}

@@ -1,0 +1,127 @@
+/*
+ * NCCL's allocator and the program's own registrations, where the guard registers buffers too.
+ *
+ * Beside the steps of a call. Entered by the program's threads. Changes nothing of what NCCL
+ * answers: reports memory to core/segments.h, and keeps the guard's registrations and the program's
+ * from meeting inside NCCL, which has no lock there.
+ */
+#include "shim/memory_calls.h"
+
+#include "core/guard.h"
+#include "core/nonblocking.h"
+#include "core/registration_check.h"
+#include "core/registrations.h"
+#include "core/segments.h"
+#include "shim/cuda_memory.h"
+#include "shim/depth.h"
+
+/* Of the call that this thread is about to make. */
+static __thread struct {
+    const struct ng_instance *instance;
+    struct ng_comm *guest;
+    const void *caller;
+} call __attribute__((tls_model("initial-exec")));
+
+static ncclResult_t mem_alloc(void **pointer, size_t bytes)
+{
+    ncclResult_t result = call.instance->functions.MemAlloc(pointer, bytes);
+
+    if (result == ncclSuccess && pointer && *pointer && bytes)
+        ng_segments_allocated(NG_SEGMENT_NCCL, (uintptr_t)*pointer, bytes, ng_cuda_memory_device());
+    return result;
+}
+
+static ncclResult_t mem_free(void *pointer)
+{
+    const struct ng_instance *instance = call.instance;
+    struct ng_segment segment;
+
+    if (ng_registration_check_on() && ng_segments_find(pointer, &segment))
+        ng_registration_check_freeing(segment.base, segment.bytes, true, call.caller);
+    bool known = ng_segments_freeing((uintptr_t)pointer, &segment);
+    ncclResult_t result = instance->functions.MemFree(pointer);
+    if (result != ncclSuccess && known)
+        ng_segments_restore(&segment);
+    return result;
+}
+
+static ncclResult_t comm_register(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)
+{
+    const struct ng_instance *instance = call.instance;
+    struct ng_comm *guest = call.guest;
+    const void *caller = call.caller;
+
+    if (!ng_registrations_hold(guest))
+        return ncclInternalError;
+    ncclResult_t result = instance->functions.CommRegister(comm, buffer, bytes, handle);
+    ng_registrations_let_go(guest);
+    if (ng_registration_check_on() && result == ncclSuccess && handle)
+        ng_registration_check_made(guest, buffer, bytes, *handle, caller);
+    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+}
+
+static ncclResult_t comm_deregister(const ncclComm_t comm, void *handle)
+{
+    const struct ng_instance *instance = call.instance;
+    struct ng_comm *guest = call.guest;
+
+    if (!ng_registrations_hold(guest))
+        return ncclInternalError;
+    if (ng_registration_check_on())
+        ng_registration_check_ending(guest, handle, call.caller);
+    ncclResult_t result = instance->functions.CommDeregister(comm, handle);
+    ng_registrations_let_go(guest);
+    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+}
+
+/* A window is registered, too. */
+static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t bytes, ncclWindow_t *window,
+                                         int flags)
+{
+    const struct ng_instance *instance = call.instance;
+    struct ng_comm *guest = call.guest;
+
+    if (!ng_registrations_hold(guest))
+        return ncclInternalError;
+    ncclResult_t result = instance->functions.CommWindowRegister(comm, buffer, bytes, window, flags);
+    ng_registrations_let_go(guest);
+    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+}
+
+static ncclResult_t comm_window_deregister(ncclComm_t comm, ncclWindow_t window)
+{
+    const struct ng_instance *instance = call.instance;
+    struct ng_comm *guest = call.guest;
+
+    if (!ng_registrations_hold(guest))
+        return ncclInternalError;
+    ncclResult_t result = instance->functions.CommWindowDeregister(comm, window);
+    ng_registrations_let_go(guest);
+    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+}
+
+void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,
+                     const void *caller)
+{
+    if (!ng_guard.follows_memory)
+        return NULL;
+    call.instance = instance;
+    call.guest = guest;
+    call.caller = caller;
+    switch (id) {
+    case NG_API_MemAlloc:
+        return (void *)mem_alloc;
+    case NG_API_MemFree:
+        return (void *)mem_free;
+    case NG_API_CommRegister:
+        return (void *)comm_register;
+    case NG_API_CommDeregister:
+        return (void *)comm_deregister;
+    case NG_API_CommWindowRegister:
+        return (void *)comm_window_register;
+    case NG_API_CommWindowDeregister:
+        return (void *)comm_window_deregister;
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,214 @@
+/*
+ * Modules and kernels of the stand-in driver. It compiles no PTX: it looks for the entries in the text,
+ * and runs the kernel of that name that it has in C, on the stream's thread, one thread of the grid after
+ * the other. Text with an entry that it does not have is refused, as by a driver that cannot compile it.
+ */
+#include "tests/fake/cuda/cuda_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fake/cuda/kernels.h"
+
+#define ENTRIES_MAX 8
+
+struct CUfunc_st {
+    const struct kernel *kernel;
+    CUmodule module;
+};
+
+struct CUmod_st {
+    struct CUmod_st *next;
+    CUcontext ctx;
+    void *globals;
+    unsigned int count;
+    struct CUfunc_st functions[ENTRIES_MAX];
+};
+
+static struct CUmod_st *modules; /* under the lock */
+
+static const char *skip_spaces(const char *text)
+{
+    return text + strspn(text, " \t\r\n");
+}
+
+/* Fills in what the text has. */
+static CUresult read_entries(const char *text, struct CUmod_st *module, size_t *ret_globals)
+{
+    const char *at = text;
+
+    if (!strstr(text, ".version") || !strstr(text, ".target"))
+        return CUDA_ERROR_INVALID_PTX;
+    while ((at = strstr(at, ".entry"))) {
+        at = skip_spaces(at + strlen(".entry"));
+        size_t length = strcspn(at, " \t\r\n(");
+        const struct kernel *kernel = fake_kernel_find(at, length);
+        if (!kernel || module->count == ENTRIES_MAX)
+            return CUDA_ERROR_NO_BINARY_FOR_GPU;
+        module->functions[module->count++] = (struct CUfunc_st){kernel, module};
+        if (kernel->globals_bytes > *ret_globals)
+            *ret_globals = kernel->globals_bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void unload(struct CUmod_st *module)
+{
+    struct CUmod_st **place = &modules;
+
+    while (*place != module)
+        place = &(*place)->next;
+    *place = module->next;
+    for (unsigned int i = 0; i < module->count; i++)
+        fake_handle_remove(&module->functions[i]);
+    fake_handle_remove(module);
+    free(module->globals);
+    free(module);
+}
+
+void fake_kernel_free_context(CUcontext ctx)
+{
+    for (struct CUmod_st *module = modules, *next; module; module = next) {
+        next = module->next;
+        if (module->ctx == ctx)
+            unload(module);
+    }
+}
+
+static CUresult load(CUcontext ctx, const char *text, CUmodule *ret_module)
+{
+    struct CUmod_st *module = calloc(1, sizeof(*module));
+    size_t globals = 0;
+
+    if (!module)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = read_entries(text, module, &globals);
+    if (result == CUDA_SUCCESS && globals && !(module->globals = calloc(1, globals)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        free(module);
+        return result;
+    }
+    module->ctx = ctx;
+    module->next = modules;
+    modules = module;
+    fake_handle_add(module, HANDLE_MODULE);
+    for (unsigned int i = 0; i < module->count; i++)
+        fake_handle_add(&module->functions[i], HANDLE_FUNCTION);
+    *ret_module = module;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_capture_guard(); /* it allocates */
+    if (result == CUDA_SUCCESS)
+        result = module && image ? load(ctx, image, module) : CUDA_ERROR_INVALID_VALUE;
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_capture_guard();
+    if (result == CUDA_SUCCESS && !fake_handle_is(hmod, HANDLE_MODULE))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS) {
+        fake_context_drain(hmod->ctx);
+        unload(hmod);
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = !hfunc || !name                           ? CUDA_ERROR_INVALID_VALUE
+             : !fake_handle_is(hmod, HANDLE_MODULE) ? CUDA_ERROR_INVALID_HANDLE
+                                                       : CUDA_ERROR_NOT_FOUND;
+    for (unsigned int i = 0; result == CUDA_ERROR_NOT_FOUND && i < hmod->count; i++)
+        if (!strcmp(hmod->functions[i].kernel->entry, name)) {
+            *hfunc = &hmod->functions[i];
+            result = CUDA_SUCCESS;
+        }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuFuncLoad(CUfunction function)
+{
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_handle_is(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    fake_unlock();
+    return result;
+}
+
+void fake_kernel_run(struct operation *op)
+{
+    const struct kernel *kernel = op->kernel.function->kernel;
+
+    kernel->run(op->kernel.function->module->globals, op->kernel.blocks, op->kernel.threads,
+                op->kernel.argument);
+}
+
+static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsigned int threads, void **arguments)
+{
+    struct operation op = {.kind = OP_KERNEL,
+                           .kernel = {.function = f, .blocks = blocks, .threads = threads}};
+    struct CUstream_st *stream;
+    CUcontext ctx;
+    CUresult result = fake_enter(&ctx);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = fake_stream_resolve(handle, &stream);
+    if (result == CUDA_SUCCESS && (!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (result == CUDA_SUCCESS && (!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
+                                   f->kernel->argument_bytes > sizeof(op.kernel.argument)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        memcpy(op.kernel.argument, arguments[0], f->kernel->argument_bytes);
+        result = fake_stream_submit(stream, &op);
+    }
+    fake_unlock();
+    return result;
+}
+
+CUresult CUDAAPI cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                     unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                     void **kernelParams, void **extra)
+{
+    if (extra || sharedMemBytes)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return launch(hStream, f, gridDimX * gridDimY * gridDimZ, blockDimX * blockDimY * blockDimZ, kernelParams);
+}
+
+CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                void **kernelParams, void **extra)
+{
+    return cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+                               sharedMemBytes, hStream ? hStream : CU_STREAM_LEGACY, kernelParams, extra);
+}

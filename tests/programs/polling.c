@@ -1,0 +1,80 @@
+/* A program with a nonblocking communicator, as NCCL's documentation has it: whatever is in progress
+ * is asked for until it is not. All-reduces of ones; exit status 4 where a sum is wrong, 5 where no
+ * call was in progress for --pause-ms at the least (what a fault of the guard can bring about). */
+#include "tests/programs/common.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define COUNT 256
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* Until it is over; the longest of all waits so far. */
+static double await(ncclComm_t comm, ncclResult_t result)
+{
+    static double longest_ms;
+    struct timespec pause = {.tv_nsec = 1000000};
+    double begun = now_ms();
+    while (result == ncclInProgress) {
+        ncclResult_t state;
+        nanosleep(&pause, NULL);
+        NCCL(ncclCommGetAsyncError(comm, &state));
+        result = state;
+    }
+    NCCL(result);
+    double took = now_ms() - begun;
+    return longest_ms = took > longest_ms ? took : longest_ms;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct place place;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    float host[COUNT];
+    double longest_ms = 0;
+    options_parse(&options, 0, "world", argc, argv);
+    place_init(&place, &options);
+    device_use(place.local_rank);
+    config.blocking = 0;
+    ncclUniqueId id = exchange_id(&place, &options, 0);
+    ncclResult_t result =
+        ncclCommInitRankConfig(&comm, place.nranks, id, place.rank, &config);
+    longest_ms = await(comm, result);
+    cudaStream_t stream = device_stream_create();
+    void *device = device_alloc(sizeof(host));
+    for (unsigned long i = 0; i < options.iters; i++) {
+        for (int k = 0; k < COUNT; k++)
+            host[k] = 1;
+        device_copy_in(device, host, sizeof(host), stream);
+        result = ncclAllReduce(device, device, COUNT, ncclFloat32, ncclSum, comm, stream);
+        longest_ms = await(comm, result);
+        device_copy_out(host, device, sizeof(host), stream);
+        device_stream_sync(stream);
+        for (int k = 0; k < COUNT; k++)
+            if (host[k] != (float)place.nranks) {
+                fprintf(stderr, "rank %d: call %lu: the sum is %f\n", place.rank, i + 1,
+                        (double)host[k]);
+                return 4;
+            }
+    }
+    longest_ms = await(comm, ncclCommFinalize(comm));
+    NCCL(ncclCommDestroy(comm));
+    device_free(device);
+    device_stream_destroy(stream);
+    if (longest_ms < (double)options.pause_ms) {
+        fprintf(stderr, "rank %d: the longest wait was %.0f ms\n", place.rank, longest_ms);
+        return 5;
+    }
+    printf("rank %d ok\n", place.rank);
+    return 0;
+}

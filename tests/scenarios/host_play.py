@@ -1,0 +1,177 @@
+"""A row of several hosts, played: its hosts and its server are made, the job is run, judged, and all of it ended."""
+import os
+import secrets
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import network as bed
+from host_job import Job
+from host_judge import finish, judge_fault, judge_healthy
+from verdicts import VERDICT_LINE, Failure, check
+
+
+class Session:
+    def __init__(self, options):
+        self.options = options
+        self.base = tempfile.mkdtemp(prefix=f"ncclguard-hosts-{os.getpid()}-")
+        self.lock = threading.Lock()
+        self.bare = {}
+        self.networks = set()
+        self.count = 0
+        self.closing = False
+
+    def network(self):
+        with self.lock:
+            if self.closing:
+                raise Failure("interrupted")
+            self.count += 1
+            base = f"{self.base}/{self.count}"
+        os.makedirs(base)
+        network = bed.Network(self.options.build, base)
+        with self.lock:
+            self.networks.add(network)
+        return network
+
+    def end_network(self, network):
+        with self.lock:
+            if network not in self.networks:
+                return
+            self.networks.remove(network)
+        network.end()
+
+    def close(self):
+        with self.lock:
+            self.closing = True
+            networks = list(self.networks)
+        for network in networks:
+            self.end_network(network)
+
+
+def store_of(row, server, password):
+    """NCCLGUARD_STORE."""
+    word = urllib.parse.quote(password, safe="")
+    if row.store == "redis":
+        return f"redis://:{word}@{server.address}:{bed.STORE_PORT}"
+    if row.store == "wrong":
+        return f"redis://:{word}-but-another@{server.address}:{bed.STORE_PORT}"
+    if row.store == "sentinel":
+        return f"redis+sentinel://:{word}@{server.at}:26379/board"
+    if row.store == "closed":
+        return f"redis://:{word}@{bed.SUBNET}.250:{bed.STORE_PORT + 1}"
+    if row.store == "nowhere":
+        return f"redis://:{word}@{bed.NOBODY}:{bed.STORE_PORT}"
+    return row.store
+
+
+def build_network(session, row):
+    """Its hosts, its server, and a password."""
+    network = session.network()
+    try:
+        network.add("store", 250)
+        for i in range(row.hosts):
+            network.add(f"node{i}", i + 1, row.own_pids, row.same_boot)
+        # One that a URL has to encode, too.
+        password = f"pw/{secrets.token_hex(8)}:@%x"
+        server = None
+        if row.server != "none":
+            server = (bed.Sentinel if row.server == "sentinel" else bed.Server)(network, "store", password)
+        return network, server, password
+    except BaseException:
+        session.end_network(network)
+        raise
+
+
+def bare_output(session, row):
+    """What the program says where all ranks are on one host and there is no guard."""
+    key = (row.program, row.hosts * row.ranks)
+    with session.lock:
+        known = session.bare.setdefault(key, {"lock": threading.Lock(), "lines": None})
+    with known["lock"]:
+        if known["lines"] is None:
+            words = shlex.split(row.program)
+            # Its pauses and sleeps change nothing in what it says.
+            for name in ("--pause-ms",):
+                if name in words:
+                    del words[words.index(name):words.index(name) + 2]
+            folder = next(folder for folder in ("tests/scenarios", "tests/programs")
+                          if os.path.exists(f"{session.options.build}/{folder}/{words[0]}"))
+            words[0] = f"{session.options.build}/{folder}/{words[0]}"
+            env = {name: value for name, value in os.environ.items() if not name.startswith("NCCLGUARD")}
+            env["LD_LIBRARY_PATH"] = f"{session.options.build}/tests/fake"
+            done = subprocess.run([f"{session.options.build}/tests/programs/spawn", "-n", str(row.hosts * row.ranks),
+                                   "--timeout", "60", "--kill-others", "--"] + words, env=env, capture_output=True,
+                                  text=True)
+            check("exit status of the bare program", done.returncode, 0)
+            known["lines"] = sorted(done.stdout.splitlines())
+        return known["lines"]
+
+
+def note_outcome(outcome, job):
+    """What was said and written on all hosts; the verdict is that of the hosts that are not apart, if there are any."""
+    words = [(at, found[2]) for at, line in job.lines() if (found := VERDICT_LINE.match(line))]
+    faults = [at for run in job.runs.values() for at in run.fault_times()]
+    outcome.note_words(words, [job.fault_time] if job.fault_time else faults)
+    outcome.ran_s = time.time() - job.started
+    try:
+        verdicts = [verdict for node in job.others() or job.nodes if (verdict := job.verdict(node))]
+    except Failure:
+        return
+    if verdicts:
+        outcome.note_verdict(verdicts[0])
+
+
+def play_row(session, row, outcome):
+    """Completes the outcome, and returns a remark; raises Failure."""
+    outcome.begin()
+    bound = row.bound_s * session.options.slack
+    bare = None if row.expect else bare_output(session, row)
+    network, server, password = build_network(session, row)
+    job = None
+    try:
+        job = Job(session, row, network, server, f"job-{os.getpid()}", store_of(row, server, password), password)
+        job.play(row.steps, bound)
+        remark = judge_fault(job, bound) if row.expect else judge_healthy(job, bound, bare)
+        return remark + finish(job)
+    except (Failure, bed.Failure) as failure:
+        failure.base, failure.job = network.base, job
+        raise
+    finally:
+        if job:
+            job.end()
+            note_outcome(outcome, job)
+        session.end_network(network)
+
+
+def play_jobs(session, row, play):
+    """As play_row, for what `play` does with network, server and password; it returns its jobs in a list."""
+    network, server, password = build_network(session, row)
+    jobs = []
+    try:
+        return play(network, server, password, jobs)
+    except (Failure, bed.Failure) as failure:
+        failure.base, failure.job = network.base, jobs[-1] if jobs else None
+        raise
+    finally:
+        for job in jobs:
+            job.end()
+        session.end_network(network)
+
+
+def show(failure):
+    base, job = getattr(failure, "base", None), getattr(failure, "job", None)
+    if not base:
+        return
+    print(f"     evidence: {base}")
+    if not job:
+        return
+    print(f"     exits:    {job.exits()}")
+    lines = job.lines()
+    start = lines[0][0] if lines else 0
+    for at, line in lines[:60]:
+        print(f"     {at - start:7.3f} {line}")
+    if len(lines) > 60:
+        print(f"             … and {len(lines) - 60} more")

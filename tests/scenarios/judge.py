@@ -1,0 +1,182 @@
+"""The judge of one scenario on one host: verdict, log, evidence, exit status, and what is left behind."""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import evidence
+from processes import end_politely, processes_of
+from rows import ROOT
+from verdicts import (VERDICT_LINE, Failure, check, check_names, check_verdict, ranks_in, read_verdict, verdict_of_log,
+                      wanted_action)
+
+sys.path.append(os.path.join(ROOT, "tests", "unit", "core"))
+import check_trace  # noqa: E402
+
+
+def check_log(scenario, run):
+    text = "\n".join(line for _, line in list(run.lines))
+    for pattern in scenario.log:
+        if not re.search(pattern, text):
+            raise Failure(f"nothing in the log matches /{pattern}/")
+    if re.search(r"ERROR: (Address|Thread|Leak|Undefined)|runtime error:", text):
+        raise Failure("a sanitizer complains")
+    for _, line in list(run.lines):
+        found = VERDICT_LINE.match(line)
+        if found and scenario.suspects and scenario.kind == "fault":
+            check_names(scenario, f"log line “{line}”", {
+                "kind": found[2], "culprits": [{"rank": rank} for rank in ranks_in(found[3])]})
+
+
+def await_log(scenario, run, bound):
+    """Until all that the row expects of the log is said: other ranks may speak after the one with the verdict."""
+    until = time.monotonic() + bound
+    while time.monotonic() < until and run.wait(0.05) is None:
+        text = "\n".join(line for _, line in list(run.lines))
+        if all(re.search(pattern, text) for pattern in scenario.log):
+            return
+
+
+def check_analyze(session, scenario, out):
+    """The offline tool, from the dumps alone, says the same."""
+    done = subprocess.run([f"{session.options.build}/tools/ncclguard", "analyze", out, "--json"], capture_output=True,
+                          text=True, timeout=30)
+    check("exit status of analyze", done.returncode, 3)
+    check_names(scenario, "analyze", json.loads(done.stdout))
+
+
+def check_evidence(scenario, verdict, out):
+    """Every file is what it is documented to be."""
+    if scenario.verdict_from == "log" or verdict["action"] == "none":
+        return
+    try:
+        evidence.check_folder(out, verdict)
+        check_trace.check_file(f"{out}/trace.json")
+    except (evidence.Wrong, check_trace.Flaw, OSError) as wrong:
+        raise Failure(f"evidence: {wrong}") from None
+
+
+def await_verdict(scenario, run, folders, bound):
+    """Until the verdict that the row waits for is there. Returns it; None: the program ended before."""
+    until = time.monotonic() + bound
+    while time.monotonic() < until:
+        if scenario.verdict_from == "log":
+            verdict = verdict_of_log(run, "deadline passed")
+        else:
+            verdict = read_verdict(folders.evidence())
+        if verdict and (scenario.verdict_from == "log" or verdict["action"] == wanted_action(scenario)):
+            return verdict
+        if run.wait(0.05) is not None:
+            return None
+    raise Failure(f"no verdict with action {wanted_action(scenario)} after {bound:.0f} s")
+
+
+def judge_fault(session, scenario, run, folders, job, bound, fault_time):
+    verdict = await_verdict(scenario, run, folders, bound)
+    out = folders.evidence()
+    ended_by_itself = verdict is None or scenario.until == "exit"
+    if ended_by_itself:
+        if run.wait(bound) is None:
+            raise Failure(f"the job did not end within {bound:.0f} s")
+        run.finish()
+        verdict = (verdict_of_log(run, "deadline passed") if scenario.verdict_from == "log" else read_verdict(out))
+        if verdict is None:
+            raise Failure(f"the job ended with {run.exit()} and there is no verdict")
+        folders.note_job(verdict)
+        check_verdict(scenario, verdict)
+        if scenario.until == "verdict":
+            raise Failure(f"the job ended with {run.exit()} instead of going on after the verdict")
+        check("exit status", run.exit(), 134 if scenario.exit is None else scenario.exit)
+    else:
+        check_verdict(scenario, verdict)
+        if run.process.poll() is not None:
+            raise Failure(f"the job ended with {run.exit()} instead of going on after the verdict")
+        await_log(scenario, run, bound)
+        end_politely(run, job, 20 * session.options.slack)
+        run.finish()
+    left = processes_of(job)
+    if left:
+        raise Failure(f"processes {left} are left over")
+    if folders.dir is None and folders.shared():
+        raise Failure(f"left in shared memory: {folders.shared()}")
+    check_log(scenario, run)
+    check_evidence(scenario, verdict, out)
+    if scenario.analyze and wanted_action(scenario) == "kill" and scenario.verdict_from == "file":
+        check_analyze(session, scenario, out)
+    fault_time = fault_time or max(run.fault_times(), default=None)
+    if fault_time is None or scenario.clock_moves or "time_unix_ns" not in verdict:
+        return ""
+    took = verdict["time_unix_ns"] / 1e9 - fault_time
+    if took > scenario.latest_s * session.options.slack:
+        raise Failure(f"the verdict came {took:.1f} s after the fault, should be within {scenario.latest_s} s")
+    return f"verdict after {took:.2f} s"
+
+
+def judge_healthy(scenario, run, folders, bare, bound, started):
+    out = folders.evidence()
+    if run.wait(bound) is None:
+        raise Failure(f"the job did not end within {bound:.0f} s")
+    took = time.time() - started
+    run.finish()
+    if bare:
+        check("exit status", run.exit(), bare[0])
+        check("output (sorted)", run.stdout(), bare[1])
+    if scenario.exit is not None:
+        check("exit status", run.exit(), scenario.exit)
+    check_log(scenario, run)
+    if scenario.quiet and run.guard_lines():
+        raise Failure("the guard spoke: " + run.guard_lines()[0])
+    if any(VERDICT_LINE.match(line) for line in run.guard_lines()):
+        raise Failure("a false alarm: " + [line for line in run.guard_lines() if VERDICT_LINE.match(line)][0])
+    if os.path.isdir(out) and any(name.startswith("verdict") for name in os.listdir(out)):
+        raise Failure("there is a verdict, and nothing was wrong")
+    if folders.shared():
+        raise Failure(f"left in shared memory: {folders.shared()}")
+    left = processes_of(folders.job)
+    if left:
+        raise Failure(f"processes {left} are left over")
+    return f"ran {took:.2f} s"
+
+
+def ask_command(session, arguments, env):
+    """JSON and exit status of a command that looks at a job; None: it has nothing to say yet."""
+    done = subprocess.run([f"{session.options.build}/tools/ncclguard"] + arguments, capture_output=True, text=True,
+                          timeout=60, env={**os.environ, **env})
+    return (json.loads(done.stdout) if done.stdout.startswith("{") else None), done.returncode
+
+
+def judge_late(session, scenario, run, folders, job, bound, outcome):
+    """A rank is late, again and again, and nothing is stuck: who looks is told so, and nobody else."""
+    env = {"NCCLGUARD_STORE": "local:" + folders.dir}
+    out = folders.evidence()
+    until = time.monotonic() + bound
+    while True:
+        verdict, status = ask_command(session, ["analyze", folders.dir, "--json"], env)
+        if verdict and verdict["kind"] != "healthy":
+            break
+        if time.monotonic() > until or run.wait(0.1) is not None:
+            raise Failure(f"analyze found no straggler before {'the end' if run.process.poll() is not None else until}")
+    outcome.note_verdict(verdict)
+    check_verdict(scenario, verdict)
+    check("exit status of analyze", status, 3)
+    # Of each group that has one: a rank that is late to all of them is so to each.
+    check("stragglers of analyze", {late["rank"] for late in verdict["stragglers"]}, {int(scenario.culprits[0])})
+    top, status = ask_command(session, ["top", "--job", job, "--json"], env)
+    check("exit status of top", status, 0)
+    check("stragglers of top", {group["straggler"]["rank"] for group in top["groups"] if group["straggler"]},
+          {int(scenario.culprits[0])})
+    check_verdict(scenario, top["verdict"])
+    subprocess.run([f"{session.options.build}/tools/ncclguard", "dump", "--job", job, "--no-stacks", "--out", out],
+                   check=True, capture_output=True, timeout=60, env={**os.environ, **env})
+    check_evidence(scenario, {"action": "dump", "missing_evidence": [], "kind": "straggler"}, out)
+    verdict, status = ask_command(session, ["analyze", out, "--json"], env)
+    check_names(scenario, "analyze of the dumps", verdict)
+    if run.process.poll() is not None:
+        raise Failure(f"the job ended with {run.exit()} instead of going on")
+    end_politely(run, job, 20 * session.options.slack)
+    run.finish()
+    if any(VERDICT_LINE.match(line) for line in run.guard_lines()):
+        raise Failure("an alarm: " + [line for line in run.guard_lines() if VERDICT_LINE.match(line)][0])
+    return ""

@@ -1,0 +1,107 @@
+"""What is done to a job from outside while it runs: signals at a moment, rules replaced, orders of a person."""
+import ctypes
+import os
+import re
+import select
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from processes import pid_of_rank, ranks_of, signal_all, signal_living
+from rows import ROOT
+from verdicts import Failure
+
+
+def act_outside(scenario, run, job, bound):
+    """Signal a rank from outside once the row's sign is in the log: {after, signal, rank}."""
+    action = scenario.outside
+    until = time.monotonic() + bound
+    while not any(re.search(action["after"], line) for _, line in list(run.lines)):
+        if time.monotonic() > until or run.wait(0.01) is not None:
+            raise Failure(f"/{action['after']}/ was not said")
+    # The others are inside the collective shortly after; when exactly does not matter.
+    pid = pid_of_rank(job, int(action["rank"]), os.path.basename(shlex.split(scenario.program)[0]))
+    signalled = time.time()
+    os.kill(pid, getattr(signal, "SIG" + action["signal"]))
+    return signalled
+
+
+def await_said(run, text, times, bound):
+    """Until so many lines match; what was said by then counts, too."""
+    until = time.monotonic() + bound
+    while sum(re.search(text, line) is not None for _, line in list(run.lines)) < times:
+        if time.monotonic() > until or run.wait(0.01) is not None:
+            raise Failure(f"/{text}/ was not said {times} time(s)")
+
+
+def hold_all(job, program, seconds):
+    """As if a debugger had all ranks for so long."""
+    debugger = os.path.join(ROOT, "tests", "gpu", "debugger.py")
+    pids = [str(pid) for pid in ranks_of(job, program)]
+    done = subprocess.run([sys.executable, debugger, str(seconds), *pids], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failure(f"cannot hold {pids}: {done.returncode}, {done.stderr.strip()}")
+
+
+def give_orders(session, scenario, run, job, base, bound):
+    """What a person does meanwhile, step by step."""
+    for order in scenario.orders:
+        await_said(run, order.get("after", ""), int(order.get("times", 1 if "after" in order else 0)), bound)
+        if "pause_s" in order:
+            time.sleep(order["pause_s"])
+        if "rules" in order:
+            write_rules(base, order["rules"])
+        if "hold_s" in order:
+            hold_all(job, os.path.basename(shlex.split(scenario.program)[0]), order["hold_s"])
+        if "signal" in order:
+            signal_all(job, os.path.basename(shlex.split(scenario.program)[0]), order["signal"])
+        if "do" in order:
+            words = shlex.split(order["do"])
+            argv = [f"{session.options.build}/tools/ncclguard", words[0], "--job", job] + words[1:]
+            env = dict(run.environment, LD_PRELOAD="")
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=bound)
+            if done.returncode != 0:
+                raise Failure(f"{shlex.join(argv)}: {done.returncode}, {done.stderr.strip()}")
+
+
+def write_rules(base, text):
+    """As an editor does it: never half."""
+    with open(f"{base}/rules.new", "w") as file:
+        file.write(text)
+    os.rename(f"{base}/rules.new", f"{base}/rules")
+
+
+def claimant_of(path):
+    """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole."""
+    with open(path, "rb") as file:
+        data = file.read(64)
+    # Magic number, then the incident as core/board.h has it.
+    _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
+    return pid if level == 2 else None
+
+
+def signal_claimant(scenario, run, folder, bound):
+    """Signal whoever claims the first incident of a deadline, the moment that its claim appears."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    watch = libc.inotify_add_watch(fd, folder.encode(), 0x100 | 0x80)  # IN_CREATE, IN_MOVED_TO
+    if fd < 0 or watch < 0:
+        raise Failure(f"cannot watch {folder}")
+    until = time.monotonic() + bound
+    try:
+        while time.monotonic() < until and run.process.poll() is None:
+            if not select.select([fd], [], [], 1)[0]:
+                continue
+            os.read(fd, 65536)
+            for name in sorted(os.listdir(folder)):
+                pid = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
+                if pid:
+                    signal_living(pid, getattr(signal, "SIG" + scenario.claimant))
+                    return
+    finally:
+        os.close(fd)
+    raise Failure("nobody claimed an incident")

@@ -1,0 +1,181 @@
+"""The processes of one run: started, found by the mark in their environment, signalled, ended.
+
+Everything that a run starts carries SCENARIO_JOB in its environment, so that nothing stays behind whatever happens.
+"""
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+from verdicts import Failure, TooLate
+
+# Of a program that says what it is about to do wrong, and of the library that does it.
+FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
+                        r"|^ncclguard\[\d+\](?: rank -?\d+)? warn: rehearsal: \S+ happens to rank")
+
+
+def environment_of(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def processes_of(job):
+    """Pids of living processes that carry this job's name in their environment."""
+    mark = f"SCENARIO_JOB={job}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or mark not in environment_of(entry):
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                    continue
+        except OSError:
+            continue
+        found.append(int(entry))
+    return found
+
+
+def kill_job(job):
+    for pid in processes_of(job):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def pid_of_rank(job, rank, program):
+    for pid in processes_of(job):
+        try:
+            exe = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            continue
+        if exe == program and f"RANK={rank}".encode() in environment_of(pid):
+            return pid
+    raise Failure(f"no process of rank {rank} to signal")
+
+
+def ranks_of(job, program):
+    """All ranks of the program, but not their launcher."""
+    for pid in processes_of(job):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if os.path.basename(file.read().split(b"\0")[0].decode()) == program:
+                    yield pid
+        except FileNotFoundError:
+            raise TooLate(f"process {pid} was gone before anything could be done to it") from None
+
+
+def signal_all(job, program, name):
+    for pid in ranks_of(job, program):
+        try:
+            os.kill(pid, getattr(signal, "SIG" + name))
+        except ProcessLookupError:
+            raise TooLate(f"process {pid} was gone before it could be signalled") from None
+
+
+def signal_living(pid, number):
+    """It must still be there: whoever ended by itself did so for another reason."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                raise TooLate(f"process {pid} has ended before it could be signalled")
+        os.kill(pid, number)
+    except (FileNotFoundError, ProcessLookupError):
+        raise TooLate(f"process {pid} was gone before it could be signalled") from None
+
+
+class Run:
+    """A program, bare or guarded, with what it says and when."""
+
+    def __init__(self, argv, env, base, name, unread=False):
+        self.lines = []  # (time, line of stderr)
+        self.environment = env
+        if unread:
+            self.start_unread(argv, env, base, name)
+            return
+        self.stdout_path = f"{base}/{name}.stdout"
+        self.stderr_path = f"{base}/{name}.stderr"
+        with open(self.stdout_path, "wb") as stdout:
+            self.process = subprocess.Popen(argv, env=env, cwd=base, stdin=subprocess.DEVNULL, stdout=stdout,
+                                            stderr=subprocess.PIPE, start_new_session=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def start_unread(self, argv, env, base, name):
+        """As below a launcher that is stuck: stderr is a pipe that is full, and nobody reads it."""
+        self.unread, full = os.pipe()
+        os.set_blocking(full, False)
+        try:
+            while True:
+                os.write(full, b"x" * 4096)
+        except BlockingIOError:
+            os.set_blocking(full, True)
+        self.stdout_path, self.stderr_path = f"{base}/{name}.stdout", f"{base}/{name}.stderr"
+        with open(self.stdout_path, "wb") as stdout:
+            self.process = subprocess.Popen(argv, env=env, cwd=base, stdin=subprocess.DEVNULL, stdout=stdout,
+                                            stderr=full, start_new_session=True)
+        os.close(full)
+        self.reader = threading.Thread(target=self.drain)
+
+    def read_when_alone(self, job, n, bound):
+        """The ranks must end though nobody reads; the launcher may then say its word."""
+        until = time.monotonic() + bound
+        seen = 0
+        while seen < n or set(processes_of(job)) - {self.process.pid}:
+            seen = max(seen, len(set(processes_of(job)) - {self.process.pid}))
+            if time.monotonic() > until:
+                raise Failure(f"ranks live on after {bound:.0f} s: {processes_of(job)}")
+            self.wait(0.1)
+        self.reader.start()
+
+    def drain(self):
+        with open(self.unread, "rb") as pipe:
+            while pipe.read1(65536):
+                pass
+
+    def read(self):
+        with open(self.stderr_path, "w", errors="replace") as file:
+            for raw in self.process.stderr:
+                line = raw.decode(errors="replace")
+                self.lines.append((time.time(), line.rstrip("\n")))
+                file.write(line)
+                file.flush()
+
+    def wait(self, seconds):
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def finish(self):
+        if self.reader.ident:
+            self.reader.join(5)
+
+    def exit(self):
+        code = self.process.returncode
+        return 128 - code if code is not None and code < 0 else code
+
+    def guard_lines(self):
+        return [line for _, line in list(self.lines) if line.startswith("ncclguard")]
+
+    def stdout(self):
+        with open(self.stdout_path, errors="replace") as file:
+            return sorted(file.read().splitlines())
+
+    def fault_times(self):
+        """When faults were announced."""
+        return [at for at, line in list(self.lines) if FAULT_LINE.match(line)]
+
+
+def end_politely(run, job, bound):
+    """As an operator would: SIGTERM to `ncclguard run`, which passes it on and leaves nobody behind."""
+    if run.process.poll() is None:
+        run.process.send_signal(signal.SIGTERM)
+    if run.wait(bound) is None:
+        raise Failure("the job does not end after SIGTERM")

@@ -1,0 +1,134 @@
+"""Scenarios as data: the rows of a table, and the files of the suite, one scenario each.
+
+Pure: nothing is run here.
+"""
+import copy
+import os
+import re
+import subprocess
+import sys
+import tomllib
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SUITE = f"{HERE}/suite"
+
+# Column: default. What each means is told at the top of scenarios.toml.
+COLUMNS = {
+    "name": None, "program": None, "launch": "spawn", "ranks": [2, 4, 8], "at": [""],
+    "expect": None, "culprits": None, "op": None, "seq": None, "group_nranks": None, "waiting": None,
+    "confidence": None, "why": None,
+    "timeout": "2500ms", "suspect": "1500ms", "policy": "kill", "env": {}, "dir": "own", "out": "own",
+    "log_file": None,
+    "job": "own", "by": "run",
+    "until": "exit", "exit": None, "action": None, "latest_s": 20.0, "bound_s": 60.0, "verdict_from": "file",
+    "log": [], "quiet": True, "suspects": True, "analyze": True, "outside": None, "stdout": "same", "needs": [],
+    "before": None, "stderr": "read", "claimant": None, "rules": None, "orders": [], "fault": None, "memory_kib": None,
+    "threshold": None, "clock_moves": False,
+}
+HEALTHY_COLUMNS = {"timeout": "60s", "suspect": "5s"}
+
+places = {}  # {build}, {asan}: where libraries lie, for rows that preload some
+
+
+def note_places(build):
+    """The runtime of the address sanitizer is the one that its program needs; "" it has it in itself."""
+    places["build"] = build
+    listing = subprocess.run(["ldd", f"{build}/tests/programs/life_asan"], capture_output=True, text=True).stdout
+    runtime = re.search(r"(libasan\S*) => (\S+)", listing)
+    places["asan"] = runtime[2] if runtime else ""
+
+
+def positions(at, n):
+    """Where the fault sits: a group rank; None where the row does not say."""
+    named = {"": None, "first": 0, "middle": n // 2, "last": n - 1}
+    return named[at] if at in named else int(at)
+
+
+class Scenario:
+    """One row at one number of ranks and one place of the fault."""
+
+    def __init__(self, row, kind, n, at):
+        self.row, self.kind, self.n, self.family = row, kind, n, row["name"]
+        r = positions(at, n)
+        self.words = {"n": n, "first": 0, "middle": n // 2, "last": n - 1, "half": n // 2, "seed": 1, **places}
+        if r is not None:
+            self.words.update(r=r, next=(r + 1) % n, previous=(r - 1) % n)
+        self.name = f"{row['name']} n={n}" + (f" r={r}" if r is not None else "")
+
+    def seeded(self, seed):
+        """The same with this number for {seed}."""
+        other = copy.copy(self)
+        other.words = {**self.words, "seed": seed}
+        return other
+
+    def __getattr__(self, column):
+        if column.startswith("__") or column not in COLUMNS:
+            raise AttributeError(column)
+        if column in self.row:
+            return self.fill(self.row[column])
+        if self.kind != "fault" and column in HEALTHY_COLUMNS:
+            return HEALTHY_COLUMNS[column]
+        return COLUMNS[column]
+
+    def fill(self, value):
+        if isinstance(value, str) and column_is_text(value):
+            return value.format(**self.words)
+        if isinstance(value, list):
+            return [self.fill(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.fill(item) for key, item in value.items()}
+        return value
+
+
+def column_is_text(value):
+    # A regular expression may hold braces of its own: only names in braces are ours.
+    return re.search(r"\{[a-z]+\}", value) is not None
+
+
+def kind_of(row):
+    """How a scenario is judged: "fault"; "late": never stuck; "healthy": nothing is wrong."""
+    if "expect" not in row:
+        return "healthy"
+    return "late" if row["expect"] == "straggler" else "fault"
+
+
+def table_rows(path):
+    """The rows of a table."""
+    with open(path, "rb") as file:
+        table = tomllib.load(file)
+    return [row for kind in ("fault", "healthy", "late") for row in table.get(kind, [])]
+
+
+def suite_rows(folder=SUITE):
+    """The scenarios of the suite: a file each, whose path is the name."""
+    rows = []
+    for place, _, files in sorted(os.walk(folder)):
+        for name in sorted(files):
+            path = os.path.join(place, name)
+            with open(path, "rb") as file:
+                try:
+                    row = tomllib.load(file)
+                except tomllib.TOMLDecodeError as error:
+                    sys.exit(f"scenarios: {path}: {error}")
+            rows.append({"name": os.path.relpath(path, folder).removesuffix(".toml"), **row})
+    return rows
+
+
+def on_several_hosts(row):
+    return "hosts" in row
+
+
+def expand(rows):
+    """Each row of one host at each of its sizes and places."""
+    for row in rows:
+        unknown = set(row) - set(COLUMNS)
+        if unknown or "name" not in row or "program" not in row:
+            sys.exit(f"scenarios: row {row.get('name')}: unknown columns {sorted(unknown)}, or no name or program")
+        for n in row.get("ranks", COLUMNS["ranks"]):
+            seen = set()
+            for at in row.get("at", COLUMNS["at"]):
+                place = positions(at, n)
+                if place not in seen:
+                    seen.add(place)
+                    yield Scenario(row, kind_of(row), n, at)

@@ -1,0 +1,93 @@
+/*
+ * Two processes of one host, of which nothing exists but their black boxes.
+ */
+#include "tests/unit/core/compared.h"
+
+#include "core/agreement.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/guard.h"
+#include "core/trail.h"
+
+static struct ng_box other;
+static int64_t now_ns;
+
+static struct ng_box *box_of(int process)
+{
+    return process ? &other : &ng_guard.box;
+}
+
+static void each(struct ng_board *board, void (*visit)(void *context, const struct ng_box *box),
+                 void *context)
+{
+    (void)board;
+    visit(context, &other);
+}
+
+void compared_begin(void)
+{
+    const struct ng_box_identity identity = {.job = ""};
+
+    ng_agreement_after_fork();
+    ng_guard.config.check = NG_CHECK_SIGNATURE;
+    ng_check_start();
+    for (int process = 0; process < 2; process++) {
+        if (box_of(process)->header)
+            ng_box_close(box_of(process), NULL);
+        ng_box_create(NULL, &identity, 0, box_of(process));
+    }
+}
+
+uint32_t compared_make(int process, uint64_t id, int nranks, int rank)
+{
+    struct ng_box *box = box_of(process);
+    uint32_t slot = box->header->group_used;
+
+    box->groups[slot].id = id;
+    box->groups[slot].nranks = nranks;
+    box->groups[slot].group_rank = rank;
+    box->groups[slot].created_by = NG_OP_CommInitRank;
+    box->groups[slot].state = NG_GROUP_CREATING;
+    box->header->group_used = slot + 1;
+    return slot;
+}
+
+void compared_ready(int process, uint32_t slot)
+{
+    box_of(process)->groups[slot].state = NG_GROUP_READY;
+}
+
+void compared_destroy(int process, uint32_t slot)
+{
+    box_of(process)->groups[slot].state = NG_GROUP_DESTROYED;
+}
+
+void compared_call(int process, uint32_t slot, uint64_t count)
+{
+    struct ng_box_group *group = &box_of(process)->groups[slot];
+    const struct ng_signature signature = {NG_OP_AllReduce, 7, 0, -1, count};
+
+    group->rolling_hash = ng_signature_roll(group->rolling_hash, &signature);
+    group->entered++;
+    ng_trail_add(&box_of(process)->trails[slot], group->entered, group->rolling_hash);
+    group->scheduled++;
+}
+
+void compared_round(void)
+{
+    const struct ng_board_ops ops = {.each = each};
+    struct ng_board board = {.ops = &ops};
+
+    now_ns += NG_S;
+    ng_agreement_tend(&board, now_ns);
+}
+
+char compared_across(uint32_t slot)
+{
+    return "sta"[ng_guard.box.trails[slot].across];
+}
+
+bool compared_is_news(uint32_t slot, uint64_t turn)
+{
+    return ng_agreement_is_news(&ng_guard.box, slot, turn);
+}
