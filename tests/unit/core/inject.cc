@@ -281,14 +281,17 @@ TEST(Inject, AForkedChildCountsForItself)
 {
     EXPECT_EQ(with("op=AllReduce,nth=3:skip", [] {
         reduce(2);
-        made_fork_child();
-        made_init(0, handles[1], 4, 0, nullptr, ncclSuccess);
-        unsigned before = made_reached();
-        for (int i = 0; i < 4; i++)
-            call(NG_OP_AllReduce, handles[1]);
-        CHECK(made_reached() - before == 3);
-        CHECK(made_happened(0, nullptr) == 1);
-        return 0;
+        return in_child([] {
+            made_fork_child();
+            made_init(0, handles[1], 4, 0, nullptr, ncclSuccess);
+            unsigned before = made_reached();
+            for (int i = 0; i < 4; i++)
+                call(NG_OP_AllReduce, handles[1]);
+            uint64_t seq;
+            CHECK(made_reached() - before == 3);
+            CHECK(made_happened(0, &seq) == 1 && seq == 3);
+            return 0;
+        });
     }), 0);
 }
 #endif

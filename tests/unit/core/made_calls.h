@@ -124,7 +124,8 @@ void made_on_abort(void (*function)(void *comm));
 /* Of the oldest work that the watchdog sees waiting; 0 none. */
 uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
-void made_fork_child(void); /* as the guard does it in a forked child */
+/* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
+void made_fork_child(void);
 void made_log_to(const char *path);
 
 /* Index of the library that a communicator belongs to; -1 not known. */
