@@ -14,7 +14,6 @@
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/thread.h"
-#include "core/timing.h"
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)
@@ -211,7 +210,6 @@ static struct ng_capture *add_capture(uint64_t id)
     if (capture) {
         capture->id = id;
         capture->newest = 0;
-        capture->works = 0;
         atomic_store(&capture->launch, 0);
     }
     pthread_mutex_unlock(&lock);
@@ -454,10 +452,7 @@ static struct ng_captured *begin(struct ng_comm *comm, void *stream)
 {
     struct ng_gpu *gpu = NULL;
     struct ng_capture *capture = capture_on(comm, stream, &gpu);
-    /* A capture is made by one thread at a time. */
-    uint32_t number = capture ? ++capture->works : 0;
-    struct ng_captured *captured =
-        capture && ng_timing_next(ng_guard.config.timing, number) == number ? take_with_event(gpu, true) : NULL;
+    struct ng_captured *captured = capture ? take_with_event(gpu, true) : NULL;
 
     if (!captured)
         return NULL;
@@ -477,7 +472,8 @@ struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    if (ng_guard.config.timing == NG_TIMING_OFF || !may_add(&mode))
+    /* Never a few of them: one event that tells the time makes all events of its graph dear on the device. */
+    if (ng_guard.config.timing != NG_TIMING_ALL || !may_add(&mode))
         return NULL;
     struct ng_captured *captured = begin(comm, stream);
     ng_gpu_relax_thread(&mode);

@@ -26,8 +26,6 @@ struct ng_capture {
     uint64_t id; /* the driver's; 0 unused */
     uint32_t newest; /* index + 1 of its newest call; they are linked by `older` */
     uint32_t next_free;
-    uint32_t works; /* calls and NCCL groups so far: which are measured must be the same in each capture of a program,
-                     * or what it captures anew would not fit what it instantiated */
     /* The newest launch of any graph that holds its calls: theirs are the events since then. */
     _Atomic uint64_t launch;
 };
@@ -60,9 +58,9 @@ bool ng_capture_is_on(void);
 void ng_capture_stop(const char *why);
 
 /*
- * A call, or a NCCL group, is about to go into the capture of `stream`. Where it is one of those that are measured
- * (core/timing.h), an event is recorded, and the answer is for whichever follows, if any does; else NULL. Program
- * threads.
+ * A call, or a NCCL group, is about to go into the capture of `stream`. Where all are measured
+ * (NCCLGUARD_TIMING=all), an event is recorded, and the answer is for whichever follows, if any does; else NULL.
+ * Program threads.
  */
 struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream);
 

@@ -172,6 +172,15 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
                               : !ng_watchdog_still(alarm);
 }
 
+/* All ranks have come to the making of a communicator, and none is known to keep the others: that
+ * may take long where there are many, and is no suspicion. It is told at the deadline. */
+static bool is_slow_making(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_UNKNOWN && !verdict->culprit_count &&
+           ng_op_table[verdict->op].op_class == NG_CLASS_CREATE &&
+           verdict->waiting_count == (uint32_t)verdict->group_nranks;
+}
+
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
  * stuck, though the evidence may not show it. */
 void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -216,7 +225,7 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
         judged.policy = (int)policy + 1;
     }
     /* Healthy: it went on in the meantime. */
-    if (verdict.kind == NG_KIND_HEALTHY)
+    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_making(&verdict)))
         ng_examine_end(wanted->level, false);
     else
         ng_examine_open(&judged, &view, &verdict);

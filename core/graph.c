@@ -408,7 +408,7 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
         struct ng_graph_part *part = &graph->parts[i];
         part->work = is_there(part) ? ng_gpu_start(part->comm, stream, &capturing) : NULL;
     }
-    if (capturing) /* it becomes part of another graph, which is looked at when that is instantiated */
+    if (capturing) /* the driver refuses it */
         return;
     graph->launch = 1 + atomic_fetch_add(&launches, 1);
     /* Before the driver's: from now on the events may be this launch's. */
@@ -510,48 +510,10 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     ng_work_hand_over(part->comm, work);
 }
 
-/* The node that the capture of `stream` ends with is a graph whose nodes the driver shows. */
-static bool shows_launch(void *stream)
-{
-    const struct ng_cuda *cuda = &ng_guard.cuda;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const CUgraphNode *last = NULL;
-    CUgraphNodeType type;
-    CUgraph graph, inner;
-    cuuint64_t id;
-    size_t count = 0;
-
-    return cuda->graph_child_node_get_graph &&
-           cuda->stream_get_capture_info(stream, &status, &id, &graph, &last, &count) == CUDA_SUCCESS &&
-           status == CU_STREAM_CAPTURE_STATUS_ACTIVE && count == 1 &&
-           cuda->graph_node_get_type(last[0], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH &&
-           cuda->graph_child_node_get_graph(last[0], &inner) == CUDA_SUCCESS;
-}
-
-/*
- * The launch went into a capture. Where the driver shows it as a graph in the graph, our events are found in that;
- * else all of its calls are captured anew, each communicator's as one NCCL group.
- */
-static void capture_launch(const struct ng_graph *graph, void *stream)
-{
-    struct ng_grouped_call *calls = shows_launch(stream) ? NULL : calloc(graph->count, sizeof(*calls));
-
-    for (uint32_t i = 0; calls && i < graph->part_count; i++) {
-        const struct ng_graph_part *part = &graph->parts[i];
-        for (uint32_t k = 0; k < part->count; k++)
-            calls[k] = (struct ng_grouped_call){.call = part->calls[k].call, .before = k};
-        if (is_there(part))
-            ng_capture_add_group(part->comm, stream, calls, part->count, NULL);
-    }
-    free(calls);
-}
-
 void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
 {
     int64_t now = ng_clock_mono_ns();
 
-    if (launched && !graph->launch)
-        capture_launch(graph, stream);
     if (launched && graph->launch) {
         struct ng_thread *thread = ng_thread_get();
         graph->replays++;

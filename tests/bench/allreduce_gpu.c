@@ -1,6 +1,7 @@
 /*
  * All-reduce of float over a range of sizes on real (or stand-in) GPUs, one process per rank: host
- * time to enqueue, time back to back, latency.
+ * time to enqueue, time back to back, latency; with --replays those of a CUDA graph of 100 calls
+ * instead, per launch, up to REPLAY_BYTES_MAX.
  *
  * RANK, WORLD_SIZE and LOCAL_RANK say who this process is; the unique id goes through a file in the
  * folder --rendezvous. Knows nothing of the guard, except in the mode `inprocess`, where bursts of
@@ -42,11 +43,15 @@ typedef __typeof__(&ncclAllReduce) all_reduce_function;
 
 enum kind { KIND_ENQUEUE, KIND_BACK_TO_BACK, KIND_LATENCY, KINDS };
 
+#define REPLAY_CALLS     100
+#define REPLAY_BYTES_MAX ((size_t)256 << 10)
+
 static const char *const kind_names[KINDS] = {"enqueue", "back_to_back", "latency"};
 
 struct arm {
     const char *name;
     all_reduce_function all_reduce;
+    cudaGraphExec_t graph; /* NULL: its calls are made, not replayed */
 };
 
 #define MAX_ARMS 3
@@ -63,7 +68,7 @@ struct bench {
 
 struct settings {
     const char *rendezvous;
-    bool inprocess;
+    bool inprocess, replays;
     size_t min_bytes, max_bytes;
     int reps;
     int divide;
@@ -150,22 +155,43 @@ static void choose_arms(struct bench *bench, bool inprocess)
 {
     bool preloaded = !strstr(object_of((void *)ncclAllReduce), "nccl.so");
     if (!inprocess) {
-        bench->arms[bench->narms++] = (struct arm){preloaded ? "guarded" : "bare", ncclAllReduce};
+        bench->arms[bench->narms++] =
+            (struct arm){.name = preloaded ? "guarded" : "bare", .all_reduce = ncclAllReduce};
         return;
     }
     if (!preloaded)
         fail(__LINE__, "--inprocess", "nothing is preloaded: there is nothing to compare with");
     all_reduce_function bare = find_bare();
-    bench->arms[bench->narms++] = (struct arm){"bare", bare};
-    bench->arms[bench->narms++] = (struct arm){"guarded", ncclAllReduce};
+    bench->arms[bench->narms++] = (struct arm){.name = "bare", .all_reduce = bare};
+    bench->arms[bench->narms++] = (struct arm){.name = "guarded", .all_reduce = ncclAllReduce};
     /* The same again: its difference from the first is the noise. */
-    bench->arms[bench->narms++] = (struct arm){"bare_again", bare};
+    bench->arms[bench->narms++] = (struct arm){.name = "bare_again", .all_reduce = bare};
 }
 
 static void call(const struct bench *bench, const struct arm *arm, size_t count)
 {
     NCCL(arm->all_reduce(bench->send, bench->recv, count, ncclFloat32, ncclSum, bench->comm,
                          bench->stream));
+}
+
+static void call_or_launch(const struct bench *bench, const struct arm *arm, size_t count)
+{
+    if (arm->graph)
+        CUDA(cudaGraphLaunch(arm->graph, bench->stream));
+    else
+        call(bench, arm, count);
+}
+
+static void capture(const struct bench *bench, struct arm *arm, size_t count)
+{
+    cudaGraph_t graph;
+
+    CUDA(cudaStreamBeginCapture(bench->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < REPLAY_CALLS; i++)
+        call(bench, arm, count);
+    CUDA(cudaStreamEndCapture(bench->stream, &graph));
+    CUDA(cudaGraphInstantiate(&arm->graph, graph, 0));
+    CUDA(cudaGraphDestroy(graph));
 }
 
 /* All ranks have come, and nothing is queued. */
@@ -193,14 +219,14 @@ static int calls_for(enum kind kind, size_t bytes, int divide)
     return calls < 2 ? 2 : calls;
 }
 
-/* Microseconds a call. */
+/* Microseconds a call, or a launch. */
 static double measure(const struct bench *bench, const struct arm *arm, enum kind kind,
                       size_t count, int calls)
 {
     meet(bench, arm);
     double start = now_us(), end;
     for (int i = 0; i < calls; i++) {
-        call(bench, arm, count);
+        call_or_launch(bench, arm, count);
         if (kind == KIND_LATENCY)
             CUDA(cudaStreamSynchronize(bench->stream));
     }
@@ -240,14 +266,20 @@ static void print(const struct arm *arm, enum kind kind, size_t bytes, int calls
     fflush(stdout);
 }
 
-static void run_size(const struct bench *bench, const struct settings *settings, size_t bytes)
+static void run_size(struct bench *bench, const struct settings *settings, size_t bytes)
 {
     static double us[KINDS][MAX_ARMS][MAX_REPS];
     size_t count = bytes / sizeof(float);
+    int divide = settings->divide * (settings->replays ? 10 : 1);
 
-    for (int i = 0; i < bench->narms; i++)
+    if (settings->replays && bytes > REPLAY_BYTES_MAX)
+        return;
+    for (int i = 0; i < bench->narms; i++) {
+        if (settings->replays)
+            capture(bench, &bench->arms[i], count);
         for (int warm = 0; warm < 10; warm++)
-            call(bench, &bench->arms[i], count);
+            call_or_launch(bench, &bench->arms[i], count);
+    }
     CUDA(cudaStreamSynchronize(bench->stream));
 
     for (int rep = 0; rep < settings->reps; rep++)
@@ -256,15 +288,18 @@ static void run_size(const struct bench *bench, const struct settings *settings,
                 /* Forth, then back: what drifts hits all arms alike. */
                 int arm = rep % 2 ? bench->narms - 1 - i : i;
                 us[kind][arm][rep] = measure(bench, &bench->arms[arm], (enum kind)kind, count,
-                                             calls_for((enum kind)kind, bytes, settings->divide));
+                                             calls_for((enum kind)kind, bytes, divide));
             }
 
     if (bench->rank == 0)
         for (int kind = 0; kind < KINDS; kind++)
             for (int arm = 0; arm < bench->narms; arm++)
                 print(&bench->arms[arm], (enum kind)kind, bytes,
-                      calls_for((enum kind)kind, bytes, settings->divide), us[kind][arm],
-                      settings->reps);
+                      calls_for((enum kind)kind, bytes, divide), us[kind][arm], settings->reps);
+    for (int i = 0; i < bench->narms && settings->replays; i++) {
+        CUDA(cudaGraphExecDestroy(bench->arms[i].graph));
+        bench->arms[i].graph = NULL;
+    }
 }
 
 /* A benchmark of a library that does not reduce would be worth nothing. */
@@ -303,6 +338,10 @@ static void parse(struct settings *settings, int argc, char **argv)
             settings->inprocess = true;
             continue;
         }
+        if (!strcmp(argv[i], "--replays")) {
+            settings->replays = true;
+            continue;
+        }
         if (value && !strcmp(argv[i], "--rendezvous"))
             settings->rendezvous = value;
         else if (value && !strcmp(argv[i], "--min-bytes"))
@@ -314,8 +353,8 @@ static void parse(struct settings *settings, int argc, char **argv)
         else if (value && !strcmp(argv[i], "--divide"))
             settings->divide = (int)number(value);
         else {
-            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--min-bytes N] "
-                            "[--max-bytes N] [--reps N] [--divide N]\n");
+            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--replays] "
+                            "[--min-bytes N] [--max-bytes N] [--reps N] [--divide N]\n");
             exit(2);
         }
         i++;

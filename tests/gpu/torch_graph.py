@@ -1,21 +1,45 @@
 """All-reduces captured with torch.cuda.graph, and replayed.
 
-    torchrun --standalone --nproc-per-node 2 torch_graph.py [--replays N] [--hang RANK:REPLAY]
+    torchrun --standalone --nproc-per-node 2 torch_graph.py [--replays N] [--hang RANK:REPLAY] [--calls N] [--time N]
+
+With --time N rank 0 ends with a line of JSON: N times over, the microseconds of a replay, back to back and each
+waited for.
 """
 import argparse
+import json
 import os
+import sys
 import time
 
 import torch
 import torch.distributed as dist
 
-CALLS = 10
+
+
+def say(line):
+    """In one write, since all ranks write into one pipe."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def timed(graph, data, waits, replays=50):
+    dist.all_reduce(data)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(replays):
+        graph.replay()
+        if waits:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / replays * 1e6
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--replays", type=int, default=100)
     parser.add_argument("--hang", help="RANK:REPLAY: that rank never makes that replay (from 1)")
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--time", type=int, default=0, metavar="N")
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
 
@@ -35,19 +59,24 @@ def main():
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(CALLS):
+        for _ in range(options.calls):
             dist.all_reduce(data)
-            data.div_(size)
+            if not options.time:
+                data.div_(size)
+    data.zero_()
+    times = [(timed(graph, data, False), timed(graph, data, True)) for _ in range(options.time)]
     for replay in range(1, options.replays + 1):
         if hang == (rank, replay):
-            print(f"rank {rank}: waits for data for ever at replay {replay}", flush=True)
+            say(f"rank {rank}: waits for data for ever at replay {replay}")
             while True:
                 time.sleep(3600)
         data.fill_(rank + replay)
         graph.replay()
         torch.cuda.synchronize()
         if replay % 10 == 0:
-            print(f"rank {rank}: replay {replay} gives {data[0].item()!r}", flush=True)
+            say(f"rank {rank}: replay {replay} gives {data[0].item()!r}")
+    if times and rank == 0:
+        say(json.dumps({"back_to_back": [pair[0] for pair in times], "latency": [pair[1] for pair in times]}))
     del graph
     torch.cuda.synchronize()
     dist.destroy_process_group()

@@ -11,6 +11,7 @@
  *   finalize  it leaves out an all-reduce, and the others wait inside ncclCommFinalize
  *   destroy   the same inside ncclCommDestroy, which nobody can abort
  *   init      it does not come to ncclCommInitRank: the others wait inside that
+ *   replay    as warm, but the others wait in the replay of a graph, which they have destroyed since
  *   graph     as warm, but the others hold a graph with captured work, which an abort waits for
  *   dead      it kills itself instead of its second all-reduce
  *   idle      nobody waits for anything
@@ -50,6 +51,7 @@ enum where {
     FINALIZE,
     DESTROY,
     INIT,
+    REPLAY,
     GRAPH,
     DEAD,
     IDLE,
@@ -58,8 +60,8 @@ enum where {
     PLACES
 };
 static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",   "split",
-                                          "finalize", "destroy", "init",  "graph", "dead",
-                                          "idle",     "race",    "again"};
+                                          "finalize", "destroy", "init",  "replay", "graph",
+                                          "dead",     "idle",    "race",  "again"};
 
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
@@ -119,16 +121,33 @@ static void wait_on_device(ncclComm_t comm)
     wait_for_stream();
 }
 
-static void capture(ncclComm_t comm)
+static void need(cudaError_t result, const char *what)
+{
+    if (result != cudaSuccess)
+        fail(__FILE__, __LINE__, what, cudaGetErrorString(result));
+}
+
+static cudaGraph_t capture(ncclComm_t comm)
 {
     cudaGraph_t graph;
     cudaStream_t captured = device_stream_create();
 
-    if (cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
-        fail(__FILE__, __LINE__, "cudaStreamBeginCapture", "failed");
+    need(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
-    if (cudaStreamEndCapture(captured, &graph) != cudaSuccess)
-        fail(__FILE__, __LINE__, "cudaStreamEndCapture", "failed");
+    need(cudaStreamEndCapture(captured, &graph), "cudaStreamEndCapture");
+    return graph;
+}
+
+static void wait_in_replay(ncclComm_t comm)
+{
+    cudaGraph_t graph = capture(comm);
+    cudaGraphExec_t exec;
+
+    need(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    need(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    need(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+    need(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+    wait_for_stream();
 }
 
 static void *abort_it(void *comm)
@@ -173,6 +192,9 @@ static void wait_for_last(ncclComm_t comm)
     case GRAPH:
     case DEAD:
         wait_on_device(comm);
+        break;
+    case REPLAY:
+        wait_in_replay(comm);
         break;
     case RACE:
         race(comm);

@@ -9,7 +9,8 @@
  *   again     before each launch it is captured anew, and instantiated
  *   clone     the graph is cloned, the original destroyed, and the clone launched
  *   child     it is a child of another graph, behind an empty node
- *   nested    its launch is captured into another graph
+ *   nested    it is a child of a child
+ *   refused   as plain; before, it is launched into a capture, which CUDA refuses
  *   pending   after each launch, graph and executable graph are destroyed, and made anew
  *   streams   launches go to two streams in turn, which wait for each other
  *   grouped   ten calls at a time are in one NCCL group
@@ -50,6 +51,7 @@ enum mode {
     CLONE,
     CHILD,
     NESTED,
+    REFUSED,
     PENDING,
     STREAMS,
     GROUPED,
@@ -61,9 +63,9 @@ enum mode {
     KEPT,
     MODE_COUNT
 };
-static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",   "update", "again", "clone",
-                                              "child",   "nested",  "pending", "streams", "grouped", "pairs",
-                                              "mixed",   "split",   "middle",  "thrown", "kept"};
+static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",   "update",  "again", "clone",
+                                              "child",   "nested",  "refused", "pending", "streams", "grouped",
+                                              "pairs",   "mixed",   "split",   "middle",  "thrown", "kept"};
 
 static enum mode mode;
 static struct options options;
@@ -136,6 +138,17 @@ static cudaGraphExec_t instantiate(cudaGraph_t graph)
     return exec;
 }
 
+static void launch_into_capture(cudaGraphExec_t exec)
+{
+    cudaGraph_t graph;
+
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    if (cudaGraphLaunch(exec, stream) != cudaErrorStreamCaptureUnsupported ||
+        cudaStreamEndCapture(stream, &graph) != cudaErrorStreamCaptureInvalidated)
+        fail(__FILE__, __LINE__, "cudaGraphLaunch", "is not refused in a capture");
+    (void)cudaGetLastError();
+}
+
 /* As the mode wants it; the graph is gone. */
 static cudaGraphExec_t make_exec(void)
 {
@@ -147,7 +160,8 @@ static cudaGraphExec_t make_exec(void)
         CUDA(cudaGraphClone(&outer, graph));
         CUDA(cudaGraphDestroy(graph));
         graph = outer;
-    } else if (mode == CHILD) {
+    }
+    for (int depth = mode == CHILD ? 1 : mode == NESTED ? 2 : 0; depth; depth--) {
         CUDA(cudaGraphCreate(&outer, 0));
         CUDA(cudaGraphAddEmptyNode(&first, outer, NULL, 0));
         CUDA(cudaGraphAddChildGraphNode(&node, outer, &first, 1, graph));
@@ -156,14 +170,8 @@ static cudaGraphExec_t make_exec(void)
     }
     exec = instantiate(graph);
     CUDA(cudaGraphDestroy(graph));
-    if (mode == NESTED) {
-        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-        CUDA(cudaGraphLaunch(exec, stream));
-        CUDA(cudaStreamEndCapture(stream, &graph));
-        CUDA(cudaGraphExecDestroy(exec));
-        exec = instantiate(graph);
-        CUDA(cudaGraphDestroy(graph));
-    }
+    if (mode == REFUSED)
+        launch_into_capture(exec);
     return exec;
 }
 

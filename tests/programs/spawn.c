@@ -2,6 +2,7 @@
  * with the status of the first that failed. */
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -17,12 +18,13 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: spawn -n N [--kill-others] [--timeout S] [--node I/K --folder DIR] [--] PROG ARGS…\n"
+    "usage: spawn -n N [--kill-others] [--timeout S] [--node I/K --folder DIR] [--with-nccl] [--] PROG ARGS…\n"
     "  -n N           how many processes\n"
     "  --kill-others  when one fails, end the others: SIGTERM, after 5 s SIGKILL\n"
     "  --timeout S    after S seconds SIGKILL to all, exit status 124\n"
     "  --node I/K     this is host I (from 0) of K, each with N processes\n"
     "  --folder DIR   SPAWN_DIR, which all hosts share; it stays\n"
+    "  --with-nccl    load NCCL and initialise CUDA here, too, as launchers of a framework do\n"
     "Each process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,\n"
     "MASTER_PORT, TORCHELASTIC_RUN_ID (the name of the folder) and SPAWN_DIR, without --folder an\n"
     "empty one that is removed at the end. Exits with the\n"
@@ -32,7 +34,7 @@ struct job {
     int nranks; /* of this host */
     int node, nnodes;
     const char *shared_folder; /* NULL: one of our own */
-    bool kill_others;
+    bool kill_others, with_nccl;
     long timeout_s;
     char **command;
     pid_t *pids; /* 0: ended */
@@ -83,6 +85,8 @@ static void parse(struct job *job, int argc, char **argv)
             job->shared_folder = argv[++i];
         else if (!strcmp(argv[i], "--kill-others"))
             job->kill_others = true;
+        else if (!strcmp(argv[i], "--with-nccl"))
+            job->with_nccl = true;
         else if (!strcmp(argv[i], "--help")) {
             fputs(usage, stdout);
             exit(0);
@@ -245,10 +249,26 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
+/* The real ones may fork afterwards: nothing but the count of devices was asked. */
+static void bring_nccl_along(void)
+{
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW), *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = NULL;
+
+    if (cuda)
+        *(void **)&init = dlsym(cuda, "cuInit");
+    if (!nccl || !init || init(0) != 0) {
+        fprintf(stderr, "spawn: NCCL or CUDA cannot be used: %s\n", dlerror());
+        exit(1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct job job = {0};
     parse(&job, argc, argv);
+    if (job.with_nccl)
+        bring_nccl_along();
     job.pids = calloc((size_t)job.nranks, sizeof(*job.pids));
     const char *temporary = getenv("TMPDIR");
     snprintf(job.folder, sizeof(job.folder), "%s/spawn.XXXXXX",

@@ -157,8 +157,6 @@ static CUgraphNodeType node_type(enum operation_kind kind)
     case OP_WRITE_VALUE:
     case OP_WAIT_VALUE:
         return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-    case OP_GRAPH:
-        return CU_GRAPH_NODE_TYPE_GRAPH;
     default:
         return CU_GRAPH_NODE_TYPE_EMPTY;
     }

@@ -220,18 +220,12 @@ static void operation_hold(struct operation *op)
 {
     if (op->kind == OP_RECORD || op->kind == OP_WAIT)
         op->event.event->refs++;
-    else if (op->kind == OP_GRAPH)
-        op->graph.program->refs++;
 }
-
-static void program_unref(struct program *program);
 
 static void operation_drop(struct operation *op)
 {
     if (op->kind == OP_RECORD || op->kind == OP_WAIT)
         fake_event_unref(op->event.event);
-    else if (op->kind == OP_GRAPH)
-        program_unref(op->graph.program);
 }
 
 static void program_unref(struct program *program)
@@ -276,14 +270,6 @@ static CUresult program_add_node(struct program *program, CUgraphNode node)
         return result;
     if (node->child)
         return program_add_graph(program, node->child);
-    if (node->op.kind == OP_GRAPH) {
-        /* A launch that was captured: the steps of the other program. */
-        const struct program *other = node->op.graph.program;
-
-        for (size_t i = 0; i < other->n && result == CUDA_SUCCESS; i++)
-            result = program_append(program, &other->steps[i]);
-        return result == CUDA_SUCCESS ? objects_copy(&program->objects, other->objects) : result;
-    }
     return program_append(program, &step);
 }
 
@@ -534,14 +520,10 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
     struct program *program = exec->program;
     CUresult result;
 
-    if (stream->capture) {
-        program->refs++;
-        result = fake_capture_add(stream, &op);
-        if (result != CUDA_SUCCESS)
-            program_unref(program);
-        return result;
-    }
-    result = fake_capture_legacy_guard(stream);
+    /* No launch can be captured, and one that is tried ends the capture, whatever came before. */
+    result = fake_capture_stream_guard(stream) == CUDA_SUCCESS
+                 ? fake_capture_legacy_guard(stream)
+                 : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (result != CUDA_SUCCESS)
         return result;
     if (exec->last && !exec->last->done && exec->last->stream != stream) {

@@ -1289,27 +1289,28 @@ TEST_F(CaptureTest, CycleIsRefusedAtInstantiation)
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_F(CaptureTest, LaunchIntoACaptureNestsTheGraph)
+TEST_F(CaptureTest, ALaunchIntoACaptureIsRefusedAndEndsIt)
 {
     std::atomic<int> count{0};
     CUgraph inner, outer;
-    CUgraphExec inner_exec, outer_exec;
+    CUgraphExec exec;
+    CUstreamCaptureStatus status;
 
     Begin();
     ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
     ASSERT_EQ(cuStreamEndCapture(stream_, &inner), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&inner_exec, inner, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuGraphInstantiate(&exec, inner, 0), CUDA_SUCCESS);
     Begin();
-    ASSERT_EQ(cuGraphLaunch(inner_exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(inner_exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &outer), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphExecDestroy(inner_exec), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&outer_exec, outer, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(outer_exec, stream_), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ASSERT_EQ(cuStreamIsCapturing(stream_, &status), CUDA_SUCCESS);
+    EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    EXPECT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(cuStreamEndCapture(stream_, &outer), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
     ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(count, 2);
-    EXPECT_EQ(cuGraphExecDestroy(outer_exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(outer), CUDA_SUCCESS);
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphDestroy(inner), CUDA_SUCCESS);
 }
 

@@ -119,7 +119,8 @@ TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
     made_graph_end();
 }
 
-TEST_F(Graph, ALaunchThatIsCapturedCountsForNothing)
+/* The driver refuses it. */
+TEST_F(Graph, ALaunchIntoACaptureCountsForNothing)
 {
     capture(2);
     made_instantiate(exec(3));
@@ -212,15 +213,15 @@ TEST_F(Graph, AllCallsOfAReplayAreMeasured)
     made_timing(0);
 }
 
-TEST_F(Graph, FewCallsAreMeasuredWhereFewAreWanted)
+TEST_F(Graph, NoneIsMeasuredWhereFewAreWanted)
 {
     measure(1);
     capture(9);
-    EXPECT_EQ(made_graph_nodes(), 9u + 3u) << "calls 2, 4 and 8";
+    EXPECT_EQ(made_graph_nodes(), 9u);
     made_instantiate(exec(8));
     ASSERT_TRUE(made_launch(exec(8), made_stream(0)));
     made_pending(comm_);
-    EXPECT_EQ(measured(), 3u);
+    EXPECT_EQ(measured(), 0u);
     made_exec_destroy(exec(8));
     made_graph_end();
     made_timing(0);

@@ -764,7 +764,12 @@ unsigned made_rank_ends_capture(int rank, unsigned stream)
     return (unsigned)(graph - graphs);
 }
 
-void made_rank_launches(unsigned graph, int rank, unsigned stream, bool shown)
+void made_rank_adds_child(unsigned graph, int rank, unsigned stream)
+{
+    add_node(streams[rank][stream].capture, NULL, &graphs[graph]);
+}
+
+void made_rank_launches(unsigned graph, int rank, unsigned stream)
 {
     struct ng_graph *found = ng_graph_find(exec_of(graph));
     CUstream on = &streams[rank][stream];
@@ -772,8 +777,6 @@ void made_rank_launches(unsigned graph, int rank, unsigned stream, bool shown)
     rank_now = rank;
     if (found)
         ng_graph_before_launch(found, on);
-    if (on->capture)
-        add_node(on->capture, NULL, shown ? &graphs[graph] : NULL);
     if (found)
         ng_graph_after_launch(found, on, true);
 }

@@ -55,10 +55,10 @@ void made_rank_simulates_group(int rank);
 /* CUDA graphs: what was captured on the stream is graph `graph` from the end on, of which an executable one is made. */
 void made_rank_begins_capture(int rank, unsigned stream);
 unsigned made_rank_ends_capture(int rank, unsigned stream);
-/* Also in a capture, where the driver shows what of, or does not. */
-void made_rank_launches(unsigned graph, int rank, unsigned stream, bool shown);
+void made_rank_adds_child(unsigned graph, int rank, unsigned stream); /* to what is captured on the stream */
+void made_rank_launches(unsigned graph, int rank, unsigned stream);
 void made_rank_updates(unsigned graph, unsigned from);              /* its executable one is as that of `from` */
-void made_rank_sets_child(unsigned graph, unsigned from); /* likewise, of one that is a launch and no more */
+void made_rank_sets_child(unsigned graph, unsigned from); /* likewise, of one that is a child and no more */
 void made_rank_forgets(unsigned graph);
 
 /* The device holds on to what it is given from now on, or ends it; the watchdog makes a round. */

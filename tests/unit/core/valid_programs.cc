@@ -27,6 +27,7 @@ enum class Do {
     capture_begins,
     capture_ends,
     capture_dropped, /* nothing is made of it */
+    add_child, /* a graph, to what is captured */
     launch,
     update,
     set_child,
@@ -42,7 +43,7 @@ struct Action {
     Do what;
     size_t group; /* or graph, of this rank: its number in the order of capture */
     Call call;
-    size_t other; /* graph to update from; of a launch: 1 in a capture, the driver does not show it */
+    size_t other; /* graph to update from */
 };
 
 /* A communicator of the program: all of its handles. */
@@ -280,12 +281,12 @@ class Program
                     list.push_back({Do::call, some[0], call, 0});
             if (rank == caller)
                 continue;
-            size_t graph = add_capture(rank, some[0], calls), shown = pick(2);
+            size_t graph = add_capture(rank, some[0], calls);
             bool is_nested = nested && pick(2);
             if (is_nested) {
                 size_t outer = graph_count_[(size_t)rank]++;
                 list.push_back({Do::capture_begins, 0, {}, 0});
-                list.push_back({Do::launch, graph, {}, !shown});
+                list.push_back({Do::add_child, graph, {}, 0});
                 list.push_back({Do::capture_ends, 0, {}, 0});
                 graph = outer;
             }
@@ -297,7 +298,7 @@ class Program
             if (!sets)
                 continue;
             size_t from = add_capture(rank, some[0], later);
-            list.push_back({is_nested && shown && update == NONE ? Do::set_child : Do::update, graph, {}, from});
+            list.push_back({is_nested && update == NONE ? Do::set_child : Do::update, graph, {}, from});
             for (size_t replay = 0; replay < replays; replay++)
                 list.push_back({Do::launch, graph, {}, 0});
         }
@@ -679,7 +680,10 @@ class Program
             own.stream = 0;
             break;
         case Do::launch:
-            made_rank_launches(own.graphs[action.group], rank, own.stream, !action.other);
+            made_rank_launches(own.graphs[action.group], rank, own.stream);
+            break;
+        case Do::add_child:
+            made_rank_adds_child(own.graphs[action.group], rank, own.stream);
             break;
         case Do::update:
             made_rank_updates(own.graphs[action.group], own.graphs[action.other]);
