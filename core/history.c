@@ -19,23 +19,10 @@ struct span {
 
 uint64_t ng_rolling_hash_at(const struct ng_view_member *member, uint64_t seq)
 {
-    uint32_t low = 0, high = member->record_count;
+    const struct ng_view_record *record = ng_view_collective(member, seq);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (member->records[middle].coll_seq < seq)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    /* Threads may have written a few records out of order: look a little around. */
-    uint32_t from = low > 8 ? low - 8 : 0;
-    for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
-        const struct ng_view_record *record = &member->records[i];
-        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
-            ng_view_record_counts(record) && record->rolling_hash)
-            return record->rolling_hash;
-    }
+    if (record && record->rolling_hash)
+        return record->rolling_hash;
     return member->entered == seq ? member->rolling_hash : 0;
 }
 

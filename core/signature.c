@@ -30,43 +30,14 @@ uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signa
     return differ;
 }
 
-/* Index of the first collective record with coll_seq >= seq; point-to-point records carry the seq
- * before them. */
-static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
-{
-    uint32_t low = 0, high = member->record_count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (member->records[middle].coll_seq < seq)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
                      struct ng_signature *ret_signature)
 {
-    /* Threads may have written a few records out of order: look a little around. */
-    uint32_t from = first_at(member, seq);
-    from = from > 8 ? from - 8 : 0;
-    for (uint32_t i = from; i < member->record_count && i < from + 24; i++) {
-        const struct ng_view_record *record = &member->records[i];
-        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
-            ng_view_record_counts(record)) {
-            *ret_signature = record->signature;
-            return true;
-        }
-    }
-    /* What a watchdog has recalled lies behind all others: core/graph.h. */
-    for (uint32_t i = member->record_count; i > 0 && i + 4 > member->record_count; i--) {
-        const struct ng_view_record *record = &member->records[i - 1];
-        if (record->graph && !ng_view_record_is_p2p(record) && record->coll_seq == seq) {
-            *ret_signature = record->signature;
-            return true;
-        }
+    const struct ng_view_record *found = ng_view_collective(member, seq);
+
+    if (found) {
+        *ret_signature = found->signature;
+        return true;
     }
     if (member->entered == seq && member->last.op) {
         *ret_signature = member->last;
