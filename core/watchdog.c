@@ -25,6 +25,7 @@
 #include "core/watchdog.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
@@ -32,6 +33,7 @@
 #include <unistd.h>
 
 #include "core/async.h"
+#include "core/capture.h"
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/completion.h"
@@ -545,6 +547,17 @@ static bool is_being_aborted(const struct ng_comm *comm)
     return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
 }
 
+/* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits. */
+static void tell_held(const struct ng_comm *comm, uint32_t op)
+{
+    if (comm && ng_op_table[op].op_class == NG_CLASS_END && ng_capture_holds(comm))
+        ng_log(NG_LOG_WARN,
+               "%s of group %016" PRIx64 " waits for CUDA graphs that hold calls of it: destroy the graphs, and what "
+               "was instantiated of them, before the communicator (PyTorch: drop its CUDAGraph objects, and call "
+               "torch._dynamo.reset())",
+               ng_op_name((enum ng_op)op), NG_LOAD(comm->group->id));
+}
+
 /* Threads inside a NCCL call. */
 static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
@@ -578,11 +591,14 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
                                  .age_ns = watched->age_ns,
                                  .since_mono_ns = since};
         struct bounds bounds = bounds_of(comm, alarm.op, watched->mark);
-        if (rests)
+        if (rests) {
             watched->alarmed = 0;
-        else
-            raise_if_due(&watched->alarmed, &bounds, &alarm,
-                         comm ? &comm->stalls : NULL);
+            continue;
+        }
+        unsigned before = watched->alarmed;
+        raise_if_due(&watched->alarmed, &bounds, &alarm, comm ? &comm->stalls : NULL);
+        if (!before && watched->alarmed)
+            tell_held(comm, op);
     }
 }
 

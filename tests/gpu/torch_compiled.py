@@ -4,6 +4,7 @@ the gradients over all ranks inside them. Seeded; losses are printed exactly.
     torchrun --standalone --nproc-per-node 2 torch_compiled.py [--steps N] [--hang RANK:STEP]
 """
 import argparse
+import gc
 import os
 import sys
 import time
@@ -56,6 +57,11 @@ def main():
         lines.append(f"rank {rank} step {number} loss {loss.item()!r}")
     total = sum(value.double().sum().item() for value in values.values())
     lines.append(f"rank {rank} weights {total!r}")
+    # NCCL ends a communicator only once no graph holds calls of it.
+    del compiled, new
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.synchronize()
     dist.destroy_process_group()
     sys.stdout.write("\n".join(lines) + "\n")
 

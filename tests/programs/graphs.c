@@ -19,6 +19,7 @@
  *   split     half of the calls are on a communicator of half of the ranks
  *   middle    as plain; --stall R:N: the device of rank R stops in the middle of launch N
  *   thrown    no graph is launched: before each call rank 0 captures another one, and throws that away
+ *   held      as plain, and the communicator is destroyed before the graph: it waits for that for ever
  *   kept      as plain, and the graph lives until the process ends: an abort waits for it
  *
  * The maximum of all ranks' numbers must come out. The last line: "rank R: L launches, all right".
@@ -60,12 +61,14 @@ enum mode {
     SPLIT,
     MIDDLE,
     THROWN,
+    HELD,
     KEPT,
     MODE_COUNT
 };
 static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",   "update",  "again", "clone",
                                               "child",   "nested",  "refused", "pending", "streams", "grouped",
-                                              "pairs",   "mixed",   "split",   "middle",  "thrown", "kept"};
+                                              "pairs",   "mixed",   "split",   "middle",  "thrown", "held",
+                                              "kept"};
 
 static enum mode mode;
 static struct options options;
@@ -328,7 +331,7 @@ int main(int argc, char **argv)
         pause_between(&options);
     }
     check();
-    if (mode != KEPT && exec)
+    if (mode != KEPT && mode != HELD && exec)
         CUDA(cudaGraphExecDestroy(exec));
     if (half)
         NCCL(ncclCommDestroy(half));
