@@ -28,7 +28,7 @@
 
 #define VERSION_NONBLOCKING 21400 /* ncclConfig_t, and ncclCommInitRankConfig */
 #define CONFIG_MAX          1024  /* bytes of a configuration: ncclConfig_t of 2.32 has 144 */
-#define QUICK_LOOKS         50    /* before the first sleep, a microsecond each: NCCL needs some 45 */
+#define QUICK_LOOKS         120   /* before the first sleep, a microsecond each: NCCL needs 45 to 80 */
 #define SLEEP_MIN_NS        (10 * NG_US)
 #define SLEEP_MAX_NS        NG_MS
 #define STEP_MAX_NS         NG_S       /* of the time between two looks; the rest was a standstill */
