@@ -27,6 +27,8 @@ COLUMNS = {
     "threshold": None, "clock_moves": False,
 }
 HEALTHY_COLUMNS = {"timeout": "60s", "suspect": "5s"}
+# What the guard waits for: longer where making communicators and connecting ranks takes seconds.
+CLOCKS = ("timeout", "suspect", "threshold")
 
 places = {}  # {build}, {asan}: where libraries lie, for rows that preload some
 
@@ -45,8 +47,16 @@ def positions(at, n):
     return named[at] if at in named else int(at)
 
 
+def longer(duration, times):
+    """A duration with its unit, so many times as long."""
+    number, unit = re.fullmatch(r"([\d.]+)([a-z]*)", duration).groups()
+    return f"{float(number) * times:g}{unit}"
+
+
 class Scenario:
     """One row at one number of ranks and one place of the fault."""
+
+    times = 1  # the guard's clocks run for so much longer than the row says
 
     def __init__(self, row, kind, n, at):
         self.row, self.kind, self.n, self.family = row, kind, n, row["name"]
@@ -65,11 +75,21 @@ class Scenario:
     def __getattr__(self, column):
         if column.startswith("__") or column not in COLUMNS:
             raise AttributeError(column)
+        value = self.value(column)
+        if self.times == 1 or column not in CLOCKS or value in (None, "none"):
+            return value
+        return longer(value, self.times)
+
+    def value(self, column):
         if column in self.row:
             return self.fill(self.row[column])
         if self.kind != "fault" and column in HEALTHY_COLUMNS:
             return HEALTHY_COLUMNS[column]
         return COLUMNS[column]
+
+    def is_about_making(self):
+        """Is it the making of a communicator that sticks?"""
+        return self.family.startswith(("init/", "inject/init")) or "init" in str(self.expect)
 
     def fill(self, value):
         if isinstance(value, str) and column_is_text(value):

@@ -33,6 +33,17 @@ def outcome_of(named, ranks, **columns):
     return one
 
 
+class Rows(unittest.TestCase):
+    def test_clocks_run_longer_where_that_is_wanted_and_nothing_else_does(self):
+        row = {"name": "a", "program": "b", "timeout": "2500ms", "threshold": "1s", "latest_s": 3.0}
+        one = rows.Scenario({**row, "expect": "missing_rank"}, "fault", 4, "first")
+        self.assertEqual((one.timeout, one.suspect, one.threshold), ("2500ms", "1500ms", "1s"))
+        one.times = 3
+        self.assertEqual((one.timeout, one.suspect, one.threshold, one.latest_s), ("7500ms", "4500ms", "3s", 3.0))
+        self.assertFalse(one.is_about_making())
+        self.assertTrue(rows.Scenario({**row, "expect": "init_mismatch"}, "fault", 4, "first").is_about_making())
+
+
 class Outcomes(unittest.TestCase):
     def test_the_expected_kind_and_culprits_are_right_and_others_are_not(self):
         for named, culprits, right in (("missing_rank", [2], (True, True)), ("dead_rank", [2], (False, True)),
