@@ -127,10 +127,21 @@ def link_libraries(folder):
     return folder
 
 
+def revision():
+    """The newest commit that changes anything but what a score is written to; "" no repository is there."""
+    try:
+        done = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h", "--", ":/", ":!*.md", ":!*.json"],
+                              capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
 def version(options):
     """Of what was tested."""
-    return subprocess.run([f"{options.build}/tools/ncclguard", "--version"], capture_output=True,
+    told = subprocess.run([f"{options.build}/tools/ncclguard", "--version"], capture_output=True,
                           text=True).stdout.strip()
+    return f"{told} ({revision()})" if revision() else told
 
 
 def describe(options):
