@@ -34,6 +34,12 @@
  *                         bits of it as 16 hex digits, held: it does not leave the rank; null: none
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
+ *     nccl_variables      those of NCCL's variables that it had, as NAME=VALUE; "" none, or not known
+ *   faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent: nothing
+ *     fault               as it was written
+ *     times               how often
+ *     rank, op, op_number, group_id, seq    of the first
+ *     first_age_ns, last_age_ns             int
  *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
  *     tid                 int
  *     op, op_number       name and number of core/op.def

@@ -172,13 +172,11 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
                               : !ng_watchdog_still(alarm);
 }
 
-/* All ranks have come to the making of a communicator, and none is known to keep the others: that
- * may take long where there are many, and is no suspicion. It is told at the deadline. */
+/* All ranks have come to the making of a communicator, and none is known to keep the others: that may take long where
+ * there are many, and is no suspicion. It is told at the deadline, if there is one; the roll call speaks before. */
 static bool is_slow_making(const struct ng_verdict *verdict)
 {
-    return verdict->kind == NG_KIND_UNKNOWN && !verdict->culprit_count &&
-           ng_op_table[verdict->op].op_class == NG_CLASS_CREATE &&
-           verdict->waiting_count == (uint32_t)verdict->group_nranks;
+    return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came && ng_guard.config.init_timeout_ns;
 }
 
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is

@@ -59,7 +59,7 @@ struct ng_graph {
     uint64_t number;
     uint64_t replays;       /* so far; of the thread that launches */
     _Atomic uint32_t works; /* that have not come back */
-    uint64_t launch;        /* from before to after one; 0: it is itself captured, or cannot be seen */
+    uint64_t launch;        /* from before to after one; 0: the driver refuses it, or it cannot be seen */
     struct graph_call *calls;
     uint32_t count, room;
     struct ng_graph_part *parts;
@@ -150,7 +150,7 @@ static bool add_event(struct ng_graph *graph, CUgraphNode child, CUevent event)
     return fits;
 }
 
-/* CUDA gives a launch inside a capture as a graph inside the graph, and so does cuGraphAddChildGraphNode. */
+/* A graph may lie inside a graph (cuGraphAddChildGraphNode). */
 static bool add_nodes(struct ng_graph *graph, CUgraph from, CUgraphNode child, unsigned depth)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;

@@ -76,7 +76,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
         pending->last_seq = passage->seq;
         pending->coll_count++;
     }
-    if (__builtin_expect(ng_capture_is_on(), 0))
+    if (ng_capture_is_on())
         keep_call(calls, pending, call);
 }
 

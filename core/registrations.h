@@ -14,7 +14,7 @@
  *           that collective, once the device is through with what used it, and the rest before the next
  *           send or receive. (On NCCL 2.28 a ring collective on a buffer that was first used, registered,
  *           by a send or receive never ends. All ranks come to that collective, so all of them give
- *           back.) The same, with all, where work is captured into a graph, whose replays nobody sees.
+ *           back.) The same, with all, where work is captured into a graph, whose replays are no calls.
  *   What    Memory that NCCL can share and that lies alone in its reservation: ncclMemAlloc, or
  *           cuMemCreate with a handle type for other processes, mapped as a whole. Not what grows by
  *           further mappings (expandable segments): NCCL registers one mapping, and a buffer that

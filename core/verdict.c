@@ -67,6 +67,17 @@ void ng_verdict_fini(struct ng_verdict *verdict)
     memset(verdict, 0, sizeof(*verdict));
 }
 
+/* That of a replay which was recalled, and behind which other records may have come: core/graph.h. */
+static const struct ng_view_record *recalled(const struct ng_view_member *member, uint64_t seq)
+{
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->graph && record->coll_seq == seq && !ng_view_record_is_p2p(record))
+            return record;
+    }
+    return NULL;
+}
+
 /* The replay of a CUDA graph that the waiters of a collective are in. */
 static void tell_replay(struct ng_judge *judge, const struct ng_wait *wait)
 {
@@ -78,6 +89,8 @@ static void tell_replay(struct ng_judge *judge, const struct ng_wait *wait)
         if (!members[i].pending_record || members[i].pending_seq != wait->seq)
             continue;
         const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
+        if (!record)
+            record = recalled(&members[i], wait->seq);
         if (!record || !record->graph)
             continue;
         verdict->graph = record->graph;
@@ -127,10 +140,12 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
                 break;
             }
     tell_of(judge, *best);
+    const struct ng_wait *wait = &judge->waits.waits[*best];
     if (cause == NG_CAUSE_DEVICE)
-        return ng_blame_device(judge, &judge->waits.waits[*best]);
+        return ng_blame_device(judge, wait);
     verdict->kind = NG_KIND_UNKNOWN;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    verdict->all_came = wait->type == NG_WAIT_CREATE && !wait->absentee_count;
     return 0;
 }
 

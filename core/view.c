@@ -558,17 +558,20 @@ int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member
     return largest->group_rank;
 }
 
-/* Index of the first record with coll_seq >= seq; point-to-point records carry the seq before them. */
+/* No counting record before this index has coll_seq >= seq; point-to-point records carry the seq before them. What does
+ * not count has numbers that come again, and is stepped over. */
 static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 {
     uint32_t low = 0, high = member->record_count;
 
     while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (member->records[middle].coll_seq < seq)
-            low = middle + 1;
-        else
+        uint32_t middle = low + (high - low) / 2, at = middle;
+        while (at < high && !ng_view_record_counts(&member->records[at]))
+            at++;
+        if (at == high || member->records[at].coll_seq >= seq)
             high = middle;
+        else
+            low = at + 1;
     }
     return low;
 }

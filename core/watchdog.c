@@ -550,7 +550,8 @@ static bool is_being_aborted(const struct ng_comm *comm)
 /* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits. */
 static void tell_held(const struct ng_comm *comm, uint32_t op)
 {
-    if (comm && ng_op_table[op].op_class == NG_CLASS_END && ng_capture_holds(comm))
+    if (comm && ng_op_table[op].op_class == NG_CLASS_END && op != NG_OP_CommRevoke &&
+        !NG_LOAD(comm->group->pending_record) && ng_capture_holds(comm))
         ng_log(NG_LOG_WARN,
                "%s of group %016" PRIx64 " waits for CUDA graphs that hold calls of it: destroy the graphs, and what "
                "was instantiated of them, before the communicator (PyTorch: drop its CUDAGraph objects, and call "

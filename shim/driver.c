@@ -56,19 +56,26 @@ bool ng_driver_find(struct ng_cuda *ret_cuda)
     return cuda.loaded;
 }
 
-bool ng_driver_was_initialised(void)
+bool ng_driver_had_work(void)
 {
-    int saved = errno, count;
+    int saved = errno, count = 0;
     void *handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     CUresult (*get_count)(int *ret_count);
-    bool initialised = false;
+    CUresult (*get_state)(CUdevice device, unsigned *ret_flags, int *ret_active);
+    bool had = false;
 
     if (handle) {
         get_count = (CUresult(*)(int *))ng_real_dlsym(handle, "cuDeviceGetCount");
-        initialised = get_count && get_count(&count) != CUDA_ERROR_NOT_INITIALIZED;
+        get_state = (CUresult(*)(CUdevice, unsigned *, int *))ng_real_dlsym(handle, "cuDevicePrimaryCtxGetState");
+        if (get_count && get_state && get_count(&count) == CUDA_SUCCESS)
+            for (int device = 0; device < count && !had; device++) {
+                unsigned flags;
+                int active = 0;
+                had = get_state(device, &flags, &active) == CUDA_SUCCESS && active;
+            }
         dlclose(handle);
     }
     dlerror();
     errno = saved;
-    return initialised;
+    return had;
 }

@@ -20,7 +20,8 @@ static const struct ng_usage usage = {
     .command = "config",
     .synopsis = "[--markdown]",
     .about = "Print every variable: name, type, default and meaning. The environment sets them;\n"
-             "they are read once, when a process makes its first NCCL call.",
+             "they are read once, when a process starts. NCCLGUARD_LIB, which says where the\n"
+             "library is, is of this command alone.",
     .options = options,
     .option_count = OPTION_COUNT,
 };

@@ -147,6 +147,14 @@ bool ng_job_folders_used(const struct ng_job_folders *folders)
     return false;
 }
 
+const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
+{
+    for (size_t k = 0; k < folders->count; k++)
+        if (folders->list[k].ours && i-- == 0)
+            return strrchr(folders->list[k].path, '/') + 1;
+    return NULL;
+}
+
 /* Whether the kernel still holds a process's lock on this black box. */
 static bool is_held(int folder, const char *name)
 {

@@ -31,6 +31,10 @@ void ng_job_folders_look(struct ng_job_folders *folders);
 /* Whether a descendant of ours was seen to put its black box into any of them. */
 bool ng_job_folders_used(const struct ng_job_folders *folders);
 
+/* The i-th of those folders' jobs, as the launcher named it, from 0; NULL there are no more. Theirs until they are
+ * removed. */
+const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i);
+
 /*
  * Shared memory is memory: remove the folders that descendants of ours used and in which no process
  * lives any more. Those in which somebody else's ranks of the same job live stay. Ends the

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/config.h"
@@ -83,6 +84,8 @@ struct job {
     bool named_here; /* nobody but us has named it */
     char dump_dir[PATH_MAX];
     struct stat verdict_before; /* of an earlier run in the same folder; st_ino 0 none */
+    bool is_named_later;        /* perhaps: by the program, and then the evidence lies elsewhere */
+    struct timespec began;
 };
 
 static const char *variable_of(const char *name)
@@ -197,28 +200,41 @@ static int set_folders(struct job *job, const char *out)
          */
         if (job->named_here)
             setenv("NCCLGUARD_DUMP_DIR", job->dump_dir, 1);
+        else
+            job->is_named_later = true;
     }
 
     char verdict[PATH_MAX + 16];
     snprintf(verdict, sizeof(verdict), "%s/verdict.json", job->dump_dir);
     if (stat(verdict, &job->verdict_before) != 0)
         job->verdict_before = (struct stat){0};
+    clock_gettime(CLOCK_REALTIME_COARSE, &job->began); /* the clock of files */
     return 0;
 }
 
+/* Files are renamed into place: another verdict is another inode, or at least another time. */
+static bool is_another(const struct stat *verdict, const struct stat *before)
+{
+    return verdict->st_ino != before->st_ino || verdict->st_mtim.tv_sec != before->st_mtim.tv_sec ||
+           verdict->st_mtim.tv_nsec != before->st_mtim.tv_nsec;
+}
+
+static bool is_younger(const struct stat *verdict, const struct timespec *than)
+{
+    const struct timespec *written = &verdict->st_mtim;
+
+    return written->tv_sec > than->tv_sec || (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
+}
+
 /* The verdict of an incident of this run, if there was one. */
-static void print_verdict(const struct job *job)
+static void print_verdict(const struct job *job, const char *folder)
 {
     char path[PATH_MAX + 16], buffer[4096];
     struct stat status;
 
-    snprintf(path, sizeof(path), "%s/verdict.json", job->dump_dir);
-    if (stat(path, &status) != 0)
-        return;
-    /* Files are renamed into place: another verdict is another inode, or at least another time. */
-    if (status.st_ino == job->verdict_before.st_ino &&
-        status.st_mtim.tv_sec == job->verdict_before.st_mtim.tv_sec &&
-        status.st_mtim.tv_nsec == job->verdict_before.st_mtim.tv_nsec)
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
+                                                              : is_younger(&status, &job->began)))
         return;
     json_error_t error;
     json_t *verdict = json_load_file(path, 0, &error);
@@ -228,7 +244,7 @@ static void print_verdict(const struct job *job)
     if (!acted)
         return;
 
-    snprintf(path, sizeof(path), "%s/verdict.txt", job->dump_dir);
+    snprintf(path, sizeof(path), "%s/verdict.txt", folder);
     FILE *text = fopen(path, "re");
     if (text) {
         size_t bytes;
@@ -237,7 +253,21 @@ static void print_verdict(const struct job *job)
         fclose(text); /* its last line names the folder */
         return;
     }
-    fprintf(stderr, "ncclguard: the evidence lies in %s\n", job->dump_dir);
+    fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
+}
+
+/* Where the launcher named the job, the evidence lies under that name. */
+static void print_verdicts(const struct job *job, const struct ng_job_folders *folders)
+{
+    char folder[PATH_MAX];
+    const char *name;
+
+    print_verdict(job, job->dump_dir);
+    for (size_t i = 0; job->is_named_later && (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dump_dir(name, folder, sizeof(folder));
+        if (strcmp(folder, job->dump_dir) != 0)
+            print_verdict(job, folder);
+    }
 }
 
 /*
@@ -323,7 +353,7 @@ int ng_command_run(int argc, char **argv)
     int opened = job.nested ? -1 : ng_library_watch(library);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
     if (error == 0 && !job.nested)
-        print_verdict(&job);
+        print_verdicts(&job, &folders);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
         warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);

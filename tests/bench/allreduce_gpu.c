@@ -69,6 +69,7 @@ struct bench {
 struct settings {
     const char *rendezvous;
     bool inprocess, replays;
+    unsigned instantiate; /* flags of cudaGraphInstantiate */
     size_t min_bytes, max_bytes;
     int reps;
     int divide;
@@ -182,7 +183,7 @@ static void call_or_launch(const struct bench *bench, const struct arm *arm, siz
         call(bench, arm, count);
 }
 
-static void capture(const struct bench *bench, struct arm *arm, size_t count)
+static void capture(const struct bench *bench, struct arm *arm, size_t count, unsigned flags)
 {
     cudaGraph_t graph;
 
@@ -190,7 +191,7 @@ static void capture(const struct bench *bench, struct arm *arm, size_t count)
     for (int i = 0; i < REPLAY_CALLS; i++)
         call(bench, arm, count);
     CUDA(cudaStreamEndCapture(bench->stream, &graph));
-    CUDA(cudaGraphInstantiate(&arm->graph, graph, 0));
+    CUDA(cudaGraphInstantiate(&arm->graph, graph, flags));
     CUDA(cudaGraphDestroy(graph));
 }
 
@@ -276,7 +277,7 @@ static void run_size(struct bench *bench, const struct settings *settings, size_
         return;
     for (int i = 0; i < bench->narms; i++) {
         if (settings->replays)
-            capture(bench, &bench->arms[i], count);
+            capture(bench, &bench->arms[i], count, settings->instantiate);
         for (int warm = 0; warm < 10; warm++)
             call_or_launch(bench, &bench->arms[i], count);
     }
@@ -350,10 +351,12 @@ static void parse(struct settings *settings, int argc, char **argv)
             settings->max_bytes = number(value);
         else if (value && !strcmp(argv[i], "--reps"))
             settings->reps = (int)number(value);
+        else if (value && !strcmp(argv[i], "--instantiate"))
+            settings->instantiate = (unsigned)number(value);
         else if (value && !strcmp(argv[i], "--divide"))
             settings->divide = (int)number(value);
         else {
-            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--replays] "
+            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--replays [--instantiate FLAGS]] "
                             "[--min-bytes N] [--max-bytes N] [--reps N] [--divide N]\n");
             exit(2);
         }

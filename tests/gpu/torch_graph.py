@@ -1,9 +1,10 @@
 """All-reduces captured with torch.cuda.graph, and replayed.
 
     torchrun --standalone --nproc-per-node 2 torch_graph.py [--replays N] [--hang RANK:REPLAY] [--calls N] [--time N]
+                                                            [--dump FILE]
 
-With --time N rank 0 ends with a line of JSON: N times over, the microseconds of a replay, back to back and each
-waited for.
+With --time N rank 0 ends with a line of JSON: N times over, the microseconds of a replay, back to back and each waited
+for. With --dump rank 0 writes the graph there, as CUDA prints it.
 """
 import argparse
 import json
@@ -13,7 +14,6 @@ import time
 
 import torch
 import torch.distributed as dist
-
 
 
 def say(line):
@@ -40,6 +40,7 @@ def main():
     parser.add_argument("--hang", help="RANK:REPLAY: that rank never makes that replay (from 1)")
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--time", type=int, default=0, metavar="N")
+    parser.add_argument("--dump", metavar="FILE")
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
 
@@ -58,11 +59,15 @@ def main():
     torch.cuda.synchronize()
 
     graph = torch.cuda.CUDAGraph()
+    if options.dump:
+        graph.enable_debug_mode()
     with torch.cuda.graph(graph):
         for _ in range(options.calls):
             dist.all_reduce(data)
             if not options.time:
                 data.div_(size)
+    if options.dump and rank == 0:
+        graph.debug_dump(options.dump)
     data.zero_()
     times = [(timed(graph, data, False), timed(graph, data, True)) for _ in range(options.time)]
     for replay in range(1, options.replays + 1):

@@ -23,7 +23,7 @@ SCRIPTS = ("tools/quickstart", "tests/run", ".ci/run", "tests/gpu/bundle", "test
            "tests/scenarios/run", "tests/house/update-readme")
 ROOT_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "meson.build", "meson.options",
               ".clang-format")
-SUBCOMMANDS = ("run", "analyze", "apis", "config")
+SUBCOMMANDS = ("run", "top", "dump", "abort", "suspend", "resume", "analyze", "doctor", "apis", "config")
 RUN_OPTIONS = ("--timeout", "--on-timeout", "--store", "--out", "--fault")
 VARIABLES = {
     "NCCLGUARD": "1", "NCCLGUARD_LOG": "warn", "NCCLGUARD_LOG_FILE": None, "NCCLGUARD_JOB": None,
@@ -31,15 +31,15 @@ VARIABLES = {
     "NCCLGUARD_DUMP_DIR": None, "NCCLGUARD_TIMEOUT": "600s", "NCCLGUARD_INIT_TIMEOUT": "600s",
     "NCCLGUARD_SUSPECT": "5s", "NCCLGUARD_ON_TIMEOUT": "kill", "NCCLGUARD_TRACE_SIZE": "2000",
     "NCCLGUARD_DUMP_WAIT": "15s", "NCCLGUARD_EXIT": "abort", "NCCLGUARD_STORE_TTL": "5s",
-    # Names that a later version serves: known, so that setting them is told and not ignored.
     "NCCLGUARD_INIT": "watch", "NCCLGUARD_INIT_RETRY": "0", "NCCLGUARD_BLOCKING_WAIT": "0",
-    "NCCLGUARD_TIMING": None, "NCCLGUARD_STACKS": "incident",
-    "NCCLGUARD_REGISTER": None, "NCCLGUARD_ALLOC": None, "NCCLGUARD_CHECK": None, "NCCLGUARD_FAULT": None,
+    "NCCLGUARD_TIMING": "sampled", "NCCLGUARD_STACKS": "incident",
+    "NCCLGUARD_REGISTER": "off", "NCCLGUARD_ALLOC": "keep", "NCCLGUARD_CHECK": "signature", "NCCLGUARD_FAULT": None,
     "NCCLGUARD_HEARTBEAT_TIMEOUT": "60s", "NCCLGUARD_POISON": "auto",
     "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
 }
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
-         "gpu_stall", "init_missing_rank", "watchdog_stuck", "unknown")
+         "gpu_stall", "init_missing_rank", "init_mismatch", "async_error", "straggler", "nan", "watchdog_stuck",
+         "abort_stuck", "unknown")
 BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
 
 # What the objects of a room must not call, whatever their headers say.

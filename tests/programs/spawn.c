@@ -249,7 +249,7 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-/* The real ones may fork afterwards: nothing but the count of devices was asked. */
+/* No context is made, and so this process may fork afterwards. */
 static void bring_nccl_along(void)
 {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW), *cuda = dlopen("libcuda.so.1", RTLD_NOW);
@@ -258,7 +258,7 @@ static void bring_nccl_along(void)
     if (cuda)
         *(void **)&init = dlsym(cuda, "cuInit");
     if (!nccl || !init || init(0) != 0) {
-        fprintf(stderr, "spawn: NCCL or CUDA cannot be used: %s\n", dlerror());
+        fprintf(stderr, "spawn: NCCL or CUDA cannot be used\n");
         exit(1);
     }
 }

@@ -180,8 +180,9 @@ def smaller(choices):
             yield {name: simplest}
 
 
-def fails(session, choices, name, play):
+def fails(session, choices, name, times, play):
     scenario = scenario_of(choices, name)
+    scenario.times = times
     try:
         play(session, scenario, Outcome(scenario, scenario.family))
     except Failure:
@@ -199,7 +200,7 @@ def minimise(session, scenario, play, path):
             if change in passed or replays == REPLAYS:
                 continue
             replays += 1
-            if fails(session, {**choices, **change}, scenario.name, play):
+            if fails(session, {**choices, **change}, scenario.name, scenario.times, play):
                 choices.update(change)
                 again = True
                 break

@@ -128,13 +128,17 @@ def link_libraries(folder):
 
 
 def revision():
-    """The newest commit that changes anything but what a score is written to; "" no repository is there."""
+    """The newest commit that changes anything but what a score is written to, and "+" where files differ from it; "" no
+    repository is there."""
+    files = ["--", ":/", ":!*.md", ":!tests/scenarios/scoreboard.json"]
+    if not os.path.exists(os.path.join(ROOT, ".git")):
+        return ""
     try:
-        done = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h", "--", ":/", ":!*.md", ":!*.json"],
-                              capture_output=True, text=True)
+        log = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h", *files], capture_output=True, text=True)
+        differs = subprocess.run(["git", "-C", ROOT, "diff", "--quiet", "HEAD", *files], capture_output=True)
     except OSError:
         return ""
-    return done.stdout.strip()
+    return log.stdout.strip() + ("+" if differs.returncode == 1 else "")
 
 
 def version(options):

@@ -88,8 +88,9 @@ class Scenario:
         return COLUMNS[column]
 
     def is_about_making(self):
-        """Is it the making of a communicator that sticks?"""
-        return self.family.startswith(("init/", "inject/init")) or "init" in str(self.expect)
+        """Is it the making of a communicator, or its end, that sticks? Both have one deadline."""
+        return (self.family.startswith(("init/", "inject/init", "retry/")) or "-init" in self.family or
+                "-split" in self.family or "init" in str(self.expect) or str(self.op or "").startswith("Comm"))
 
     def fill(self, value):
         if isinstance(value, str) and column_is_text(value):

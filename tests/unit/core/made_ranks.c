@@ -177,17 +177,10 @@ static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
 static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                                  const CUgraphNode **dependencies, size_t *count)
 {
-    static CUgraphNode last;
-
+    (void)dependencies, (void)count;
     if (stream->capture) {
-        if (stream->capture->node_count)
-            last = &stream->capture->nodes[stream->capture->node_count - 1];
         *id = stream->capture->capture_id;
         *graph = (CUgraph)stream->capture;
-        if (count)
-            *count = stream->capture->node_count > 0;
-        if (dependencies)
-            *dependencies = &last;
     }
     return stream_is_capturing(stream, status);
 }
@@ -775,10 +768,10 @@ void made_rank_launches(unsigned graph, int rank, unsigned stream)
     CUstream on = &streams[rank][stream];
 
     rank_now = rank;
-    if (found)
-        ng_graph_before_launch(found, on);
-    if (found)
-        ng_graph_after_launch(found, on, true);
+    if (!found)
+        return;
+    ng_graph_before_launch(found, on);
+    ng_graph_after_launch(found, on, true);
 }
 
 void made_rank_updates(unsigned graph, unsigned from)

@@ -487,6 +487,45 @@ TEST(View, AnEmptyViewIsNoTrouble)
     ng_view_fini(&view);
 }
 
+TEST(View, FindsACollectiveHoweverManyThatCountForNothingStandBeforeIt)
+{
+    std::vector<struct ng_view_record> records;
+    auto call = [&](uint64_t seq, enum ng_record_state state) {
+        struct ng_view_record record = {};
+        record.id = records.size() + 1;
+        record.state = state;
+        record.signature.op = NG_OP_AllReduce;
+        record.signature.root = -1;
+        record.coll_seq = seq;
+        records.push_back(record);
+    };
+    uint64_t seq = 0;
+    for (int i = 0; i < 100; i++)
+        call(++seq, NG_RECORD_COMPLETED);
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t i = 1; i <= 100; i++)
+            call(seq + i, NG_RECORD_CAPTURED); /* of one NCCL group */
+        for (int i = 0; i < 100; i++)
+            call(seq + 1, NG_RECORD_CAPTURED); /* each by itself */
+        for (int i = 0; i < 100; i++)
+            call(++seq, NG_RECORD_COMPLETED);
+    }
+    for (uint64_t i = 1; i <= 50; i++)
+        call(seq + i, NG_RECORD_FAILED);
+    std::swap(records[10], records[14]); /* two threads were at it */
+    struct ng_view_member member = {};
+    member.records = records.data();
+    member.record_count = (uint32_t)records.size();
+    for (uint64_t wanted = 1; wanted <= seq; wanted++) {
+        const struct ng_view_record *found = ng_view_collective(&member, wanted);
+        ASSERT_NE(found, nullptr) << wanted;
+        EXPECT_EQ(found->coll_seq, wanted);
+        EXPECT_EQ(found->state, NG_RECORD_COMPLETED) << wanted;
+    }
+    EXPECT_EQ(ng_view_collective(&member, seq + 1), nullptr);
+    EXPECT_EQ(ng_view_collective(&member, 0), nullptr);
+}
+
 TEST(View, TheRankToNameIsTheLaunchersElseThatInTheLargestGroup)
 {
     struct ng_view view;
