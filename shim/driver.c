@@ -56,26 +56,19 @@ bool ng_driver_find(struct ng_cuda *ret_cuda)
     return cuda.loaded;
 }
 
-bool ng_driver_had_work(void)
+bool ng_driver_was_initialised(void)
 {
-    int saved = errno, count = 0;
+    int saved = errno, count;
     void *handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     CUresult (*get_count)(int *ret_count);
-    CUresult (*get_state)(CUdevice device, unsigned *ret_flags, int *ret_active);
-    bool had = false;
+    bool initialised = false;
 
     if (handle) {
         get_count = (CUresult(*)(int *))ng_real_dlsym(handle, "cuDeviceGetCount");
-        get_state = (CUresult(*)(CUdevice, unsigned *, int *))ng_real_dlsym(handle, "cuDevicePrimaryCtxGetState");
-        if (get_count && get_state && get_count(&count) == CUDA_SUCCESS)
-            for (int device = 0; device < count && !had; device++) {
-                unsigned flags;
-                int active = 0;
-                had = get_state(device, &flags, &active) == CUDA_SUCCESS && active;
-            }
+        initialised = get_count && get_count(&count) != CUDA_ERROR_NOT_INITIALIZED;
         dlclose(handle);
     }
     dlerror();
     errno = saved;
-    return had;
+    return initialised;
 }

@@ -16,7 +16,8 @@
  */
 bool ng_driver_find(struct ng_cuda *ret_cuda);
 
-/* Whether a device of this process has its primary context, without which NCCL does nothing. Keeps errno. */
-bool ng_driver_had_work(void);
+/* Whether somebody has initialised the driver in this process, be it shut down again by now. Keeps
+ * errno. */
+bool ng_driver_was_initialised(void);
 
 #endif

@@ -11,11 +11,14 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "core/api.h"
 #include "core/log.h"
 #include "shim/driver.h"
 #include "shim/instance.h"
+
+#define LARGE_CHILD_KIB (64 << 10)
 
 static const char *version_text(int version, char *buffer, size_t size)
 {
@@ -211,6 +214,17 @@ static bool find_foreign(struct unseen *ret_unseen)
 
 #endif
 
+/* Nobody has said which rank it is, and it has waited for a child as large as a rank is: with a context of CUDA a
+ * process has more than 100 MB, and the compilers and tools that programs ask in passing have less. Whether this
+ * process had a context cannot be told any more: the driver has shut down. */
+static bool is_launcher(const struct ng_launch *launch)
+{
+    struct rusage children;
+
+    return launch->rank < 0 && getrusage(RUSAGE_CHILDREN, &children) == 0 &&
+           children.ru_maxrss >= LARGE_CHILD_KIB;
+}
+
 void ng_notice_exit(const struct ng_guard *guard)
 {
     static struct unseen unseen;
@@ -218,10 +232,10 @@ void ng_notice_exit(const struct ng_guard *guard)
     if (!find_unseen(&unseen) && !find_foreign(&unseen))
         return;
     /* Frameworks bring NCCL along whether or not a program uses it. Where calls were seen, or where
-     * it cannot have been used (no device had a context, as in a launcher; no other rank), only a binding past us
-     * counts. */
-    bool idle = atomic_load(&ng_instance_called) != 0 || !ng_driver_had_work() ||
-                guard->launch.world_size == 1;
+     * it cannot have been used (no GPU was touched, no other rank) or others use it (a launcher), only a binding
+     * past us counts. */
+    bool idle = atomic_load(&ng_instance_called) != 0 || !ng_driver_was_initialised() ||
+                guard->launch.world_size == 1 || is_launcher(&guard->launch);
     if (unseen.bound[0])
         ng_log(
             NG_LOG_WARN,
