@@ -14,42 +14,11 @@ import ctypes
 import os
 import sys
 import threading
-import time
-from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_void_p
 
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-COUNT, INT32, SUM = 256, 2, 0
+from python_ranks import COUNT, INT32, RANK, SIZE, SUM, check, cuda, nccl, unique_id
 
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_char * 128)]
-
-
-nccl, cuda = ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libcudart.so.13")
-nccl.ncclCommInitRank.argtypes = [POINTER(c_void_p), c_int, UniqueId, c_int]
-nccl.ncclAllReduce.argtypes = [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
-cuda.cudaMalloc.argtypes = [POINTER(c_void_p), c_size_t]
-cuda.cudaStreamSynchronize.argtypes = [c_void_p]
 extension = ctypes.PyDLL(os.environ["STUCK_PYTHON_EXTENSION"])
-
-
-def check(result):
-    if result:
-        sys.exit(f"rank {RANK}: error {result}")
-
-
-def unique_id():
-    """Rank 0 makes it; the others read it from the folder that spawn made."""
-    made, path = UniqueId(), os.path.join(os.environ["SPAWN_DIR"], "stuck-id")
-    if RANK == 0:
-        check(nccl.ncclGetUniqueId(byref(made)))
-        with open(path + ".new", "wb") as file:
-            file.write(bytes(made))
-        os.rename(path + ".new", path)
-    while not os.path.exists(path):
-        time.sleep(0.01)
-    with open(path, "rb") as file:
-        return UniqueId.from_buffer_copy(file.read())
 
 
 def load_batch(how):
