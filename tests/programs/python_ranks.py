@@ -1,4 +1,4 @@
-"""What the Python programs of several ranks share: NCCL and CUDA as ctypes has them, and one unique id for all ranks."""
+"""What the Python programs of several ranks share: NCCL and CUDA by ctypes, and one unique id for all ranks."""
 import ctypes
 import os
 import sys
