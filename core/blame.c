@@ -111,7 +111,7 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
     enum naming naming = naming_of(judge, wait->group);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
-        if (ng_cause_of_absentee(wait, absentee) != cause ||
+        if (ng_cause_of_absentee(judge, wait, absentee) != cause ||
             (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
             continue;
         struct ng_culprit *culprit =
@@ -197,7 +197,7 @@ int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause)
             continue;
         for (uint32_t i = 0; i < wait->absentee_count; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
-            if (!absentee->member || ng_cause_of_absentee(wait, absentee) != cause ||
+            if (!absentee->member || ng_cause_of_absentee(judge, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(judge, named, absentee->member) ||
                 (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))

@@ -5,17 +5,53 @@
  */
 #include "core/cause.h"
 
+#include <string.h>
+
+#include "core/clock.h"
 #include "core/judge.h"
+
+/* Clocks of different hosts differ by less. */
+#define CLOCKS_APART_NS NG_S
 
 /* A group that went through so many calls alike since they parted does not hang for that reason. */
 #define PARTED_LONG_AGO 64
 
-enum ng_cause ng_cause_of_absentee(const struct ng_wait *wait, const struct ng_absentee *absentee)
+void ng_cause_find_leaver(struct ng_judge *judge)
+{
+    for (uint32_t w = 0; w < judge->waits.count; w++) {
+        const struct ng_wait *wait = &judge->waits.waits[w];
+        for (uint32_t i = 0; i < wait->absentee_count && wait->type != NG_WAIT_END; i++) {
+            const struct ng_absentee *absentee = &wait->absentees[i];
+            if (absentee->absence != NG_ABSENT_EXITED || absentee->came)
+                continue;
+            const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+            if (!judge->leaver || process->life_age_ns > judge->leaver->life_age_ns)
+                judge->leaver = process;
+        }
+    }
+}
+
+/* Did it still live when a rank that others wait for had left? Then its end is no cause of the
+ * stall: whoever waits in vain is ended by its launcher, an operator, or itself. */
+static bool outlived_leaver(const struct ng_judge *judge, const struct ng_absentee *absentee)
+{
+    if (!judge->leaver)
+        return false;
+    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+    bool same_host = strcmp(process->host, judge->leaver->host) == 0;
+    int64_t alive_ns =
+        process->life == NG_LIFE_LOST ? process->life_age_ns : process->alive_age_ns;
+    return alive_ns &&
+           judge->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
+}
+
+enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng_wait *wait,
+                                   const struct ng_absentee *absentee)
 {
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
     case NG_ABSENT_LOST:
-        return NG_CAUSE_DEAD;
+        return outlived_leaver(judge, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
     case NG_ABSENT_EXITED:
         return NG_CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
@@ -74,7 +110,7 @@ enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
     enum ng_cause worst = wait->absentee_count ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEVICE;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        enum ng_cause cause = ng_cause_of_absentee(wait, &wait->absentees[i]);
+        enum ng_cause cause = ng_cause_of_absentee(judge, wait, &wait->absentees[i]);
         if (cause > worst)
             worst = cause;
     }

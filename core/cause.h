@@ -17,7 +17,7 @@ struct ng_judge;
 
 /* In rising order of how little can be behind it. */
 enum ng_cause {
-    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait */
+    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, or died after another had left */
     NG_CAUSE_UNSEEN,    /* absentees without evidence */
     NG_CAUSE_DEVICE,    /* nobody is absent */
     NG_CAUSE_VARIABLE,  /* likewise, and ranks have variables by which NCCL may hang then */
@@ -39,8 +39,12 @@ struct ng_reason {
     bool by_init; /* that is the mismatch */
 };
 
+/* Finds who left first of those that others wait for, `judge->leaver`. Before all that follows. */
+void ng_cause_find_leaver(struct ng_judge *judge);
+
 /* What one absentee alone would make of its wait. */
-enum ng_cause ng_cause_of_absentee(const struct ng_wait *wait, const struct ng_absentee *absentee);
+enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng_wait *wait,
+                                   const struct ng_absentee *absentee);
 
 /* The cause of wait `wait` of the judgement, and the reason for it; remembers what it finds about
  * different unique ids in `judge->ids`. */

@@ -33,6 +33,7 @@
  *                         are sent, bad: how many of them are no numbers, element: index of the first,
  *                         bits of it as 16 hex digits, held: it does not leave the rank; null: none
  *     life_age_ns         how long ago its life ended; 0 unknown or alive
+ *     alive_age_ns        life "dead": its last sign of life was so long ago; 0 not known
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *     nccl_variables      those of NCCL's variables that it had, as NAME=VALUE; "" none, or not known
  *   faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent: nothing

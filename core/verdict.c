@@ -13,7 +13,8 @@
  *
  * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
  * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
- * them. Among equals the oldest.
+ * them. Among equals the oldest. But who died after a rank that others wait for had ended normally
+ * was a victim: a launcher ends the others when one leaves with an error.
  *
  * What is not known is said: a rank of which no evidence exists is missing evidence, never a
  * culprit, except in the making of a communicator, where not having come is itself the evidence. A
@@ -199,6 +200,7 @@ static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reaso
         ng_arena_alloc(&judge->scratch, (judge->waits.count + 1) * sizeof(*judge->causes));
     if (!judge->causes)
         return -ENOMEM;
+    ng_cause_find_leaver(judge);
     for (uint32_t i = 0; i < judge->waits.count; i++) {
         struct ng_wait *wait = &judge->waits.waits[i];
         struct ng_reason reason = {0};

@@ -50,6 +50,8 @@ struct ng_view_process {
     int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
                             or alive */
+    int64_t alive_age_ns; /* DEAD: its last sign of life was so long ago, so it did not end before; 0
+                             not known, or another life */
     /* Its watchdog has made no round for so long; 0 it does, or not known. */
     int64_t watchdog_stuck_ns;
     char watchdog_in[128]; /* and what that is in; "" not known */

@@ -517,6 +517,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
             ended = NG_LOAD(box->header->heartbeat_mono_ns);
         if (ended > 0 && ended < now_mono_ns) {
             process->life_age_ns = now_mono_ns - ended;
+            if (process->life == NG_LIFE_DEAD)
+                process->alive_age_ns = process->life_age_ns;
             reading.now_mono_ns = ended;
         }
     }

@@ -168,6 +168,8 @@ static int add_one(const struct ng_blob *blob, const struct ng_progress_head *he
         ng_progress_age(view, index, old_ns);
     } else if (since_ns > 0 && since_ns < LOST_AGE_MAX_NS) {
         process->life_age_ns += since_ns;
+        if (process->alive_age_ns > 0)
+            process->alive_age_ns += since_ns;
     }
     return 0;
 }

@@ -13,7 +13,8 @@
 static const char magic[4] = {'N', 'G', 'P', 'R'};
 
 /* Bits of the head, of a member, and of a record. */
-enum { HEAD_WATCHDOG = 1, HEAD_ERROR = 2, HEAD_VARIABLES = 4, HEAD_FAILURES = 8, HEAD_MEMORY = 16, HEAD_NAN = 32 };
+enum { HEAD_WATCHDOG = 1, HEAD_ERROR = 2, HEAD_VARIABLES = 4, HEAD_FAILURES = 8, HEAD_MEMORY = 16, HEAD_NAN = 32,
+       HEAD_ALIVE = 64 };
 enum {
     MEMBER_HASH = 1,
     MEMBER_LAST = 2,
@@ -231,7 +232,8 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
                            (process->nccl_variables[0] ? HEAD_VARIABLES : 0) |
                            (writer->failures ? HEAD_FAILURES : 0) |
                            (process->memory_kinds ? HEAD_MEMORY : 0) |
-                           (process->nan.age_ns ? HEAD_NAN : 0));
+                           (process->nan.age_ns ? HEAD_NAN : 0) |
+                           (process->alive_age_ns ? HEAD_ALIVE : 0));
     if (process->watchdog_stuck_ns) {
         put_signed(writer, process->watchdog_stuck_ns);
         put_text(writer, process->watchdog_in, sizeof(process->watchdog_in));
@@ -245,6 +247,8 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
         put_memory(writer, process);
     if (process->nan.age_ns)
         put_nan(writer, &process->nan);
+    if (process->alive_age_ns)
+        put_signed(writer, process->alive_age_ns);
     close_block(writer, block);
 }
 
@@ -925,6 +929,7 @@ static void get_head(struct reader *reader, struct ng_progress_head *ret_head)
     get_faults(reader);
     get_memory(reader, bits & HEAD_MEMORY, ret_head);
     get_nan(reader, bits & HEAD_NAN, &ret_head->nan);
+    ret_head->alive_age_ns = bits & HEAD_ALIVE ? get_age(reader) : 0;
     close_reading(reader, end);
 }
 
@@ -1259,6 +1264,7 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     process->life = head->life;
     process->exit_status = head->exit_status;
     process->life_age_ns = head->life_age_ns;
+    process->alive_age_ns = head->alive_age_ns;
     process->moment_unix_ns = moment_of(head);
     memcpy(process->host, head->host, sizeof(process->host));
     memcpy(process->program, head->program, sizeof(process->program));
@@ -1356,6 +1362,8 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
     if (told->life != NG_LIFE_RUNNING && told->life != NG_LIFE_STOPPED) {
         if (told->life_age_ns > 0)
             make_older(&told->life_age_ns, by_ns);
+        if (told->alive_age_ns > 0)
+            make_older(&told->alive_age_ns, by_ns);
         return;
     }
     if (told->moment_unix_ns)

@@ -13,14 +13,14 @@
  *
  *   block     struct ng_progress_head: uid fixed, label fixed, written_unix_ns signed, reason,
  *             life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid signed,
- *             host, program, bits (1 watchdog, 2 error_text, 4 nccl_variables, 8 failures, 16 memory, 32 nan), then
- *             what the first three say:
+ *             host, program, bits (1 watchdog, 2 error_text, 4 nccl_variables, 8 failures, 16 memory, 32 nan, 64
+ *             alive_age_ns), then what the first three say:
  *             watchdog_stuck_ns signed, watchdog_in; error_text; nccl_variables, plain; then how many injected
  *             faults (core/rehearsal.h), and for each: fault (plain), times, rank signed, op, group id
  *             fixed, seq, first_age_ns signed, last_age_ns signed; then, where the bits say memory, how
  *             many kinds of it (core/memory_map.h), and for each: segments, bytes; then, where they say nan, of
  *             struct ng_view_nan: age_ns signed, group_id fixed, seq, op, dtype signed, elements, bad, element, bits
- *             fixed, held
+ *             fixed, held; then, where they say so, alive_age_ns signed
  *
  *   text      struct ng_view_process.source
  *
@@ -101,7 +101,7 @@ struct ng_progress_head {
     enum ng_progress_reason reason;
     enum ng_life life;
     int exit_status;
-    int64_t life_age_ns;
+    int64_t life_age_ns, alive_age_ns;
     int rank, world_size, local_rank, pid;
     char host[64], program[64];
     int64_t watchdog_stuck_ns; /* as in struct ng_view_process */

@@ -93,6 +93,10 @@ class Job:
     def lines(self):
         return sorted(line for run in self.runs.values() for line in list(run.lines))
 
+    def verdict_words(self):
+        return sorted((words for run in self.runs.values() for words in run.verdict_words()),
+                      key=lambda words: words[0])
+
     def said(self):
         """(time, rank, level, words) of each line of the guard in a rank."""
         found = []
@@ -303,6 +307,8 @@ class Job:
 
     def end_politely(self):
         """As an operator would, on each host: SIGTERM to the launcher, which leaves nobody behind."""
+        for run in self.runs.values():
+            run.ended_s = time.time()
         for run in self.runs.values():
             for pid in bed.children_of(run.process.pid):
                 os.kill(pid, signal.SIGTERM)

@@ -5,7 +5,7 @@ import time
 
 from host_job import GUARD_LINE
 from processes import processes_of
-from verdicts import VERDICT_LINE, Failure, check, check_names, check_verdict, ranks_in
+from verdicts import Failure, check, check_names, check_verdict, ranks_in
 
 ALLOWED_SECRETS = ("redis.conf", "sentinel.conf")  # files of the servers themselves
 
@@ -43,9 +43,8 @@ def check_words(job):
     for _, line in job.lines():
         if re.search(r"ERROR: (Address|Thread|Leak|Undefined)|runtime error:", line):
             raise Failure(f"a sanitizer complains: {line}")
-        found = VERDICT_LINE.match(line)
-        if not found:
-            continue
+    for _, found in job.verdict_words():
+        line = found[0]
         if not row.expect:
             raise Failure(f"a false alarm: {line}")
         if row.suspects and int(GUARD_LINE.match(line)[2]) not in apart:

@@ -11,7 +11,7 @@ import urllib.parse
 import network as bed
 from host_job import Job
 from host_judge import finish, judge_fault, judge_healthy
-from verdicts import VERDICT_LINE, Failure, check
+from verdicts import Failure, check
 
 
 class Session:
@@ -112,7 +112,7 @@ def bare_output(session, row):
 
 def note_outcome(outcome, job):
     """What was said and written on all hosts; the verdict is that of the hosts that are not apart, if there are any."""
-    words = [(at, found[2]) for at, line in job.lines() if (found := VERDICT_LINE.match(line))]
+    words = [(at, found[2]) for at, found in job.verdict_words()]
     faults = [at for run in job.runs.values() for at in run.fault_times()]
     outcome.note_words(words, [job.fault_time] if job.fault_time else faults)
     outcome.ran_s = time.time() - job.started

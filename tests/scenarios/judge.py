@@ -9,7 +9,7 @@ import time
 import evidence
 from processes import end_politely, processes_of
 from rows import ROOT
-from verdicts import (VERDICT_LINE, Failure, check, check_names, check_verdict, ranks_in, read_verdict, verdict_of_log,
+from verdicts import (Failure, check, check_names, check_verdict, ranks_in, read_verdict, verdict_of_log,
                       wanted_action)
 
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core"))
@@ -23,10 +23,9 @@ def check_log(scenario, run):
             raise Failure(f"nothing in the log matches /{pattern}/")
     if re.search(r"ERROR: (Address|Thread|Leak|Undefined)|runtime error:", text):
         raise Failure("a sanitizer complains")
-    for _, line in list(run.lines):
-        found = VERDICT_LINE.match(line)
-        if found and scenario.suspects and scenario.kind == "fault":
-            check_names(scenario, f"log line “{line}”", {
+    for _, found in run.verdict_words():
+        if scenario.suspects and scenario.kind == "fault":
+            check_names(scenario, f"log line “{found[0]}”", {
                 "kind": found[2], "culprits": [{"rank": rank} for rank in ranks_in(found[3])]})
 
 
@@ -128,8 +127,8 @@ def judge_healthy(scenario, run, folders, bare, bound, started):
     check_log(scenario, run)
     if scenario.quiet and run.guard_lines():
         raise Failure("the guard spoke: " + run.guard_lines()[0])
-    if any(VERDICT_LINE.match(line) for line in run.guard_lines()):
-        raise Failure("a false alarm: " + [line for line in run.guard_lines() if VERDICT_LINE.match(line)][0])
+    for _, found in run.verdict_words():
+        raise Failure(f"a false alarm: {found[0]}")
     if os.path.isdir(out) and any(name.startswith("verdict") for name in os.listdir(out)):
         raise Failure("there is a verdict, and nothing was wrong")
     if folders.shared():
@@ -177,6 +176,6 @@ def judge_late(session, scenario, run, folders, job, bound, outcome):
         raise Failure(f"the job ended with {run.exit()} instead of going on")
     end_politely(run, job, 20 * session.options.slack)
     run.finish()
-    if any(VERDICT_LINE.match(line) for line in run.guard_lines()):
-        raise Failure("an alarm: " + [line for line in run.guard_lines() if VERDICT_LINE.match(line)][0])
+    for _, found in run.verdict_words():
+        raise Failure(f"an alarm: {found[0]}")
     return ""

@@ -13,7 +13,7 @@ from outside import act_outside, give_orders, signal_claimant, write_rules
 from processes import Run, kill_job
 from rows import Scenario
 from score import NOTHING
-from verdicts import VERDICT_LINE, Failure, read_verdict, verdict_of_log
+from verdicts import Failure, read_verdict, verdict_of_log
 
 
 class Session:
@@ -125,7 +125,7 @@ def guarded_command(session, scenario, folders, env):
 
 def note_outcome(outcome, scenario, run, folders, fault_time):
     """What was said and written, whether or not the judge was content with it."""
-    words = [(at, found[2]) for at, line in list(run.lines) if (found := VERDICT_LINE.match(line))]
+    words = [(at, found[2]) for at, found in run.verdict_words()]
     outcome.note_words(words, [fault_time] if fault_time else run.fault_times())
     if outcome.named != NOTHING:
         return

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from verdicts import Failure, TooLate
+from verdicts import VERDICT_LINE, Failure, TooLate
 
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
@@ -95,6 +95,7 @@ class Run:
 
     def __init__(self, argv, env, base, name, unread=False):
         self.lines = []  # (time, line of stderr)
+        self.ended_s = None  # when we began to end it
         self.environment = env
         if unread:
             self.start_unread(argv, env, base, name)
@@ -164,6 +165,12 @@ class Run:
     def guard_lines(self):
         return [line for _, line in list(self.lines) if line.startswith("ncclguard")]
 
+    def verdict_words(self):
+        """(time, match of VERDICT_LINE) of what was said of a fault. Not of what we did: whom we end is gone before
+        the others are, and is then said to be."""
+        return [(at, found) for at, line in list(self.lines)
+                if (found := VERDICT_LINE.match(line)) and not (self.ended_s and at > self.ended_s)]
+
     def stdout(self):
         with open(self.stdout_path, errors="replace") as file:
             return sorted(file.read().splitlines())
@@ -176,6 +183,7 @@ class Run:
 def end_politely(run, job, bound):
     """As an operator would: SIGTERM to `ncclguard run`, which passes it on and leaves nobody behind."""
     if run.process.poll() is None:
+        run.ended_s = time.time()
         run.process.send_signal(signal.SIGTERM)
     if run.wait(bound) is None:
         raise Failure("the job does not end after SIGTERM")

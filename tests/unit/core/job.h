@@ -79,7 +79,7 @@ struct Process {
     int rank, world_size, pid;
     enum ng_life life = NG_LIFE_RUNNING;
     int exit_status = 0;
-    int64_t life_age_ns = 0;
+    int64_t life_age_ns = 0, alive_age_ns = 0;
     int64_t quiet_ns = 0;
     std::string error_text; /* of NCCL, about the first asynchronous error */
     int64_t watchdog_stuck_ns = 0;

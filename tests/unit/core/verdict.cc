@@ -589,6 +589,62 @@ TEST(Verdict, TheFirstOfSeveralDeathsIsToBlame)
     EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 6})) << "rank 1 followed 40 s later";
 }
 
+/* Who waits in vain is ended by its launcher, an operator, or itself. */
+TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
+{
+    for (bool same_host : {true, false}) {
+        Job job(4);
+        job.group(WORLD, "world");
+        job.group(2, "row", {0, 1});
+        job.group(3, "column", {1, 3});
+        for (int rank = 0; rank < 4; rank++)
+            job.at(WORLD, rank).did(6);
+        for (int rank = 1; rank < 4; rank++)
+            job.at(WORLD, rank).waits();
+        job.at(2, 1).waits();
+        job.at(3, 1).waits();
+        job.process(0).life = NG_LIFE_EXITED;
+        job.process(0).life_age_ns = 25 * NG_S;
+        job.process(0).host = "first";
+        for (int rank = 1; rank < 4; rank++)
+            job.process(rank).host = same_host ? "first" : "second";
+        job.process(1).life = NG_LIFE_DEAD;
+        /* It was alive after that, by more than the clocks of two hosts differ. */
+        job.process(1).life_age_ns = 23 * NG_S;
+        job.process(1).alive_age_ns = 25 * NG_S - (same_host ? NG_MS : 1001 * NG_MS);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+
+        /* It may have died before: nobody knows. */
+        for (int64_t alive_ns : {(int64_t)0, 25 * NG_S - (same_host ? 0 : 999 * NG_MS), 26 * NG_S}) {
+            job.process(1).alive_age_ns = alive_ns;
+            judgement = judge(job);
+            expect_kind(judgement, NG_KIND_DEAD_RANK);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+        }
+        /* A host that is lost was heard of after it, or not. */
+        job.process(1).life = NG_LIFE_LOST;
+        job.process(1).alive_age_ns = 0;
+        expect_kind(judge(job), NG_KIND_LEFT_EARLY);
+        job.process(1).life_age_ns = 26 * NG_S;
+        expect_kind(judge(job), NG_KIND_DEAD_RANK);
+    }
+}
+
+/* Who ended after its last call is missed by nobody. */
+TEST(Verdict, ADeathAfterAnotherHadFinishedIsOne)
+{
+    Job job = waiting_for(4, {2});
+    job.process(0).life = NG_LIFE_EXITED;
+    job.process(0).life_age_ns = 25 * NG_S;
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 20 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
 TEST(Verdict, ADeathGoesBeforeAMissingCall)
 {
     Job job = waiting_for(8, {2, 5});

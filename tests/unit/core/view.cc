@@ -277,6 +277,17 @@ TEST_F(FromBox, WhatTheBoxSaysOfItsEndOverrulesRunning)
     EXPECT_EQ(view_.members[0].records[0].entered_age_ns, 10 * NG_S) << "as of its end";
 }
 
+TEST_F(FromBox, TheDeadLivedAtTheirLastHeartbeat)
+{
+    box_.header->heartbeat_mono_ns = 90 * NG_S;
+    add(NG_LIFE_DEAD, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].life, NG_LIFE_DEAD);
+    EXPECT_EQ(view_.processes[0].life_age_ns, 10 * NG_S);
+    EXPECT_EQ(view_.processes[0].alive_age_ns, 10 * NG_S);
+    add(NG_LIFE_RUNNING, 100 * NG_S);
+    EXPECT_EQ(view_.processes[1].alive_age_ns, 0);
+}
+
 TEST_F(FromBox, AStuckWatchdogIsTold)
 {
     Writer writer(&box_);

@@ -85,6 +85,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
     process->life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
     process->exit_status = any_int(random);
     process->life_age_ns = (int64_t)(any(random) >> 2);
+    process->alive_age_ns = random() % 2 ? (int64_t)(any(random) >> 2) : 0;
     any_text(random, process->host, sizeof(process->host));
     any_text(random, process->program, sizeof(process->program));
     any_text(random, process->nccl_variables, sizeof(process->nccl_variables));
@@ -356,6 +357,7 @@ void expect_same(const struct ng_view_process &a, const struct ng_view_process &
     SAME(life);
     SAME(exit_status);
     SAME(life_age_ns);
+    SAME(alive_age_ns);
     EXPECT_STREQ(a.host, b.host);
     EXPECT_STREQ(a.program, b.program);
     EXPECT_STREQ(a.source, b.source);
@@ -576,7 +578,7 @@ TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
 /* A view grew: tell the new fields, at the end of their block. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1200u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1208u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 368u);
@@ -621,6 +623,7 @@ TEST(Progress, TheHeadIsReadAlone)
     SAME(life);
     SAME(exit_status);
     SAME(life_age_ns);
+    SAME(alive_age_ns);
     SAME(rank);
     SAME(world_size);
     SAME(local_rank);
@@ -875,5 +878,9 @@ TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
     view->processes[0].life_age_ns = NG_S;
     ng_progress_age(&view.view, 0, 5 * NG_S);
     EXPECT_EQ(view->processes[0].life_age_ns, 6 * NG_S);
+    EXPECT_EQ(view->processes[0].alive_age_ns, 0) << "not known";
+    view->processes[0].alive_age_ns = 7 * NG_S;
+    ng_progress_age(&view.view, 0, NG_S);
+    EXPECT_EQ(view->processes[0].alive_age_ns, 8 * NG_S);
     EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S) << "as it was at its end";
 }

@@ -489,6 +489,7 @@ static void add_random_process(struct ng_view *view, unsigned *seed)
     process->life = (enum ng_life)any(seed, NG_LIFE_ENDED_BY_GUARD + 1);
     process->exit_status = (int)any(seed, 256);
     process->life_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->alive_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     process->moment_mono_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     process->moment_unix_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     process->quiet_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0;
