@@ -435,6 +435,15 @@ static void follow_replay(struct ng_comm *comm, struct ng_work *work, int64_t no
     }
 }
 
+/* Of what is seen for the first time: no more than passed since the round before. It may have begun
+ * after this round. */
+static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t step_ns)
+{
+    int64_t waited = now_mono_ns - since_mono_ns;
+
+    return waited < 0 ? 0 : waited < step_ns ? waited : step_ns;
+}
+
 /* Publish the oldest work of a communicator, and see whether it has been there for too long. */
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
@@ -448,9 +457,8 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         return;
     }
     if (comm->watched != work->entered_mono_ns) {
-        int64_t waited = now_mono_ns - work->entered_mono_ns;
         comm->watched = work->entered_mono_ns;
-        comm->age_ns = waited < step_ns ? waited : step_ns;
+        comm->age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
         comm->alarmed = 0;
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_vague, 0);
@@ -579,9 +587,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         bool rests = ng_deadline_rests(comm);
         int64_t step = rests ? 0 : step_ns;
         if (watched->since_mono_ns != since) {
-            int64_t waited = now_mono_ns - since;
             *watched = (struct watched_call){.since_mono_ns = since,
-                                             .age_ns = waited < step ? waited : step,
+                                             .age_ns = first_age(since, now_mono_ns, step),
                                              .mark = ng_deadline_mark(comm, since)};
         } else {
             watched->age_ns += step;

@@ -33,6 +33,7 @@ class Job:
         self.gone = set()     # hosts that are no more
         self.ended = set()    # ranks that were ended from outside
         self.fault_time = None
+        self.judged = None    # verdicts of the hosts, as they stood when they were judged
         self.heard_s = 0.0    # how long an order took to reach the last rank
         os.makedirs(f"{network.shared}/{self.places}")
         self.started = time.time()

@@ -161,6 +161,8 @@ def judge_fault(job, bound):
         job.await_that("every rank says it", lambda: not missing_words(job), bound)
     verdicts = {node: job.verdict(node) for node in job.others()} if row.until == "verdict" else None
     if row.until == "verdict":
+        # What stands there once the job was ended may be of that end.
+        job.judged = [verdict for verdict in verdicts.values() if verdict]
         living = [node for node in job.others() if job.runs[node].process.poll() is not None]
         if row.ranks > 1 and living:
             raise Failure(f"{living} ended instead of going on after the verdict: {job.exits()}")

@@ -117,7 +117,7 @@ def note_outcome(outcome, job):
     outcome.note_words(words, [job.fault_time] if job.fault_time else faults)
     outcome.ran_s = time.time() - job.started
     try:
-        verdicts = [verdict for node in job.others() or job.nodes if (verdict := job.verdict(node))]
+        verdicts = job.judged or [verdict for node in job.others() or job.nodes if (verdict := job.verdict(node))]
     except Failure:
         return
     if verdicts:

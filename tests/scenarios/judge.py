@@ -72,8 +72,10 @@ def await_verdict(scenario, run, folders, bound):
     raise Failure(f"no verdict with action {wanted_action(scenario)} after {bound:.0f} s")
 
 
-def judge_fault(session, scenario, run, folders, job, bound, fault_time):
+def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome):
     verdict = await_verdict(scenario, run, folders, bound)
+    if verdict:
+        outcome.note_verdict(verdict)  # what stands there once the job was ended may be of that end
     out = folders.evidence()
     ended_by_itself = verdict is None or scenario.until == "exit"
     if ended_by_itself:

@@ -184,7 +184,7 @@ def play(session, scenario, outcome):
             return judge_healthy(scenario, run, folders, bare, bound, started)
         if scenario.kind == "late":
             return judge_late(session, scenario, run, folders, job, bound, outcome)
-        return judge_fault(session, scenario, run, folders, job, bound, fault_time)
+        return judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome)
     except Failure as failure:
         failure.base = base
         raise
