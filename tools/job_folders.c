@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/box.h"
+#include "core/clock.h"
 #include "core/paths.h"
 #include "core/proc.h"
 #include "tools/descendants.h"
@@ -27,6 +28,10 @@
 /* Other jobs' folders are watched as well, until they show whose they are; more than this is no
  * use. */
 #define FOLDER_LIMIT 1000
+
+/* Whoever reads a process's memory (ps, a debugger) keeps the mapping of its black box, and with it the
+ * lock, until done: so long may that outlive the process. */
+#define LOCK_LINGERS_NS (2 * NG_S)
 
 struct ng_job_folder {
     int watch;
@@ -39,16 +44,21 @@ static bool is_box(const char *name)
     return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
 }
 
-/* Whether the owner of a box, by its name, is a descendant that lives now. */
-static bool is_of_descendant(const char *name)
+/* Whether the owner of a box, by its name, lives now, as far as this pid namespace shows. */
+static bool is_of_living(const char *name, int *ret_pid)
 {
     uint64_t ticks, ticks_now;
     char state;
+
+    return sscanf(name + strlen(NG_BOX_PREFIX), "%d-%" SCNu64, ret_pid, &ticks) == 2 &&
+           ng_proc_stat(*ret_pid, &state, &ticks_now) == 0 && ticks == ticks_now && state != 'Z' && state != 'X';
+}
+
+static bool is_of_descendant(const char *name)
+{
     int pid;
 
-    return is_box(name) && sscanf(name + strlen(NG_BOX_PREFIX), "%d-%" SCNu64, &pid, &ticks) == 2 &&
-           ng_proc_stat(pid, &state, &ticks_now) == 0 && ticks == ticks_now &&
-           ng_descendants_has(pid);
+    return is_box(name) && is_of_living(name, &pid) && ng_descendants_has(pid);
 }
 
 static void look_into(struct ng_job_folder *folder)
@@ -168,23 +178,43 @@ static bool is_held(int folder, const char *name)
     return held;
 }
 
-static bool is_lived_in(const char *path)
+/* Whether a black box in this folder is held; *ret_lingers: none of those that are has an owner that
+ * can be seen. */
+static bool is_lived_in(const char *path, bool *ret_lingers)
 {
-    bool held = false;
     DIR *entries = opendir(path);
+    bool held = false;
+    int pid;
 
+    *ret_lingers = entries != NULL;
     if (!entries)
         return true;
-    for (struct dirent *entry; !held && (entry = readdir(entries));)
-        held = is_box(entry->d_name) && is_held(dirfd(entries), entry->d_name);
+    for (struct dirent *entry; *ret_lingers && (entry = readdir(entries));)
+        if (is_box(entry->d_name) && is_held(dirfd(entries), entry->d_name)) {
+            held = true;
+            *ret_lingers = !is_of_living(entry->d_name, &pid);
+        }
     closedir(entries);
     return held;
+}
+
+static bool await_end(const char *path)
+{
+    int64_t until = ng_clock_mono_ns() + LOCK_LINGERS_NS;
+    bool lingers;
+
+    while (is_lived_in(path, &lingers)) {
+        if (!lingers || ng_clock_mono_ns() >= until)
+            return false;
+        usleep(10000);
+    }
+    return true;
 }
 
 void ng_job_folders_remove(struct ng_job_folders *folders)
 {
     for (size_t i = 0; i < folders->count; i++)
-        if (folders->list[i].ours && !is_lived_in(folders->list[i].path))
+        if (folders->list[i].ours && await_end(folders->list[i].path))
             ng_paths_remove_board(folders->list[i].path);
     free(folders->list);
     if (folders->fd >= 0)

@@ -37,8 +37,8 @@ const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i);
 
 /*
  * Shared memory is memory: remove the folders that descendants of ours used and in which no process
- * lives any more. Those in which somebody else's ranks of the same job live stay. Ends the
- * watching.
+ * lives any more; up to 2 s for a black box whose lock has outlived its process. Those in which
+ * somebody else's ranks of the same job live stay. Ends the watching.
  */
 void ng_job_folders_remove(struct ng_job_folders *folders);
 

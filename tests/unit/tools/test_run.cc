@@ -614,6 +614,26 @@ TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
     EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
 }
 
+/* Who reads a process's memory while it ends keeps its lock a little longer. */
+TEST(Run, WaitsForALockThatOutlivesItsProcess)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
+    Process process(
+        {the_command(), "run", "bash", "-c", write_box(job) + "echo there; exec sleep 600"});
+    ASSERT_TRUE(process.wait_for("there")) << process.err();
+    std::filesystem::directory_iterator boxes(job_folder(job));
+    int fd = open(boxes->path().c_str(), O_RDWR);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0) << boxes->path();
+    kill(process.pid(), SIGTERM);
+    usleep(100000);
+    close(fd);
+    process.wait_end();
+    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
+}
+
 TEST(Run, LeavesAJobsFolderInWhichSomebodyElseLives)
 {
     std::string job = "test-" + std::to_string(getpid());
