@@ -2,7 +2,7 @@
  * Blobs of a job, read together.
  *
  * Between steps 8 and 9. Must never trust what a blob says about its own length or meaning:
- * store/progress.c checks.
+ * store/progress_read.c checks.
  */
 #include "store/blobs.h"
 
