@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 struct ng_job_folders {
-    int fd; /* of inotify; -1 not watching */
+    int fd; /* of inotify; -1 none: one must look now and then */
     int base_watch;
     char base[64];
     struct ng_job_folder *list;
@@ -20,15 +20,18 @@ struct ng_job_folders {
 };
 
 /*
- * Watch the places where libraries of this user put black boxes, if there is a way to. News come as
- * SIGIO of code POLL_IN, upon which ng_job_folders_look is due: that signal must be blocked.
+ * Watch the places where libraries of this user put black boxes. News come as SIGIO of code POLL_IN,
+ * upon which ng_job_folders_look is due: that signal must be blocked. Where the system has no more
+ * watches to give (fd -1), it is due once a second: black boxes say of which run they are, that which
+ * NCCLGUARD_RUN_ID names.
  */
 void ng_job_folders_watch(struct ng_job_folders *ret_folders);
 
 /* Take note of what came since. */
 void ng_job_folders_look(struct ng_job_folders *folders);
 
-/* Whether a descendant of ours was seen to put its black box into any of them. */
+/* Whether a descendant of ours was seen to put its black box into any of them, or may have without
+ * being seen. */
 bool ng_job_folders_used(const struct ng_job_folders *folders);
 
 /* The i-th of those folders' jobs, as the launcher named it, from 0; NULL there are no more. Theirs until they are

@@ -194,13 +194,17 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_sta
         reap(child, &ended, &status);
         if (ended)
             break;
-        int number = sigwaitinfo(&all, &info);
-        if (folders && number == SIGIO && info.si_code == POLL_IN)
+        bool looks = folders && folders->fd < 0;
+        int number = looks ? sigtimedwait(&all, &info, &(struct timespec){.tv_sec = 1})
+                           : sigwaitinfo(&all, &info);
+        if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN)
             ng_job_folders_look(folders);
         else if (number > 0 && number != SIGCHLD)
             pass_on(child, &info);
     }
     end_descendants(&all);
+    if (folders)
+        ng_job_folders_look(folders);
     *ret_status = status;
     return 0;
 }

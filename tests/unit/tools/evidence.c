@@ -268,6 +268,7 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
                                        .world_size = nranks,
                                        .local_rank = rank->rank,
                                        .job = job,
+                                       .run_id = getenv("NCCLGUARD_RUN_ID"),
                                        .timeout_ns = 600 * NG_S,
                                        .suspect_ns = 5 * NG_S,
                                        .init_timeout_ns = 600 * NG_S,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <pty.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -12,6 +13,7 @@
 #include <cstring>
 
 #include "tests/unit/tools/command.h"
+#include "tests/unit/tools/evidence.h"
 
 namespace
 {
@@ -78,6 +80,15 @@ int be_program(const std::string &mode)
 std::vector<std::string> shell(const std::string &script)
 {
     return {"run", "sh", "-c", script};
+}
+
+bool write_text(const char *path, const std::string &text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text.data(), text.size()) == (ssize_t)text.size();
+    if (fd >= 0)
+        close(fd);
+    return written;
 }
 
 /* Waits, bounded, until no process holds the pipe's writing end: an event, not a guess at timing.
@@ -662,12 +673,63 @@ TEST(Run, LeavesJobsFoldersThatAreNotItsOwn)
     EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
 }
 
+/* As where many processes watch folders already (fs.inotify.max_user_instances). */
+TEST(Run, RemovesTheJobsFolderWhereTheSystemHasNoMoreWatches)
+{
+    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    Removed removed(job), other(job + "-other");
+    Process process({self, "--without-watches", the_command(), "run", self, "--as-rank", job});
+    if (!process.wait_for("there")) {
+        ASSERT_NE(process.err().find("no namespace"), std::string::npos) << process.err();
+        GTEST_SKIP() << process.err();
+    }
+    EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
+    /* Of no run, and of another. */
+    ASSERT_EQ(system((self + " --as-rank " + other.path.substr(other.path.rfind('/') + 1) + " >/dev/null").c_str()), 0);
+    kill(process.pid(), SIGTERM);
+    process.wait_end();
+    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0) << process.err();
+    EXPECT_EQ(access(other.path.c_str(), F_OK), 0);
+    EXPECT_EQ(process.err(), "");
+}
+
+/* `test_tools_run --as-rank JOB`: leaves a black box as a rank of that job would; under a run it stays. */
+int be_rank(const std::string &job)
+{
+    struct evidence_rank rank = {};
+    std::filesystem::create_directories(job_folder(job));
+    if (evidence_make_box_of(job.c_str(), "", job_folder(job).c_str(), &rank, 1) != 0)
+        return 1;
+    printf("there\n");
+    fflush(stdout);
+    if (getenv("NCCLGUARD_RUN_ID"))
+        pause();
+    return 0;
+}
+
+/* `test_tools_run --without-watches COMMAND…`: runs it where no inotify instance is to be had. */
+int run_without_watches(char **command)
+{
+    std::string user = std::to_string(geteuid());
+    if (unshare(CLONE_NEWUSER) != 0 || !write_text("/proc/self/uid_map", user + " " + user + " 1") ||
+        !write_text("/proc/sys/user/max_inotify_instances", "0")) {
+        fprintf(stderr, "no namespace of users: %s\n", strerror(errno));
+        return 77;
+    }
+    execv(command[0], command);
+    return 127;
+}
+
 } /* namespace */
 
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--as-program") == 0)
         return be_program(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--as-rank") == 0)
+        return be_rank(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "--without-watches") == 0)
+        return run_without_watches(argv + 2);
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }
