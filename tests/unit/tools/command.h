@@ -30,6 +30,15 @@ inline std::string the_command()
     return path;
 }
 
+/* A child of the test is stopped, for sure, when this returns. */
+inline void stop_child(pid_t pid)
+{
+    int status = 0;
+    kill(pid, SIGSTOP);
+    if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status))
+        throw std::runtime_error("a child cannot be stopped");
+}
+
 /* A folder that goes with the test. */
 class Folder
 {

@@ -103,7 +103,7 @@ TEST(Dump, OfAHealthyJobIsHealthyInPyTorchsFormatAlone)
 TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
 {
     Stuck job;
-    kill(job.owners[1]->pid(), SIGSTOP);
+    stop_child(job.owners[1]->pid());
     job.owners[2]->end();
     Dump dump(job);
     EXPECT_EQ(dump.result.code(), 0) << dump.result.err;

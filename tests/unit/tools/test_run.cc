@@ -565,7 +565,7 @@ TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
     Terminal terminal({the_command(), "run", self, "--as-program", "on"});
     ASSERT_TRUE(terminal.shows("ready 21")) << terminal.seen();
     /* The command is held up, so that a second signal could not merge with the first. */
-    kill(terminal.pid(), SIGSTOP);
+    stop_child(terminal.pid());
     terminal.type("\x03");
     ASSERT_TRUE(terminal.shows("signal 2\r\n")) << terminal.seen();
     kill(terminal.pid(), SIGUSR1);

@@ -631,7 +631,7 @@ TEST(StoreOnRedis, TheDoctorTellsWhetherItAnswersAndWhatIsWrong)
     EXPECT_TRUE(has(store_line(wrong.out), "mend: correct the user and password")) << wrong.out;
     EXPECT_FALSE(has(wrong.out + wrong.err, "wr0ng-0ne")) << wrong.out;
 
-    kill(redis.pid(), SIGSTOP);
+    stop_child(redis.pid());
     auto start = std::chrono::steady_clock::now();
     Result silent = run({"doctor", "--store", with_secret(redis.host()), "--", "/bin/true"});
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
