@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/config.h"
+#include "core/nan_image.h"
 #include "core/paths.h"
 #include "store/observe.h"
 #include "store/url.h"
@@ -217,6 +218,16 @@ static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_co
         ng_findings_add(&doctor->findings, NG_FINDING_OUT, "variables", "unset NCCLGUARD",
                         "NCCLGUARD=%s makes the library inert", getenv("NCCLGUARD"));
     look_at_preload_list(doctor, variable_of("LD_PRELOAD"));
+    const char *check = variable_of("NCCLGUARD_CHECK");
+    if (check && strstr(check, "+nan")) {
+        if (ng_nan_image)
+            ng_findings_add(&doctor->findings, NG_FINDING_OK, "NCCLGUARD_CHECK", NULL,
+                            "this build has the kernel that looks for NaN");
+        else
+            ng_findings_add(&doctor->findings, NG_FINDING_OUT, "NCCLGUARD_CHECK",
+                            "build ncclguard where nvcc is, or leave +nan out",
+                            "%s: this build has no kernel that looks for NaN, so nothing does", check);
+    }
     const char *asan = variable_of("ASAN_OPTIONS");
     if (asan && strstr(asan, "verify_asan_link_order=0"))
         ng_findings_add(&doctor->findings, NG_FINDING_OK, "ASAN_OPTIONS", NULL,

@@ -14,6 +14,10 @@
 
 #include "tests/unit/tools/command.h"
 
+extern "C" {
+#include "core/nan_image.h"
+}
+
 namespace
 {
 
@@ -194,6 +198,21 @@ TEST(DoctorOfMachine, NamesVariablesThatKeepTheGuardFromWorking)
     Report unknown({}, {{"NCCLGUARD_TIMEOT", "5s"}});
     EXPECT_FINDING(unknown, "warning", "variables", "NCCLGUARD_TIMEOT");
     EXPECT_EQ(unknown.code, 0);
+}
+
+TEST(DoctorOfMachine, TellsWhetherThisBuildCanLookForNan)
+{
+    Report nan({}, {{"NCCLGUARD_CHECK", "signature+nan"}});
+    if (ng_nan_image) {
+        EXPECT_FINDING(nan, "ok", "NCCLGUARD_CHECK", "has the kernel");
+        EXPECT_EQ(nan.code, 0);
+    } else {
+        EXPECT_FINDING(nan, "out of reach", "NCCLGUARD_CHECK", "signature+nan: this build has no kernel");
+        EXPECT_EQ(nan.code, 1);
+    }
+    Report plain({}, {{"NCCLGUARD_CHECK", "signature"}});
+    for (const Finding &finding : plain.findings)
+        EXPECT_NE(finding.object, "NCCLGUARD_CHECK") << finding.why;
 }
 
 TEST(DoctorOfMachine, FindsEachNcclOnceWithItsVersionAndWhetherThatIsTested)
