@@ -22,7 +22,7 @@ void ng_cause_find_leaver(struct ng_judge *judge)
         const struct ng_wait *wait = &judge->waits.waits[w];
         for (uint32_t i = 0; i < wait->absentee_count && wait->type != NG_WAIT_END; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
-            if (absentee->absence != NG_ABSENT_EXITED || absentee->came)
+            if (absentee->absence != NG_ABSENT_EXITED)
                 continue;
             const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
             if (!judge->leaver || process->life_age_ns > judge->leaver->life_age_ns)

@@ -29,8 +29,7 @@ struct ng_judge {
     struct ng_waits waits;
     struct ng_processes processes;
     enum ng_cause *causes; /* of the waits */
-    /* Of those that ended normally while others wait for a call that they never made, the first;
-     * NULL none. */
+    /* Of those that ended normally while others wait for them, the first; NULL none. */
     const struct ng_view_process *leaver;
     struct ng_init_mismatch
         ids; /* what was found of different unique ids, once for all their waits */

@@ -71,7 +71,7 @@ struct range {
 
 /* Who has the turn of its communicator's family (core/family.h) may read and write it. */
 struct table {
-    uint32_t generation; /* of the communicator's record */
+    _Atomic uint32_t generation; /* of the communicator's record */
     _Atomic uint32_t state;
     _Atomic uint32_t count;
     _Atomic uint32_t changes; /* of `count`, and what entries are about; odd: one is under way */
@@ -131,6 +131,15 @@ static bool hold(const struct ng_comm *comm, struct ng_family *family, int64_t u
         pause = pause < PAUSE_MAX_NS ? 2 * pause : PAUSE_MAX_NS;
     }
     return true;
+}
+
+/* Held by a thread that is not in a call on the communicator: is the table of the one that has the
+ * record now, and the turn its? The record may have gone to one of another family while the turn was
+ * taken; the family is looked at last, since only then the rest was read under its turn. */
+static bool is_of_turn(const struct ng_comm *comm, const struct ng_family *family, const struct table *table)
+{
+    return atomic_load(&table->generation) == atomic_load(&comm->group->generation) &&
+           ng_family_of(comm) == family;
 }
 
 /* Around each change of which entries there are. Held. */
@@ -756,12 +765,12 @@ static bool peers_answer(const struct ng_comm *comm)
 }
 
 /* Held: on the guard's thread. False: not now. */
-static bool serve_held(struct ng_comm *comm, struct table *table)
+static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct table *table)
 {
     struct ng_comm *guest;
     bool done = true;
 
-    if (table->generation != NG_LOAD(comm->group->generation) || atomic_load(&table->state) == ENDED)
+    if (!is_of_turn(comm, family, table) || atomic_load(&table->state) == ENDED)
         return true;
     /* As a guest it is waited for before the guard aborts the communicator. */
     if (ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) != NG_CALL_PROCEED) {
@@ -789,7 +798,7 @@ static bool serve(struct ng_comm *comm, struct table *table)
 
     if (hold(comm, family, ng_clock_mono_ns() + FREE_WAIT_NS)) {
         ng_registration_thread_begin();
-        done = serve_held(comm, table);
+        done = serve_held(comm, family, table);
         ng_registration_thread_end();
         ng_family_let_go(family);
     }
@@ -1028,12 +1037,12 @@ void ng_registrations_made(struct ng_comm *comm)
     ng_family_let_go(family);
 }
 
-static void add_to(struct ng_comm *comm, struct table *table, const struct ng_segment *segment)
+static void add_to(struct ng_comm *comm, const struct ng_family *family, struct table *table,
+                   const struct ng_segment *segment)
 {
     struct ng_comm *guest;
 
-    if (table->generation != NG_LOAD(comm->group->generation) ||
-        atomic_load(&table->state) != OPEN || !is_meant(comm, segment) ||
+    if (!is_of_turn(comm, family, table) || atomic_load(&table->state) != OPEN || !is_meant(comm, segment) ||
         atomic_load(&table->count) == ENTRIES || atomic_load(&table->deferred))
         return;
     if (ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) != NG_CALL_PROCEED)
@@ -1058,7 +1067,7 @@ void ng_registrations_added(const struct ng_segment *segment)
         struct ng_family *family = ng_family_of(ng_comm_at(slot));
         if (!ng_family_try_hold(family))
             continue;
-        add_to(ng_comm_at(slot), table, segment);
+        add_to(ng_comm_at(slot), family, table, segment);
         ng_family_let_go(family);
     }
     errno = saved;
