@@ -83,6 +83,7 @@ struct ng_passage {
     bool visits;             /* counted in comm->guests */
     bool capturing;          /* the stream is being captured into a graph */
     struct ng_captured *begun; /* meaningful then: core/capture.h */
+    struct ng_family *turn;    /* of an ending call: kept until it returns; NULL none */
 };
 
 /*

@@ -376,6 +376,12 @@ static bool claim_end(struct ng_comm *comm)
     return lives == NG_FATE_LIVES;
 }
 
+static void let_go(const struct ng_passage *passage)
+{
+    if (passage->turn)
+        ng_family_let_go(passage->turn);
+}
+
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
                     struct ng_passage *passage)
 {
@@ -390,6 +396,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         comm = made ? made : comm;
     }
     passage->comm = comm;
+    passage->turn = NULL;
     if (!comm)
         return NG_CALL_PROCEED;
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
@@ -402,9 +409,10 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         ng_callers_await(comm);
     }
     if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
-        ng_registrations_end(comm, call->op != NG_OP_CommAbort);
+        passage->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
     if (!ng_comm_is_condemned_now(comm))
         return NG_CALL_PROCEED;
+    let_go(passage);
     ng_thread_leave(thread);
     return ng_abort_answer(comm, call);
 }
@@ -423,6 +431,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage
 
     if (!ends_handle(call->op))
         result = ng_nonblocking_finish(comm, calls, passage->thread, result);
+    let_go(passage);
     if (comm && result == NG_NCCL_IN_PROGRESS && !calls)
         ng_unfinished_stay(comm, passage->thread);
     else

@@ -1075,15 +1075,16 @@ void ng_registrations_added(const struct ng_segment *segment)
 
 /* ---- The end ---- */
 
-void ng_registrations_end(struct ng_comm *comm, bool orderly)
+struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly)
 {
     struct ng_family *family = ng_family_of(comm);
     struct table *table = table_of(comm);
     int64_t wait_ns = atomic_load(&comm->guests) ? GUEST_WAIT_NS : FREE_WAIT_NS;
+    bool keeps = orderly && atomic_load(&family->shared);
 
-    if (!table || !hold(comm, family, orderly ? 0 : ng_clock_mono_ns() + wait_ns))
-        return;
-    if (table->generation == NG_LOAD(comm->group->generation)) {
+    if ((!table && !keeps) || !hold(comm, family, orderly ? 0 : ng_clock_mono_ns() + wait_ns))
+        return NULL;
+    if (table && table->generation == NG_LOAD(comm->group->generation)) {
         /* What the device is not through with, or a peer may not answer for, NCCL ends itself. */
         if (orderly && !ng_comm_is_condemned(comm) &&
             NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS &&
@@ -1092,7 +1093,10 @@ void ng_registrations_end(struct ng_comm *comm, bool orderly)
         drop_all(table);
         atomic_store(&table->state, ENDED);
     }
+    if (keeps)
+        return family;
     ng_family_let_go(family);
+    return NULL;
 }
 
 bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_count *ret_count)

@@ -70,10 +70,12 @@ void ng_registrations_leave_group(const struct ng_group_calls *calls);
 bool ng_registrations_hold(struct ng_comm *comm);
 void ng_registrations_let_go(struct ng_comm *comm);
 
-/* A communicator was made; the program is about to finalize or destroy (`orderly`) or abort it.
- * Program thread. */
+/* A communicator was made. Program thread. */
 void ng_registrations_made(struct ng_comm *comm);
-void ng_registrations_end(struct ng_comm *comm, bool orderly);
+
+/* The program is about to finalize or destroy (`orderly`) or abort it. Program thread. The turn that
+ * it keeps until that call has returned, for relatives share what NCCL works on; NULL none. */
+struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly);
 
 /* There is a new segment; these addresses are about to be freed. `in_use`: the device may still use
  * them, since that free waits for it (cuMemFree does, cuMemUnmap does not). Program thread. */

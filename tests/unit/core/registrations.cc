@@ -744,6 +744,33 @@ TEST_F(Registrations, OfMoreThanThereIsRoomForTheOldestGoes)
     finish(comm, false);
 }
 
+/* What is freed meanwhile is given back with a child, which shares the parent's resources. */
+TEST_F(Registrations, ADestroyOfAParentIsAloneInNcclWithItsChildren)
+{
+    setenv("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", 1);
+    void *parent = make_comm(), *child = split(parent);
+    unsetenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    allocate(0);
+    ASSERT_TRUE(send(child, buffer(0)));
+    struct made_call call = {};
+    call.op = made_op_comm_destroy();
+    call.comm = parent;
+    call.argument = &model(parent);
+    call.inside = [](void *comm) {
+        Inside inside(*static_cast<Comm *>(comm));
+        std::thread([] { release(0); }).join();
+        usleep(50000); /* whoever would give it back now has the time to */
+        static_cast<Comm *>(comm)->alive = false;
+        return static_cast<int>(ncclSuccess);
+    };
+    EXPECT_EQ(made_call(0, &call), ncclSuccess);
+    allocate(0);
+    EXPECT_TRUE(send(child, buffer(0)));
+    EXPECT_EQ(model(child).deregisters, 1u);
+    finish(child, false);
+    EXPECT_EQ(model(child).deregisters, 2u);
+}
+
 TEST_F(Registrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
 {
     const char *wanted = getenv("NG_TEST_OPERATIONS"), *chosen = getenv("NG_TEST_SEED");
