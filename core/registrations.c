@@ -207,6 +207,28 @@ static void tell_new(struct table *table)
     atomic_store_explicit(&told->generation, table->generation, memory_order_release);
 }
 
+static void lock_deferred(struct table *table)
+{
+    while (atomic_flag_test_and_set_explicit(&table->deferred_lock, memory_order_acquire))
+        sleep_ns(PAUSE_NS);
+}
+
+static void unlock_deferred(struct table *table)
+{
+    atomic_flag_clear_explicit(&table->deferred_lock, memory_order_release);
+}
+
+/* Of a communicator that is no more, nothing is left to be given back. */
+static void forget_deferred(struct table *table)
+{
+    lock_deferred(table);
+    table->deferred_count = 0;
+    table->deferred_in_use = false;
+    atomic_store(&table->deferred, false);
+    atomic_store(&table->done, table->asked);
+    unlock_deferred(table);
+}
+
 /* Held: the record may have been given to another communicator since. */
 static void know(const struct ng_comm *comm, struct table *table)
 {
@@ -222,9 +244,8 @@ static void know(const struct ng_comm *comm, struct table *table)
     table->clock = 0;
     table->before_group = 0;
     clear_entries(table);
-    atomic_store(&table->deferred, false);
+    forget_deferred(table);
     atomic_store(&table->retired, false);
-    table->deferred_count = 0;
     tell_new(table);
     atomic_store(&table->state, NEW);
 }
@@ -650,17 +671,6 @@ static void use_buffer(struct ng_comm *comm, struct table *table, const struct n
 }
 
 /* ---- Frees that could not wait ---- */
-
-static void lock_deferred(struct table *table)
-{
-    while (atomic_flag_test_and_set_explicit(&table->deferred_lock, memory_order_acquire))
-        sleep_ns(PAUSE_NS);
-}
-
-static void unlock_deferred(struct table *table)
-{
-    atomic_flag_clear_explicit(&table->deferred_lock, memory_order_release);
-}
 
 /* Ask for it. The number of the question. */
 static uint64_t defer(struct table *table, const struct range *range, bool in_use)
