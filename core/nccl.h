@@ -38,10 +38,10 @@ struct ng_nccl_config {
      (config)->size >= offsetof(struct ng_nccl_config, cga_cluster_size))
 
 struct ng_nccl {
-    uint32_t index;   /* of the instance in this process, from 0; below NG_NCCL_MAX */
-    int version;      /* ncclGetVersion: 22809 is 2.28.9; 0 not known yet */
-    const char *path; /* of the shared object; "" unknown */
-    bool foreign;     /* in another namespace of the linker: its CUDA is not the one that we know */
+    uint32_t index;      /* of the instance in this process, from 0; below NG_NCCL_MAX */
+    _Atomic int version; /* ncclGetVersion: 22809 is 2.28.9; 0 before the first call */
+    const char *path;    /* of the shared object; "" unknown */
+    bool foreign;        /* in another namespace of the linker: its CUDA is not the one that we know */
 
     /* ncclResult_t is int here; ncclComm_t is void *. */
     int (*get_unique_id)(struct ng_nccl_unique_id *ret_id);

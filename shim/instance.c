@@ -333,14 +333,14 @@ void ng_instance_first_call(const struct ng_instance *instance)
     struct ng_instance *entry = &ng_instances[instance - ng_instances];
     int version = 0, saved = errno;
 
-    atomic_fetch_or(&ng_instance_called, 1u << (instance - ng_instances));
-    if (entry->functions.GetVersion == ng_instance_absent.functions.GetVersion)
-        return;
     ng_shim_state.depth++;
-    if (entry->functions.GetVersion(&version) == ncclSuccess)
-        __atomic_store_n(&entry->nccl.version, version, __ATOMIC_RELAXED);
+    if (entry->functions.GetVersion != ng_instance_absent.functions.GetVersion &&
+        entry->functions.GetVersion(&version) == ncclSuccess)
+        atomic_store(&entry->nccl.version, version);
     ng_shim_state.depth--;
     errno = saved;
+    /* Last: another thread's call, that finds it said, is to find the version. */
+    atomic_fetch_or(&ng_instance_called, 1u << (instance - ng_instances));
 }
 
 void ng_instance_after_fork(void)

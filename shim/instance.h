@@ -141,7 +141,7 @@ static inline void ng_instance_note_call(const struct ng_instance *instance)
     unsigned bit = ng_instance_is_guarded(instance) ? 1u << (instance - ng_instances) : 0;
 
     if (bit && __builtin_expect(
-                   !(atomic_load_explicit(&ng_instance_called, memory_order_relaxed) & bit), 0))
+                   !(atomic_load_explicit(&ng_instance_called, memory_order_acquire) & bit), 0))
         ng_instance_first_call(instance);
 }
 

@@ -6,9 +6,16 @@
 
 #include <stdbool.h>
 
+/* An atomic of a word's size is laid out as the plain type, which is all that C++ is told. */
+#ifdef __cplusplus
+#define _Atomic
+#endif
 #include "core/call.h"
 #include "core/cuda.h"
 #include "core/nccl.h"
+#ifdef __cplusplus
+#undef _Atomic
+#endif
 
 #ifdef __cplusplus
 extern "C" {
