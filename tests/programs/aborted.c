@@ -301,6 +301,7 @@ static void try_all(ncclComm_t comm)
 /* The ranks that live add up their numbers, from 1. */
 static void use(ncclComm_t comm, const struct place *mine)
 {
+    const float wanted = (float)(mine->nranks * (mine->nranks + 1) / 2);
     float one[COUNT], sum[COUNT];
 
     for (int i = 0; i < COUNT; i++)
@@ -310,9 +311,13 @@ static void use(ncclComm_t comm, const struct place *mine)
     NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, other_stream));
     device_copy_out(sum, buffer, sizeof(sum), other_stream);
     device_stream_sync(other_stream);
-    for (int i = 0; i < COUNT; i++)
-        if (sum[i] != (float)(mine->nranks * (mine->nranks + 1) / 2))
-            fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    for (int i = 0; i < COUNT; i++) {
+        if (sum[i] == wanted)
+            continue;
+        fprintf(stderr, "rank %d: element %d is %g, should be %g\n", mine->rank, i, (double)sum[i],
+                (double)wanted);
+        fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    }
 }
 
 int main(int argc, char **argv)

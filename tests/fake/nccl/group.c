@@ -254,9 +254,10 @@ static ncclResult_t group_run(struct fake_group *g)
     ncclResult_t result = ncclSuccess;
     if (g->jobs)
         result = run_jobs(g->jobs);
-    for (struct fake_job *job = g->jobs; job; job = job->next)
+    /* In the background each is settled once, at its end: the next call may come right behind it. */
+    for (struct fake_job *job = g->jobs; g->blocking != 0 && job; job = job->next)
         if (job->comm && !job->teardown)
-            settle(job->comm, g->blocking == 0 ? result : job->result);
+            settle(job->comm, job->result);
     if (result == ncclSuccess)
         result = connect_plans(g->plans);
     while (result == ncclSuccess && g->plans) {
