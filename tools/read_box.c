@@ -17,7 +17,7 @@
 #include "core/proc.h"
 #include "tools/read_dump.h"
 
-/* A guard without a heartbeat for this long does not run; the same in store/local.c. */
+/* A guard without a heartbeat for this long does not run; the same in store/local_peers.c. */
 #define FROZEN_NS (5 * NG_S)
 
 /* Whether a process holds its lock on this very file: then the file is no copy, and the process

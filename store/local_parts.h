@@ -1,0 +1,128 @@
+/*
+ * What the parts of one host's board share; store/local.h is what others know of it.
+ *
+ * Everything is of the thread that has the board: the incident thread, or a tool with a board of
+ * its own. No function waits for another process or calls malloc. Those that return int return 0 or
+ * -errno.
+ */
+#ifndef NCCLGUARD_STORE_LOCAL_PARTS_H
+#define NCCLGUARD_STORE_LOCAL_PARTS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/board.h"
+#include "core/box.h"
+#include "core/descriptor.h"
+#include "core/view.h"
+
+struct ng_folder;
+struct pollfd;
+
+/* Another process of the job, or this one. What others are told of it is struct ng_local_peer. */
+struct ng_peer {
+    char name[64];
+    struct ng_box box;
+    int pid;
+    uint64_t start_ticks;
+    struct ng_descriptor
+        pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
+    struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
+    bool self;
+    bool met;            /* it lived when we first saw it */
+    bool same_namespace; /* of process numbers, as ours */
+    bool gone;           /* dead for sure, or another program by now */
+    bool execed;         /* the latter */
+    bool counted;        /* in `ended` */
+    int end;             /* how it ended: ng_proc_end; 0 not known */
+    int64_t gone_mono_ns;
+    int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
+};
+
+/* The board of one host; `board` comes first: what its slots are handed is this. */
+struct ng_local {
+    struct ng_board board;
+    char folder[PATH_MAX - 128]; /* leaves room for a file name */
+    const struct ng_box *own_box;
+    struct ng_descriptor inotify;
+    struct ng_descriptor folder_fd;
+    struct ng_arena arena; /* of the two lists */
+    bool ready;            /* first use is over */
+    struct ng_peer *peers;
+    uint32_t peer_count, peer_room;
+    struct pollfd *polls;
+    uint32_t poll_room;
+    uint32_t ended;
+    int64_t joined_mono_ns;
+    char boot_id[40];
+    uint64_t pid_namespace;
+    uint32_t kept; /* entries that this process has put to stay as long as it */
+};
+
+/* ---- local_peers.c: the processes of the job, and the folder of their boxes ---- */
+
+/* Who we are, to compare boxes with: fills in `boot_id` and `pid_namespace`. First of all. */
+void ng_local_identify(struct ng_local *local);
+
+/*
+ * Map the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
+ * `boot_id` and `pid_namespace` are ours. -ESTALE: of another boot; or -errno of ng_box_open.
+ */
+int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
+                       uint64_t pid_namespace, struct ng_peer *ret_peer);
+void ng_local_close_peer(struct ng_peer *peer);
+
+/* Look whether it has ended or become another program: then it is `gone`, for good. This process
+ * never is. */
+void ng_local_refresh_peer(struct ng_peer *peer);
+/* Refresh it, and tell how it is now; what its box says of its own end, ng_view_add_box adds. */
+enum ng_life ng_local_life_of(struct ng_peer *peer);
+/* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
+bool ng_local_takes_part(struct ng_peer *peer);
+/* Append it to a view, as it is now; the caller seals the view. 0 or -ENOMEM. */
+int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view);
+
+/* Is a file of this name a black box? */
+bool ng_local_is_box_name(const char *name);
+/* Read the folder of the job from its beginning; once the board is in use, no descriptor needs to
+ * be had for it. True: *ret_folder is to be closed. */
+bool ng_local_read_own_folder(const struct ng_local *local, struct ng_folder *ret_folder);
+/* Append to `peers` who has come since the last time. They may move: a pointer to one of them is of
+ * no use after it; its index stays, for none ever goes. */
+void ng_local_scan(struct ng_local *local);
+/* Remove folders of this user's other jobs in which nobody lives any more; only where the guard
+ * chose the place of ours itself. */
+void ng_local_sweep(const struct ng_local *local);
+/* Is it of an earlier incarnation of a job of this name: as of when it was last refreshed. */
+bool ng_local_superseded(const struct ng_local *local, const struct ng_peer *peer);
+
+/* ---- local_incidents.c: incidents as files ---- */
+
+/* Slots of ng_board_ops: core/board.h says what they promise. */
+int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
+                   struct ng_incident *ret_incident);
+int ng_local_publish(struct ng_board *board, const struct ng_incident *incident,
+                     const struct ng_verdict *verdict);
+int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                  struct ng_incident *ret_incident);
+int ng_local_get(struct ng_board *board, struct ng_incident *incident);
+bool ng_local_claimant_alive(struct ng_board *board, const struct ng_incident *incident);
+void ng_local_dumped(struct ng_board *board, const struct ng_incident *incident);
+uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident *incident);
+
+/* Has any incident led to evidence? True also where one cannot be read. */
+bool ng_local_has_evidence(const struct ng_local *local);
+
+/* ---- local_entries.c: small data for the programs, as files ---- */
+
+/* Slots likewise. */
+int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry);
+int ng_local_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
+int ng_local_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                  uint64_t *ret_there);
+void ng_local_forget(struct ng_board *board, const char *key);
+
+#endif
