@@ -12,6 +12,7 @@
 #include "core/alarms.h"
 #include "core/board.h"
 #include "core/clock.h"
+#include "core/conduct.h"
 #include "core/examine.h"
 #include "core/guard.h"
 #include "core/look.h"
@@ -85,13 +86,15 @@ void ng_deaths_check(void)
                        ng_agreement_is_told(verdict.group_id);
         bool death =
             !tidying && (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY);
-        if (death && (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
-            struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
-                                         .group_id = verdict.group_id,
-                                         .seq = verdict.seq,
-                                         .op = verdict.op,
-                                         .stalled_ns = DEATH_STALL_NS,
-                                         .since_mono_ns = ng_clock_mono_ns() - verdict.stalled_ns};
+        struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
+                                     .group_id = verdict.group_id,
+                                     .seq = verdict.seq,
+                                     .op = verdict.op,
+                                     .stalled_ns = DEATH_STALL_NS,
+                                     .since_mono_ns = ng_clock_mono_ns() - verdict.stalled_ns};
+        /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
+        if (death && !ng_conduct_has_told_call(&wanted) &&
+            (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
             own.death_group = verdict.group_id;
             own.death_seq = verdict.seq;
             opened = true;
