@@ -208,7 +208,12 @@ int ng_publisher_leave(struct ng_publisher *p)
     int64_t ended;
 
     p->leaving = true;
-    int error = ng_publisher_encode(p, false, &view, &data, &bytes);
+    /* Of a group that was made since the last round: whoever waits in it takes the word of a process
+     * without its label for that of another run. */
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = ng_publisher_encode(p, false, &view, &data, &bytes);
     ng_publisher_number_key(key, 'p', p->slot);
     if (!error)
         error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);

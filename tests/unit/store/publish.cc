@@ -196,6 +196,19 @@ TEST_P(Publish, WhoLeavesHasExitedAndIsNotLost)
     EXPECT_FALSE(has(*store, "y/" + std::to_string(slot)));
 }
 
+/* The groups that say whose run it is of are told once a round, and it may not stay for one. */
+TEST_P(Publish, WhoLeavesRightBehindTheMakingOfItsGroupIsOfThatRun)
+{
+    Rank &a = started(0), &b = started(1, 5 * NG_S, {});
+    b.add_group({world, 8, 1});
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
+    EXPECT_TRUE(b.join_thread());
+    std::map<int, enum ng_life> lives = a.lives();
+    ASSERT_TRUE(lives.count(1));
+    EXPECT_EQ(lives[1], NG_LIFE_EXITED);
+}
+
 TEST_P(Publish, AnAnswerThatWasLostCostsNoPlace)
 {
     Rank &a = add(0);
