@@ -10,8 +10,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/group_id.h"
 #include "core/nccl.h"
 #include "core/text.h"
 #include "core/verdict.h"
@@ -26,6 +28,9 @@ struct search {
     struct ng_init_mismatch *mismatch;
     const struct ng_view_member *members;
     uint32_t count, room;
+    /* Of a process, by its index: which ranks NCCL takes for those of one host. */
+    uint32_t *host;
+    uint32_t host_count;
 };
 
 static const struct ng_view_process *process_of(const struct search *search,
@@ -426,6 +431,48 @@ static int find_ids(struct search *search)
     return result;
 }
 
+/* ---- Hosts ---- */
+
+#define VALUE_BYTES 64
+
+struct named {
+    uint64_t hash;
+    uint32_t process;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct named *first = a, *second = b;
+
+    return (first->hash > second->hash) - (first->hash < second->hash);
+}
+
+/* Ranks are of one host if they have one NCCL_HOSTID, wherever they are; without it, where they are. */
+static int find_hosts(struct search *search)
+{
+    char id[VALUE_BYTES];
+    uint32_t named_count = 0;
+
+    search->host_count = search->processes->host_count;
+    search->host = ng_arena_alloc(search->arena, (search->view->process_count + 1) * sizeof(*search->host));
+    struct named *named = ng_arena_alloc(search->arena, (search->count + 1) * sizeof(*named));
+    if (!search->host || !named)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < search->count; i++) {
+        uint32_t process = search->members[i].process;
+        search->host[process] = search->processes->host[process];
+        if (ng_variables_value(process_of(search, &search->members[i])->nccl_variables, "NCCL_HOSTID", id,
+                               sizeof(id)))
+            named[named_count++] = (struct named){ng_hash(0, id, strlen(id)), process};
+    }
+    qsort(named, named_count, sizeof(*named), by_hash);
+    for (uint32_t i = 0; i < named_count; i++) {
+        bool is_new = i == 0 || named[i].hash != named[i - 1].hash;
+        search->host[named[i].process] = is_new ? search->host_count++ : search->host[named[i - 1].process];
+    }
+    return 0;
+}
+
 /* ---- One device twice ---- */
 
 static bool shares_device(const struct search *search, const struct ng_view_member *a,
@@ -433,7 +480,7 @@ static bool shares_device(const struct search *search, const struct ng_view_memb
 {
     return a != b && takes_part(search, b) && a->pci_id[0] && a->group_rank != b->group_rank &&
            strcmp(a->pci_id, b->pci_id) == 0 &&
-           search->processes->host[a->process] == search->processes->host[b->process];
+           search->host[a->process] == search->host[b->process];
 }
 
 static int find_devices(struct search *search)
@@ -479,8 +526,6 @@ static int find_devices(struct search *search)
 
 /* ---- Variables ---- */
 
-#define VALUE_BYTES 64
-
 static void value_of(const struct search *search, const struct ng_view_member *member,
                      const struct ng_variable *variable, char ret_value[VALUE_BYTES])
 {
@@ -496,7 +541,7 @@ static bool is_here(const struct search *search, const struct ng_view_member *me
 {
     return !is_gone(search, member) && member->state != NG_GROUP_DESTROYED &&
            member->state != NG_GROUP_ABORTED &&
-           (host == EVERYWHERE || search->processes->host[member->process] == host);
+           (host == EVERYWHERE || search->host[member->process] == host);
 }
 
 static int blame_variable(struct search *search, const struct ng_variable *variable, uint32_t host)
@@ -543,7 +588,7 @@ static int blame_variable(struct search *search, const struct ng_variable *varia
  */
 static bool *find_disagreeing(struct search *search, bool *ret_any)
 {
-    uint32_t hosts = search->processes->host_count;
+    uint32_t hosts = search->host_count;
     const char *first = process_of(search, search->members)->nccl_variables;
     const char **first_of_host =
         ng_arena_alloc(search->arena, (hosts + 1) * sizeof(*first_of_host));
@@ -552,7 +597,7 @@ static bool *find_disagreeing(struct search *search, bool *ret_any)
     *ret_any = false;
     for (uint32_t i = 0; i < search->count && differ && first_of_host; i++) {
         const char *mine = process_of(search, &search->members[i])->nccl_variables;
-        uint32_t host = search->processes->host[search->members[i].process];
+        uint32_t host = search->host[search->members[i].process];
         if (!first_of_host[host])
             first_of_host[host] = mine;
         differ[host] |= strcmp(mine, first_of_host[host]) != 0;
@@ -576,7 +621,7 @@ static int find_variables(struct search *search, bool of_work)
             continue;
         if (table[i].among == NG_VARIABLE_OF_JOB)
             result = blame_variable(search, &table[i], EVERYWHERE);
-        for (uint32_t host = 0; host < search->processes->host_count && !result; host++)
+        for (uint32_t host = 0; host < search->host_count && !result; host++)
             if (table[i].among == NG_VARIABLE_OF_HOST && differ[host])
                 result = blame_variable(search, &table[i], host);
         if (result)
@@ -634,6 +679,9 @@ int ng_init_mismatch_find(const struct ng_processes *processes, const struct ng_
     /* Whoever is missing there is not known. */
     if (search.wait->op == NG_OP_CommShrink && search.wait->left_out < 0)
         return 0;
+    result = find_hosts(&search);
+    if (result)
+        return result;
     if (cold)
         return search.wait->absentee_count || is_held_up(&search) ? 0
                                                                   : find_variables(&search, true);

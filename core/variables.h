@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 enum ng_variable_at { NG_VARIABLE_MAKING, NG_VARIABLE_WORK };
-enum ng_variable_among { NG_VARIABLE_OF_JOB, NG_VARIABLE_OF_HOST };
+enum ng_variable_among { NG_VARIABLE_OF_JOB, NG_VARIABLE_OF_HOST, NG_VARIABLE_OF_NOBODY };
 
 struct ng_variable {
     const char *name, *why;

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import devices
+
 
 class Model(nn.Module):
     def __init__(self, words=4096, width=256):
@@ -40,7 +42,7 @@ def main():
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
 
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = devices.mine(torch.cuda.device_count())
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     rank = dist.get_rank()

@@ -34,7 +34,7 @@ def main():
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     jax.distributed.initialize(options.coordinator, num_processes=ranks, process_id=rank,
-                               local_device_ids=[rank])
+                               local_device_ids=[0 if os.environ.get("SHARE_DEVICES") else rank])
     devices = jax.local_devices()
     if len(devices) != 1 or len(jax.devices()) != ranks:
         raise SystemExit(f"jax_processes: one device of {ranks} wanted, JAX sees {devices}")

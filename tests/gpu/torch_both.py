@@ -10,6 +10,8 @@ import time
 import torch
 import torch.distributed as dist
 
+import devices
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -19,7 +21,7 @@ def main():
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
 
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = devices.mine(torch.cuda.device_count())
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank),
                             timeout=datetime.timedelta(seconds=options.timeout))

@@ -12,11 +12,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+import devices
+
 
 def run(options):
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     on_gpus = options.backend == "nccl"
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpus else torch.device("cpu")
+    device = torch.device("cuda", devices.mine(torch.cuda.device_count())) if on_gpus else torch.device("cpu")
     if on_gpus:
         torch.cuda.set_device(device)
     dist.init_process_group(options.backend, device_id=device if on_gpus else None)

@@ -22,6 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import devices
+
 MIB = 1 << 20
 
 
@@ -41,7 +43,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--pool", action="store_true")
     options = parser.parse_args()
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = devices.mine(torch.cuda.device_count())
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     rank, size = dist.get_rank(), dist.get_world_size()

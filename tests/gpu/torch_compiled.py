@@ -16,6 +16,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
 from torch import nn
 
+import devices
+
 
 def main():
     parser = argparse.ArgumentParser()
@@ -23,7 +25,7 @@ def main():
     parser.add_argument("--hang", help="RANK:STEP: that rank never comes to that step")
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = devices.mine(torch.cuda.device_count())
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     rank, group = dist.get_rank(), dist.group.WORLD

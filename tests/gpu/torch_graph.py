@@ -15,6 +15,8 @@ import time
 import torch
 import torch.distributed as dist
 
+import devices
+
 
 def say(line):
     """In one write, since all ranks write into one pipe."""
@@ -44,7 +46,7 @@ def main():
     options = parser.parse_args()
     hang = tuple(int(x) for x in options.hang.split(":")) if options.hang else None
 
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = devices.mine(torch.cuda.device_count())
     torch.cuda.set_device(local_rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -5,11 +5,20 @@
 
 #include <nccl.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 int device_count(void);
 
-/* Makes the device current in the calling thread. */
+/* Makes the device current in the calling thread. With SHARE_DEVICES in the environment the ranks share
+ * the devices of the machine, where there are too few. NCCL accepts that only of ranks that it takes for
+ * other hosts': NCCL_HOSTID, which spawn sets. */
 void device_use(int device);
+
+/* What that makes of a number. */
+static inline int device_shared(int device, int count)
+{
+    return getenv("SHARE_DEVICES") && count > 0 ? device % count : device;
+}
 
 void *device_alloc(size_t size);
 void device_free(void *memory);

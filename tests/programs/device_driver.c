@@ -33,10 +33,9 @@ int device_count(void)
 
 void device_use(int device)
 {
-    (void)device_count();
     CUdevice handle;
     CUcontext context;
-    CHECK(cuDeviceGet(&handle, device));
+    CHECK(cuDeviceGet(&handle, device_shared(device, device_count())));
     CHECK(cuDevicePrimaryCtxRetain(&context, handle));
     CHECK(cuCtxSetCurrent(context));
 }

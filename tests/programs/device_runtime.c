@@ -19,7 +19,7 @@ int device_count(void)
 
 void device_use(int device)
 {
-    CHECK(cudaSetDevice(device));
+    CHECK(cudaSetDevice(device_shared(device, device_count())));
 }
 
 void *device_alloc(size_t size)

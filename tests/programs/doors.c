@@ -447,7 +447,7 @@ static void create(struct side *side)
 {
     const char *local = getenv("LOCAL_RANK");
     ncclUniqueId id;
-    CUDA(side, cudaSetDevice, local ? atoi(local) : 0);
+    CUDA(side, cudaSetDevice, local && !getenv("SHARE_DEVICES") ? atoi(local) : 0);
     CUDA(side, cudaStreamCreateWithFlags, &side->stream, cudaStreamNonBlocking);
     CUDA(side, cudaMalloc, (void **)&side->send, 8 * COUNT * sizeof(int));
     CUDA(side, cudaMalloc, (void **)&side->recv, 8 * COUNT * sizeof(int));

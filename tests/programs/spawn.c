@@ -27,8 +27,9 @@ static const char usage[] =
     "  --with-nccl    load NCCL and initialise CUDA here, too, as launchers of a framework do\n"
     "Each process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,\n"
     "MASTER_PORT, TORCHELASTIC_RUN_ID (the name of the folder) and SPAWN_DIR, without --folder an\n"
-    "empty one that is removed at the end. Exits with the\n"
-    "status of the first process that failed (128 + signal), or 0.\n";
+    "empty one that is removed at the end. With SHARE_DEVICES in the environment each is a host of\n"
+    "its own for NCCL (NCCL_HOSTID), so that several may use one device. Exits with the status of\n"
+    "the first process that failed (128 + signal), or 0.\n";
 
 struct job {
     int nranks; /* of this host */
@@ -144,6 +145,11 @@ static void start(struct job *job, int rank, const sigset_t *mask)
         _exit(127);
     put("RANK", job->node * job->nranks + rank);
     put("LOCAL_RANK", rank);
+    if (getenv("SHARE_DEVICES")) {
+        char host[32];
+        snprintf(host, sizeof(host), "rank-%s", getenv("RANK"));
+        setenv("NCCL_HOSTID", host, 1);
+    }
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(job->command[0], job->command);
     fprintf(stderr, "spawn: %s: %s\n", job->command[0], strerror(errno));

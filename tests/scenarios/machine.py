@@ -81,7 +81,7 @@ def skipped(scenario, session):
     if session.options.gpus:
         if "stand-ins" in scenario.needs:
             return "needs the stand-ins"
-        if scenario.n > session.gpus:
+        if scenario.n > session.gpus and not (session.options.share and scenario.can_share()):
             return f"needs {scenario.n} GPUs"
     elif "gpus" in scenario.needs:
         return "needs GPUs"
@@ -151,4 +151,6 @@ def version(options):
 def describe(options):
     """What the figures of a score were made on."""
     what = "the machine's GPUs" if options.gpus else "the CPU stand-ins"
+    if options.share:
+        what += ", shared by the ranks of a job"
     return f"{what}, {os.cpu_count()} processors, {platform.machine()}, {options.jobs} scenarios at a time"

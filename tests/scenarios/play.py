@@ -31,6 +31,8 @@ class Session:
         env = {key: value for key, value in os.environ.items()
                if not key.startswith("NCCLGUARD") and key not in ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
         env.update(SCENARIO_JOB=job, TMPDIR=f"{base}/tmp")
+        if self.options.share:
+            env["SHARE_DEVICES"] = "1"
         folders = [self.options.libraries, f"{self.options.build}/lib", env.get("LD_LIBRARY_PATH")]
         env["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if folder)
         return env

@@ -92,6 +92,10 @@ class Scenario:
         return (self.family.startswith(("init/", "inject/init", "retry/")) or "-init" in self.family or
                 "-split" in self.family or "init" in str(self.expect) or str(self.op or "").startswith("Comm"))
 
+    def can_share(self):
+        """May its ranks use one device? Not those of one process: NCCL takes them for one host's."""
+        return "--devices" not in self.program
+
     def fill(self, value):
         if isinstance(value, str) and column_is_text(value):
             return value.format(**self.words)

@@ -377,6 +377,10 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     memcpy(me->bus_id, comm->bus_id, sizeof(me->bus_id));
     gethostname(me->host, sizeof(me->host) - 1);
     me->cable = fake_network_cable(me->host);
+    /* Who says so is of another host (getHostHash), and may have the same device. */
+    const char *other_host = getenv("NCCL_HOSTID");
+    if (other_host)
+        snprintf(me->host, sizeof(me->host), "%s", other_host);
     result = meet(comm, 1);
     if (result != ncclSuccess)
         return result;

@@ -239,6 +239,36 @@ TEST(InitMismatch, OneDeviceTwiceIsThatOfWhoIsNotWhereItsLauncherPutIt)
     /* The same bus on another host is another device. */
     job.process(2).host = "elsewhere";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
+    /* Unless NCCL is told that both are one host. */
+    for (int rank = 0; rank < 4; rank++)
+        job.process(rank).nccl_variables = "NCCL_HOSTID=all";
+    expect_kind(judge(job), NG_KIND_INIT_MISMATCH);
+}
+
+/* Who has an NCCL_HOSTID of its own may share a device, as is usual where several ranks have one GPU. */
+TEST(InitMismatch, RanksThatNcclTakesForOtherHostsMayShareADevice)
+{
+    Job job = initialising(4);
+    for (int rank = 0; rank < 4; rank++) {
+        job.process(rank).local_rank = rank;
+        job.at(WORLD, rank).device = 0;
+        job.at(WORLD, rank).pci_id = "0000:01:00.0";
+        job.process(rank).nccl_variables = "NCCL_HOSTID=rank-" + std::to_string(rank);
+    }
+    EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
+    /* Of those who have none, and of those who have one, each alone. */
+    job.process(1).nccl_variables = "";
+    EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
+    job.process(3).nccl_variables = "NCCL_HOSTID=rank-2";
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    /* What is about pairs of a host is not about them. */
+    job.process(3).nccl_variables = "NCCL_HOSTID=rank-3 NCCL_P2P_DISABLE=1";
+    EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
+    job.process(2).nccl_variables = "NCCL_HOSTID=rank-3";
+    job.at(WORLD, 2).pci_id = "0000:02:00.0";
+    expect_kind(judge(job), NG_KIND_INIT_MISMATCH);
 }
 
 TEST(InitMismatch, AVariableThatDiffersIsNeverSurelyTheReason)
