@@ -135,6 +135,7 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
                                  .seq = alarm->seq,
                                  .op = alarm->op,
                                  .stalled_ns = stalled_ns,
+                                 .failed = alarm->async_error,
                                  .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
     /* Nobody need be waiting; and whoever finds the same has found what was told before. */
@@ -149,13 +150,18 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         return;
     }
     if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level) == -EBUSY) {
-        park(alarm);
-        ng_alarms_try_later();
+        ng_alarms_put_off(alarm);
         return;
     }
     ng_examine(&wanted,
                alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->disagreement.group_id,
                alarm);
+}
+
+void ng_alarms_put_off(const struct ng_alarm *alarm)
+{
+    park(alarm);
+    ng_alarms_try_later();
 }
 
 void ng_alarms_retry(void)

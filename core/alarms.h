@@ -19,6 +19,9 @@ bool ng_alarms_take(struct ng_alarm *ret_alarm);
 /* Look into an alarm, now or, where somebody else looks at the job, later. */
 void ng_alarms_handle(const struct ng_alarm *alarm);
 
+/* It was too early for a word: look again later. */
+void ng_alarms_put_off(const struct ng_alarm *alarm);
+
 /* Those that wait for their turn, if it has come. */
 void ng_alarms_retry(void);
 

@@ -45,6 +45,18 @@ static bool outlived_leaver(const struct ng_judge *judge, const struct ng_absent
            judge->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
+/* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of an error? */
+static bool followed_leaver(const struct ng_judge *judge, const struct ng_wait *wait,
+                            const struct ng_absentee *absentee)
+{
+    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member), *leaver = judge->leaver;
+
+    if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq || !process->life_age_ns)
+        return false;
+    bool same_host = strcmp(process->host, leaver->host) == 0;
+    return leaver->life_age_ns > process->life_age_ns + (same_host ? 0 : CLOCKS_APART_NS);
+}
+
 enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng_wait *wait,
                                    const struct ng_absentee *absentee)
 {
@@ -53,7 +65,7 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
     case NG_ABSENT_LOST:
         return outlived_leaver(judge, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
     case NG_ABSENT_EXITED:
-        return NG_CAUSE_LEFT;
+        return followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
         return NG_CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:

@@ -66,10 +66,10 @@ bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_k
     return strncmp(incident->line, name, strlen(name)) == 0;
 }
 
-/* No deadline need have passed. */
+/* No deadline need have passed; and a death may be what is behind it. */
 bool ng_conduct_is_async_error(const struct ng_incident *incident)
 {
-    return ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
+    return incident->failed || ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
 }
 
 void ng_conduct_log(const struct ng_incident *incident)

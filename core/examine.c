@@ -12,6 +12,7 @@
 
 #include "core/abort.h"
 #include "core/agreement.h"
+#include "core/alarms.h"
 #include "core/async.h"
 #include "core/clock.h"
 #include "core/comm.h"
@@ -23,6 +24,8 @@
 #include "core/policy.h"
 #include "core/rules_file.h"
 #include "core/watchdog.h"
+
+#define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
 
 static bool took_over; /* from a claimant that did not come through */
 
@@ -179,6 +182,13 @@ static bool is_slow_making(const struct ng_verdict *verdict)
     return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came && ng_guard.config.init_timeout_ns;
 }
 
+/* Who does not answer is known to be gone once the store has not heard of it for so long. */
+static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    return alarm && alarm->async_error && verdict->kind == NG_KIND_ASYNC_ERROR && verdict->may_be_gone &&
+           alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
+}
+
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
  * stuck, though the evidence may not show it. */
 void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -208,8 +218,11 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
         return;
     }
     /* Looking takes its time. */
-    if (alarm && ng_examine_is_settled(alarm)) {
+    bool early = is_early(alarm, &verdict);
+    if (early || (alarm && ng_examine_is_settled(alarm))) {
         ng_examine_end(wanted->level, false);
+        if (early)
+            ng_alarms_put_off(alarm);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
         return;

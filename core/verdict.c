@@ -21,6 +21,9 @@
  * host that nobody hears of may be down or cut off: its ranks count as dead, but never for certain.
  * Calls that parted before all records (core/history.h) are a cause only of what is stuck soon
  * after.
+ *
+ * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone NCCL
+ * tells those that exchange data with it across hosts at once.
  */
 #include "core/verdict.h"
 
@@ -34,6 +37,9 @@
 #include "core/judge.h"
 #include "core/verdict_parts.h"
 #include "core/why.h"
+
+/* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen (core/deaths.c). */
+#define FAILED_STALL_NS (200 * NG_MS)
 
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
 {
@@ -261,19 +267,42 @@ static int judge_all(struct ng_judge *judge)
     return error;
 }
 
+static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
+{
+    *ret_verdict = (struct ng_verdict){.kind = NG_KIND_HEALTHY,
+                                       .confidence = NG_CONFIDENCE_CERTAIN,
+                                       .detected_by = -1,
+                                       .action = "none"};
+    snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
+}
+
+/*
+ * NCCL tells ranks of a remote error as soon as a peer on another host is gone, when they have not waited for long:
+ * what explains their waiting is behind the error.
+ */
+static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_judge judge = {.view = view, .verdict = verdict};
+
+    int error = ng_waits_find(view, FAILED_STALL_NS, &judge.scratch, &judge.waits);
+    if (!error && judge.waits.count)
+        error = judge_all(&judge);
+    ng_arena_reset(&judge.scratch);
+    if (!error && verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY &&
+        verdict->kind != NG_KIND_MISMATCH) {
+        ng_verdict_fini(verdict);
+        start(view, verdict);
+    }
+    return error;
+}
+
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
     struct ng_judge judge = {.view = view, .verdict = verdict};
 
-    memset(verdict, 0, sizeof(*verdict));
-    verdict->kind = NG_KIND_HEALTHY;
-    verdict->confidence = NG_CONFIDENCE_CERTAIN;
-    verdict->detected_by = -1;
-    verdict->action = "none";
-    snprintf(verdict->job, sizeof(verdict->job), "%s", view->job);
-
+    start(view, verdict);
     if (query->disagreement.group_id) {
         int error = ng_judge_disagreement(&judge, &query->disagreement);
         ng_arena_reset(&judge.scratch);
@@ -284,6 +313,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     int error = ng_waits_find(view, query->stalled_ns, &judge.scratch, &judge.waits);
     if (!error && judge.waits.count)
         error = judge_all(&judge);
+    if (!error && verdict->kind == NG_KIND_HEALTHY && ng_judge_hears_of_gone(&judge))
+        error = judge_what_failed(view, verdict);
     if (!error)
         error = ng_judge_errors(&judge);
     if (!error)

@@ -84,6 +84,9 @@ struct ng_verdict {
     enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
                             those are known to: core/composed.h; NG_OP_NONE else */
     bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects them there */
+    /* Of a remote error: nobody is known to be behind it, and ranks of the group do not answer. If they are gone, that
+     * will be known soon. */
+    bool may_be_gone;
     bool all_came; /* nobody knows why, and it is the making of a communicator, of which nobody is absent */
     /* Where those that wait are in the replay of a CUDA graph: which, by their numbers in one of the processes. 0
      * none. The position is 0 where a later launch hides it. */

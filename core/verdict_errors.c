@@ -54,6 +54,24 @@ static const struct ng_view_member *find_error(const struct ng_judge *judge, boo
     return NULL;
 }
 
+bool ng_judge_hears_of_gone(const struct ng_judge *judge)
+{
+    const struct ng_view *view = judge->view;
+
+    if (find_error(judge, true))
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        if (!reports(judge, &view->members[i], false) || was_ended(judge, view->members[i].group))
+            continue;
+        for (uint32_t k = 0; k < count; k++)
+            if (ng_judge_is_gone(judge, &members[k]))
+                return true;
+    }
+    return false;
+}
+
 static int blame_error(struct ng_judge *judge, const struct ng_view_member *member, bool gone)
 {
     const struct ng_view_process *process = ng_judge_process_of(judge, member);
@@ -77,12 +95,15 @@ static int blame_errors(struct ng_judge *judge, const struct ng_view_member *tol
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(judge->view, told->group, &count);
-    bool gone = false;
+    bool gone = false, quiet = false;
     int error = 0;
 
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         gone |= ng_judge_is_gone(judge, &members[i]);
+        quiet |= ng_judge_process_of(judge, &members[i])->quiet_ns > 0;
+    }
     gone = gone && !own;
+    verdict->may_be_gone = quiet && !gone && !own;
     for (uint32_t i = 0; i < count && !error; i++)
         if (gone ? ng_judge_is_gone(judge, &members[i]) : reports(judge, &members[i], own))
             error = blame_error(judge, &members[i], gone);
@@ -105,6 +126,15 @@ static void tell_of_error(struct ng_judge *judge, const struct ng_view_member *t
     verdict->culprit_count = verdict->cycle_count = 0;
 }
 
+/* Ranks that do not come, and do not answer either, may be gone: then they are behind it. */
+static bool names_the_quiet(const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].quiet_ns)
+            return true;
+    return false;
+}
+
 /*
  * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
  * rank died, left, froze or called something else may be why there is an error.
@@ -122,7 +152,7 @@ int ng_judge_errors(struct ng_judge *judge)
     }
     const struct ng_view_member *own = find_error(judge, true);
     const struct ng_view_member *told = own ? own : find_error(judge, false);
-    if (!told)
+    if (!told || (!own && names_the_quiet(judge->verdict)))
         return 0;
     int error =
         judge->waits.count ? 0 : ng_processes_find(judge->view, &judge->scratch, &judge->processes);

@@ -17,6 +17,9 @@
  */
 int ng_judge_errors(struct ng_judge *judge);
 
+/* Does NCCL report a remote error of a group in which ranks are gone, and none of its own anywhere? */
+bool ng_judge_hears_of_gone(const struct ng_judge *judge);
+
 /*
  * A watchdog that is stuck: what the devices of its process have finished is not known. So it is
  * the reason of what looks like a device that does not finish, or like nothing; not of what the

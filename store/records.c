@@ -31,6 +31,7 @@ static uint64_t get(const unsigned char **at)
 #define NUMBERS 14 /* with the magic; then the scope: how many groups, and each; then the line, without its end */
 #define SCOPE_OF_ALL UINT64_MAX
 #define DIFFERS (UINT64_C(1) << 63)
+#define FAILED  (UINT64_C(1) << 62)
 
 size_t ng_incident_encode(const struct ng_incident *incident,
                           unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES])
@@ -45,7 +46,8 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->group_id);
     at = put(at, incident->seq);
     /* Older ones read half of it. */
-    at = put(at, incident->op | (uint64_t)incident->policy << 32 | (incident->differs ? DIFFERS : 0));
+    at = put(at, incident->op | (uint64_t)incident->policy << 32 | (incident->differs ? DIFFERS : 0) |
+                     (incident->failed ? FAILED : 0));
     at = put(at, (uint64_t)(int64_t)incident->claimant_rank);
     at = put(at, (uint64_t)(int64_t)incident->claimant_pid);
     at = put(at, incident->claimant_ticks);
@@ -94,8 +96,9 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.seq = get(&at);
     uint64_t op_and_policy = get(&at);
     incident.op = (uint32_t)op_and_policy;
-    incident.policy = (int32_t)((op_and_policy & ~DIFFERS) >> 32);
+    incident.policy = (int32_t)((op_and_policy & ~(DIFFERS | FAILED)) >> 32);
     incident.differs = op_and_policy & DIFFERS;
+    incident.failed = op_and_policy & FAILED;
     incident.claimant_rank = (int32_t)get(&at);
     incident.claimant_pid = (int32_t)get(&at);
     incident.claimant_ticks = get(&at);

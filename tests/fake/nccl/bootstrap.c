@@ -364,7 +364,10 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
         return ncclInternalError;
     }
     err = fake_shm_map(shm_fd, &shm);
+    comm->connection = fake_network_connect(shm_fd, comm->rank);
     close(shm_fd);
+    if (!err && comm->connection < 0)
+        err = -errno;
     if (err) {
         fake_warn("Bootstrap : cannot map shared memory : %s", strerror(-err));
         return ncclSystemError;
@@ -386,6 +389,7 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
         return result;
     for (int r = 0; r < comm->nranks; r++) {
         struct fake_rank *other = fake_shm_rank(shm, r);
+        me->spans_hosts |= strcmp(other->host, me->host) != 0;
         if (other->version != me->version) {
             fake_warn("Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
                       other->version, comm->rank, me->version);

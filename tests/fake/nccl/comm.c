@@ -85,6 +85,8 @@ void fake_comm_put(struct ncclComm *comm)
     if (!comm || atomic_fetch_sub(&comm->refs, 1) != 1)
         return;
     fake_shm_unmap(atomic_load(&comm->shm));
+    if (comm->connection >= 0)
+        close(comm->connection);
     close(comm->abort_fd);
     pthread_cond_destroy(&comm->cond);
     pthread_mutex_destroy(&comm->lock);
@@ -165,6 +167,7 @@ ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
         return ncclSystemError;
     atomic_init(&comm->refs, 1);
     atomic_init(&comm->state, ncclInProgress);
+    comm->connection = -1;
     comm->nranks = nranks;
     comm->rank = rank;
     comm->device = device;

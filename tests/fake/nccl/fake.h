@@ -79,6 +79,7 @@ struct fake_rank {
     int32_t cable; /* of its host; -1 none that could be cut */
     char bus_id[32];
     char host[64];
+    bool spans_hosts; /* others of the communicator are of other hosts */
 };
 
 struct fake_shm {
@@ -135,6 +136,7 @@ struct ncclComm {
     _Atomic bool finalized;
     _Atomic bool gone; /* destroy or abort has begun */
     int abort_fd;      /* readable once abort is set */
+    int connection;    /* fake_network_connect; -1 none */
     _Atomic(struct fake_shm *) shm;
     bool ring_connected;          /* under launch_lock */
     uint32_t stops_before;        /* stops when connecting began; under launch_lock */
@@ -219,6 +221,13 @@ int fake_network_here(void);
 uint32_t fake_network_resets(int cable);
 /* Nothing passes between this rank and the other now. */
 bool fake_network_cut(const struct ncclComm *comm, int peer);
+/* What this rank's connections to other hosts hang from: they are closed with it, at the latest by the kernel when
+ * the process ends, however it does. -1 on failure. */
+int fake_network_connect(int shm_fd, int rank);
+/* The other rank is of another host, and has closed its connections. */
+bool fake_network_closed(const struct ncclComm *comm, int peer);
+/* What was under way with such a one fails (socketProgress): ncclRemoteError for this communicator. */
+void fake_network_fail(struct ncclComm *comm, int peer);
 
 /* ---- groups and jobs (group.c) ---- */
 

@@ -58,26 +58,41 @@ static void fifo_release(struct fake_shm *shm, struct fake_fifo *fifo, int peer)
     fake_bell_ring(shm, peer);
 }
 
+/* Whatever is waited for cannot come, if the other has closed its connections: true to look once more, for it may have
+ * been the last thing that it did. What is on the device goes on waiting, until the communicator is aborted. */
+static bool was_closed(struct ncclComm *comm, int peer, bool *closed)
+{
+    if (*closed)
+        fake_network_fail(comm, peer);
+    else
+        *closed = fake_network_closed(comm, peer);
+    return *closed && atomic_load(&comm->state) == ncclSuccess;
+}
+
 static unsigned char *wait_room(struct exec *e)
 {
-    for (;;) {
+    for (bool closed = false;;) {
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
         if (fifo_has_room(e->to) && !fake_network_cut(e->comm, e->next))
             return slot_of(e->shm, e->to, atomic_load(&e->to->tail));
+        if (was_closed(e->comm, e->next, &closed))
+            continue;
         fake_bell_wait(e->shm, e->comm->rank, seen);
     }
 }
 
 static unsigned char *wait_data(struct exec *e, size_t want)
 {
-    for (;;) {
+    for (bool closed = false;;) {
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
         if (fifo_has_data(e->from, want, e->exact) && !fake_network_cut(e->comm, e->prev))
             return slot_of(e->shm, e->from, atomic_load(&e->from->head));
+        if (was_closed(e->comm, e->prev, &closed))
+            continue;
         fake_bell_wait(e->shm, e->comm->rank, seen);
     }
 }
@@ -369,11 +384,13 @@ static bool run_p2ps(struct fake_plan *plan)
     }
     run_self(self, selves);
     free(self);
+    bool closed = false;
     while (left > 0) {
         uint32_t seen = fake_bell_read(shm, comm->rank);
         bool moved = false;
         if (halted(comm))
             return false;
+        int waits_for = -1;
         for (int i = 0; i < plan->np2ps; i++) {
             struct fake_p2p *op = &plan->p2ps[i];
             if (op->over || (op->prev >= 0 && !plan->p2ps[op->prev].over))
@@ -381,9 +398,13 @@ static bool run_p2ps(struct fake_plan *plan)
             if (p2p_advance(comm, shm, op)) {
                 moved = true;
                 left -= op->over;
+            } else if (waits_for < 0 && fake_network_closed(comm, op->peer)) {
+                waits_for = op->peer;
             }
         }
-        if (!moved)
+        if (moved)
+            closed = false;
+        else if (waits_for < 0 || !was_closed(comm, waits_for, &closed))
             fake_bell_wait(shm, comm->rank, seen);
     }
     return true;

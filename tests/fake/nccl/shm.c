@@ -118,12 +118,12 @@ uint32_t fake_bell_read(struct fake_shm *shm, int rank)
 void fake_bell_wait(struct fake_shm *shm, int rank, uint32_t seen)
 {
     struct fake_rank *r = fake_shm_rank(shm, rank);
-    /* No bell tells that a cable is whole again. */
+    /* No bell tells that a cable is whole again, or that a connection was closed. */
     const struct timespec look_again = {.tv_nsec = 50000000};
     atomic_fetch_add(&r->waiters, 1);
     if (atomic_load(&r->bell) == seen)
         syscall(SYS_futex, &r->bell, FUTEX_WAIT, seen,
-                fake_network_folder() ? &look_again : NULL, NULL, 0);
+                fake_network_folder() || r->spans_hosts ? &look_again : NULL, NULL, 0);
     atomic_fetch_sub(&r->waiters, 1);
 }
 

@@ -2059,6 +2059,66 @@ TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
     expect_kind(judge(job), NG_KIND_DEAD_RANK);
 }
 
+/* NCCL notices at once that a peer on another host is gone, long before anybody has waited for long. */
+TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_LOST, NG_LIFE_EXITED}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1, 3})
+            job.at(WORLD, rank).did(3).waits(all_reduce(), NG_S).async_error = rank ? 6 : 0;
+        job.at(WORLD, 2).did(3);
+        job.process(2).life = life;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, life == NG_LIFE_EXITED ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+        EXPECT_EQ(judgement.seq, 4u);
+        /* Who ends since it was told of the error is no culprit. */
+        job.process(2).life_age_ns = NG_S;
+        job.process(1).life = NG_LIFE_EXITED;
+        job.process(1).life_age_ns = NG_S / 10;
+        EXPECT_EQ(judge(job).culprits, std::vector<int>{2}) << life;
+        /* An error of a rank's own is none of that. */
+        job.at(WORLD, 0).async_error = 2;
+        judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+    }
+}
+
+/* Calls that differed are behind the end of those who made them. */
+TEST(Verdict, TheMismatchBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3).waits(all_reduce(rank == 2 ? 512 : 1024), NG_S);
+    job.at(WORLD, 0).async_error = 6;
+    job.process(3).life = NG_LIFE_EXITED;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
+/* That another waits for a moment, as is usual, has nothing to do with the error. */
+TEST(Verdict, ARemoteErrorDoesNotMakeAShortWaitAStall)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    job.group(0xe, "tp", {2, 3});
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3);
+    job.at(WORLD, 1).async_error = 6;
+    job.process(0).life = NG_LIFE_EXITED;
+    job.at(0xe, 0).did(5).waits(all_reduce(), NG_S);
+    job.at(0xe, 1).did(5);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.group, WORLD);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+}
+
 TEST(Verdict, OfARemoteErrorOfUnknownOriginNobodyIsSurelyToBlame)
 {
     Job job(4);

@@ -22,6 +22,7 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.stalled_ns = (int64_t)random();
     incident.policy = (int32_t)(random() % 5);
     incident.differs = random() % 2;
+    incident.failed = random() % 2;
     incident.scope.all = random() % 8 == 0;
     incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_SCOPE_GROUPS + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
@@ -65,6 +66,7 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
     EXPECT_EQ(a.stalled_ns, b.stalled_ns);
     EXPECT_EQ(a.policy, b.policy);
     EXPECT_EQ(a.differs, b.differs);
+    EXPECT_EQ(a.failed, b.failed);
     EXPECT_STREQ(a.line, b.line);
     EXPECT_EQ(a.scope.all, b.scope.all);
     ASSERT_EQ(a.scope.count, b.scope.count);
