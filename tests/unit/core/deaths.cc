@@ -46,6 +46,18 @@ Job left_before(uint64_t seq)
     return job;
 }
 
+/* It ended when it was to make a communicator with rank 0, which is still at it. */
+Job left_a_making()
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+    job.inside(0, NG_OP_CommInitRank, WORLD);
+    job.process(1).life = NG_LIFE_EXITED;
+    return job;
+}
+
 /* Rank 0 has work pending that waits for nobody that is gone. */
 Job at_work()
 {
@@ -84,6 +96,43 @@ TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
     made_deaths_rounds(3000);
     EXPECT_EQ(made_deaths.opened, 1u) << "once";
     EXPECT_GT(made_deaths.looks, 1u);
+}
+
+/* Under policy log all go on, or end, each in its time: who is not yet back from the call that the
+ * verdict was about has nothing to add. */
+TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
+{
+    everywhere = left_before(7);
+    made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+    made_deaths.ended = 1;
+    made_deaths_rounds(5000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.looks, made_deaths.in_vain);
+    EXPECT_EQ(made_deaths.opened, 0u);
+
+    made_deaths_begin(LONG_AGO);
+    everywhere = left_a_making();
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    ASSERT_EQ(made_deaths.opened, 1u) << "without that verdict";
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths_deadline(WORLD, 0, NG_OP_CommInitRank);
+    made_deaths.ended = 1;
+    made_deaths_rounds(5000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+}
+
+TEST_F(Deaths, WhoGoesAfterADeadlinesVerdictIsNewsToOneInALaterCall)
+{
+    made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+    everywhere = left_before(8);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.seq, 8u);
 }
 
 TEST_F(Deaths, WhoSeesTheReasonOnItsHostGoesBeforeThoseThatOnlyLook)
