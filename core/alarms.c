@@ -18,8 +18,6 @@
 #include "core/monitor.h"
 #include "core/watchdog.h"
 
-#define EXAMINE_PAUSE_NS (250 * NG_MS) /* and up to 130 more: others are at it */
-
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_alarm alarms[16];
@@ -117,8 +115,17 @@ void ng_alarms_answered(const struct ng_incident *incident)
 /* Not all at once: thousands may be waiting. */
 void ng_alarms_try_later(void)
 {
-    own.next_try_ns = ng_clock_mono_ns() + EXAMINE_PAUSE_NS +
-                      (int64_t)((uint32_t)ng_clock_mono_ns() * UINT32_C(2654435761) >> 5);
+    int64_t now = ng_clock_mono_ns();
+    uint32_t number = (uint32_t)now * UINT32_C(2654435761);
+
+    own.next_try_ns = now + NG_LOOK_PAUSE_NS + (int64_t)number % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS);
+}
+
+/* Others can see what has lasted for long here; what was found, the board does not tell them. */
+static enum ng_look_cause cause_of(const struct ng_alarm *alarm)
+{
+    return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog ? NG_CAUSE_OWN
+                                                                                              : NG_CAUSE_LATE;
 }
 
 void ng_alarms_handle(const struct ng_alarm *alarm)
@@ -149,7 +156,7 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         ng_monitor_withdraw();
         return;
     }
-    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level) == -EBUSY) {
+    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
         ng_alarms_put_off(alarm);
         return;
     }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/op.h"
 #include "core/scope.h"
@@ -100,10 +101,21 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
            there->seq == wanted->seq && there->op == wanted->op;
 }
 
+/* After -EBUSY of ng_board_ops.begin, one tries again after this time; at random between the two. */
+#define NG_LOOK_PAUSE_NS     (250 * NG_MS)
+#define NG_LOOK_PAUSE_MAX_NS (400 * NG_MS)
+
 /* What ended ng_board_ops.wait. */
 #define NG_BOARD_KICK     1u /* the kick descriptor became readable */
 #define NG_BOARD_DEATH    2u /* a process of the job ended */
 #define NG_BOARD_INCIDENT 4u /* an incident was claimed or judged, or may have been */
+
+/* Why somebody wants to look at the whole job: the more it may find that others do not, the higher. */
+enum ng_look_cause {
+    NG_CAUSE_END = 1,  /* a process ended: every rank with work pending sees the same, and tells of ends alone */
+    NG_CAUSE_LATE = 2, /* something of its own has waited for long: whatever the reason is, it is told */
+    NG_CAUSE_OWN = 3,  /* it knows something that others cannot see, or do not see yet */
+};
 
 /* Small data for all processes of the job. */
 struct ng_board_entry {
@@ -140,10 +152,16 @@ struct ng_board_ops {
      * An examination of the whole job is expensive, and one is enough: 0: it is ours now, until
      * `finish`, or until it is taken for lost after some seconds; -EBUSY: somebody is at it, or has
      * just found nothing. Each level has its own. Where nobody can be asked, everybody may.
+     *
+     * Who found nothing holds back those with no better cause than its own, and nobody with
+     * NG_CAUSE_OWN. So whoever has a better cause than all others, and tries again within
+     * NG_LOOK_PAUSE_MAX_NS, waits for the one that is at it and no longer, however many others want to
+     * look.
      */
-    int (*begin)(struct ng_board *board, enum ng_incident_level level);
-    /* `found`: an incident came of it. */
-    void (*finish)(struct ng_board *board, enum ng_incident_level level, bool found);
+    int (*begin)(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause);
+    /* `in_vain`: there was nothing to tell; else an incident came of it, or the answer does not matter any
+     * more, which says nothing to others. */
+    void (*finish)(struct ng_board *board, enum ng_incident_level level, bool in_vain);
 
     /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno.
      * What of the job could not be asked is told in a note. */

@@ -22,6 +22,7 @@
 #define DEATH_CHECK_NS (100 * NG_MS)
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
 #define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
+#define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
 
 static struct {
     uint32_t ended_seen;   /* processes of the job that had ended */
@@ -29,6 +30,7 @@ static struct {
     unsigned death_checks;
     int64_t next_death_check_ns;
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    uint32_t preferred_at; /* so many had ended when this process was let before others */
 } own;
 
 /* Has anything of this process waited for so long: work on a device, or a thread inside a call? */
@@ -48,13 +50,78 @@ static bool something_pending(int64_t for_ns)
     return false;
 }
 
+/* Does the verdict tell of an end that is news? *ret_wanted is what it is about. */
+static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
+{
+    *ret_wanted = (struct ng_incident){.level = NG_INCIDENT_SUSPECT,
+                                       .group_id = verdict->group_id,
+                                       .seq = verdict->seq,
+                                       .op = verdict->op,
+                                       .stalled_ns = DEATH_STALL_NS,
+                                       .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
+    if (verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY)
+        return false;
+    /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
+     * group whose calls differ was told to. */
+    if (ng_op_table[verdict->op].op_class == NG_CLASS_END || ng_agreement_is_told(verdict->group_id))
+        return false;
+    /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
+    if (ng_conduct_has_told_call(ret_wanted))
+        return false;
+    return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
+}
+
+/* Look, and judge. True: an end that is news; the caller ends view and verdict. */
+static bool look_for_news(enum ng_look_range range, struct ng_view *ret_view, struct ng_verdict *ret_verdict,
+                          struct ng_incident *ret_wanted)
+{
+    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
+
+    if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
+        if (is_news(ret_verdict, ret_wanted))
+            return true;
+        ng_verdict_fini(ret_verdict);
+    }
+    ng_view_fini(ret_view);
+    return false;
+}
+
+/* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of others. */
+static bool is_seen_here(void)
+{
+    struct ng_incident wanted;
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    if (!look_for_news(NG_LOOK_HOST, &view, &verdict, &wanted))
+        return false;
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return true;
+}
+
+/* A turn to look at the whole job. Whoever sees the reason already goes before those that only look whether
+ * there is one; once for each end, since the whole job may show that there is more to it. */
+static bool take_turn(uint32_t ended)
+{
+    struct ng_board *board = ng_guard.board;
+
+    if (board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_END) != -EBUSY)
+        return true;
+    if (own.preferred_at == ended || !is_seen_here() ||
+        board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) == -EBUSY)
+        return false;
+    own.preferred_at = ended;
+    return true;
+}
+
 /* Has a process ended that pending work needs? */
 void ng_deaths_check(void)
 {
-    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
     struct ng_board *board = ng_guard.board;
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
+    struct ng_incident wanted;
     struct ng_verdict verdict;
     struct ng_view view;
 
@@ -70,41 +137,25 @@ void ng_deaths_check(void)
     if (!ended || ng_guard.config.suspect_ns == 0 || now < own.next_death_check_ns)
         return;
     own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
-    if (!something_pending(DEATH_STALL_NS))
+    if (!something_pending(DEATH_STALL_NS) || !ng_alarms_may_try())
         return;
-    if (!ng_alarms_may_try())
-        return;
-    if (board->ops->begin(board, NG_INCIDENT_SUSPECT) == -EBUSY) {
+    if (!take_turn(ended)) {
         ng_alarms_try_later();
-        return;
-    }
-    bool opened = false;
-    if (ng_look(NG_LOOK_JOB, &view) == 0 && ng_look_judge(&view, &query, "none", &verdict) == 0) {
-        /* Who leaves while others still tidy up has done its part; who dies there too. And who
-         * leaves a group whose calls differ was told to. */
-        bool tidying = ng_op_table[verdict.op].op_class == NG_CLASS_END ||
-                       ng_agreement_is_told(verdict.group_id);
-        bool death =
-            !tidying && (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY);
-        struct ng_incident wanted = {.level = NG_INCIDENT_SUSPECT,
-                                     .group_id = verdict.group_id,
-                                     .seq = verdict.seq,
-                                     .op = verdict.op,
-                                     .stalled_ns = DEATH_STALL_NS,
-                                     .since_mono_ns = ng_clock_mono_ns() - verdict.stalled_ns};
-        /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
-        if (death && !ng_conduct_has_told_call(&wanted) &&
-            (verdict.group_id != own.death_group || verdict.seq != own.death_seq)) {
-            own.death_group = verdict.group_id;
-            own.death_seq = verdict.seq;
-            opened = true;
-            ng_examine_open(&wanted, &view, &verdict);
-        }
+    } else if (look_for_news(NG_LOOK_JOB, &view, &verdict, &wanted)) {
+        own.death_group = verdict.group_id;
+        own.death_seq = verdict.seq;
+        ng_examine_open(&wanted, &view, &verdict);
         ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+    } else {
+        ng_examine_end(NG_INCIDENT_SUSPECT, true);
     }
-    if (!opened)
-        ng_examine_end(NG_INCIDENT_SUSPECT, false);
-    ng_view_fini(&view);
+    /* Where there are many, it takes its time, and should not take all of it. */
+    int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
+    if (pause_ns > NG_S)
+        pause_ns = NG_S;
+    if (own.next_death_check_ns < now + pause_ns)
+        own.next_death_check_ns = now + pause_ns;
 }
 
 void ng_deaths_are_told(void)

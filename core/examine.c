@@ -40,10 +40,10 @@ static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident 
     verdict->stalled_ns = 2 * wanted->stalled_ns;
 }
 
-void ng_examine_end(enum ng_incident_level level, bool found)
+void ng_examine_end(enum ng_incident_level level, bool in_vain)
 {
     if (ng_guard.board)
-        ng_guard.board->ops->finish(ng_guard.board, level, found);
+        ng_guard.board->ops->finish(ng_guard.board, level, in_vain);
 }
 
 /* Whoever joins has dealt with all before it: what has not been read yet, an order perhaps, has its
@@ -86,7 +86,8 @@ void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
                strerror(-error));
         error = 0;
     }
-    ng_examine_end(wanted->level, true);
+    /* What has been told before is no news for whoever looks next, either. */
+    ng_examine_end(wanted->level, error == -EEXIST);
     if (!error)
         ng_conduct_lead(&incident, view, verdict);
     else if (incident.epoch > ng_conduct_seen(incident.source) &&
@@ -206,12 +207,12 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     int error = ng_look(NG_LOOK_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {
-        ng_examine_end(wanted->level, false);
+        ng_examine_end(wanted->level, true);
         ng_view_fini(&view);
         return;
     }
     if (error || ng_look_judge(&view, &query, "none", &verdict) != 0) {
-        ng_examine_end(wanted->level, false);
+        ng_examine_end(wanted->level, true);
         ng_view_fini(&view);
         if (deadline)
             ng_conduct_act_unjudged(wanted);
@@ -220,7 +221,7 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     /* Looking takes its time. */
     bool early = is_early(alarm, &verdict);
     if (early || (alarm && ng_examine_is_settled(alarm))) {
-        ng_examine_end(wanted->level, false);
+        ng_examine_end(wanted->level, early);
         if (early)
             ng_alarms_put_off(alarm);
         ng_verdict_fini(&verdict);
@@ -237,7 +238,7 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_making(&verdict)))
-        ng_examine_end(wanted->level, false);
+        ng_examine_end(wanted->level, true);
     else
         ng_examine_open(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);

@@ -25,8 +25,8 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
 void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
                      struct ng_verdict *verdict);
 
-/* Nothing was found: others may look. */
-void ng_examine_end(enum ng_incident_level level, bool found);
+/* The examination is over; `in_vain` as in ng_board_ops.finish. */
+void ng_examine_end(enum ng_incident_level level, bool in_vain);
 
 /* Follow somebody's incident; where its claimant does not come through, take its place, once. */
 void ng_examine_join(struct ng_incident *incident);

@@ -33,12 +33,18 @@ static void unlock_deferred(struct ng_registration_table *table)
     atomic_flag_clear_explicit(&table->deferred_lock, memory_order_release);
 }
 
-void ng_registration_frees_forget(struct ng_registration_table *table)
+/* Locked: nothing is to be given back any more. */
+static void clear_deferred(struct ng_registration_table *table)
 {
-    lock_deferred(table);
     table->deferred_count = 0;
     table->deferred_in_use = false;
     atomic_store(&table->deferred, false);
+}
+
+void ng_registration_frees_forget(struct ng_registration_table *table)
+{
+    lock_deferred(table);
+    clear_deferred(table);
     atomic_store(&table->done, table->asked);
     unlock_deferred(table);
 }
@@ -84,11 +90,8 @@ static bool take_deferred(struct ng_registration_table *table, const struct defe
 {
     lock_deferred(table);
     bool same = table->asked == deferral->asked;
-    if (same) {
-        table->deferred_count = 0;
-        table->deferred_in_use = false;
-        atomic_store(&table->deferred, false);
-    }
+    if (same)
+        clear_deferred(table);
     unlock_deferred(table);
     return same;
 }
@@ -128,7 +131,11 @@ void ng_registration_frees_drop_all(struct ng_registration_table *table)
     ng_registration_table_clear(table);
     NG_STORE(table->told->segments, 0);
     NG_STORE(table->told->segment_bytes, 0);
-    atomic_store(&table->deferred, false);
+    /* Nobody serves what is no longer deferred: who waits is told so here. */
+    lock_deferred(table);
+    clear_deferred(table);
+    atomic_store(&table->tried, table->asked);
+    unlock_deferred(table);
     atomic_store(&table->retired, false);
 }
 
@@ -168,6 +175,15 @@ static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng
     return done;
 }
 
+/* More may have been tried meanwhile. */
+static void tell_tried(struct ng_registration_table *table, uint64_t asked)
+{
+    lock_deferred(table);
+    if (atomic_load(&table->tried) < asked)
+        atomic_store(&table->tried, asked);
+    unlock_deferred(table);
+}
+
 static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
 {
     struct ng_family *family = ng_family_of(comm);
@@ -180,7 +196,7 @@ static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
         ng_registration_thread_end();
         ng_family_let_go(family);
     }
-    atomic_store(&table->tried, asked);
+    tell_tried(table, asked);
     return done;
 }
 

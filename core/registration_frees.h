@@ -20,7 +20,8 @@ bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration
 /* Held: of a communicator that is no more, nothing is left to be given back. Who waits goes on. */
 void ng_registration_frees_forget(struct ng_registration_table *table);
 
-/* Held: all of it is NCCL's to free now. It has not yet: a free that waits is not told that it is given back. */
+/* Held: all of it is NCCL's to free now. It has not yet: a free that waits goes on, and is not told that it is
+ * given back. */
 void ng_registration_frees_drop_all(struct ng_registration_table *table);
 
 #endif

@@ -139,18 +139,19 @@ static void local_each(struct ng_board *board,
             visit(context, &local->peers[i].box);
 }
 
-static int local_begin(struct ng_board *board, enum ng_incident_level level)
+static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
 {
     (void)board; /* black boxes are at hand: everybody may look */
     (void)level;
+    (void)cause;
     return 0;
 }
 
-static void local_finish(struct ng_board *board, enum ng_incident_level level, bool found)
+static void local_finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
 {
     (void)board;
     (void)level;
-    (void)found;
+    (void)in_vain;
 }
 
 static int local_read_verdict(struct ng_board *board, const struct ng_incident *incident,

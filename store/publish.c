@@ -47,9 +47,9 @@ static int answer(struct ng_publisher *p, struct ng_ask *ask)
         return -EIO;
     switch (ask->kind) {
     case NG_ASK_BEGIN:
-        return ng_publisher_begin(p, ask->incident.level);
+        return ng_publisher_begin(p, ask->incident.level, ask->cause);
     case NG_ASK_FINISH:
-        return ng_publisher_finish(p, ask->incident.level, ask->found);
+        return ng_publisher_finish(p, ask->incident.level, ask->in_vain);
     case NG_ASK_VIEW:
         return ng_publisher_fetch_all(p, ask);
     case NG_ASK_UNITE:

@@ -20,7 +20,8 @@
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
  *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
- *   examine/<level>/<label>   somebody looks at the whole job
+ *   examine/<level>/<label>   somebody looks at the whole job; with a number: has just found nothing, for
+ *                this cause (enum ng_look_cause)
  * and one channel, m.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_H
@@ -59,8 +60,8 @@ struct ng_blob {
 };
 
 enum ng_ask_kind {
-    NG_ASK_BEGIN = 1, /* incident.level in; `result` 0, or -EBUSY */
-    NG_ASK_FINISH,    /* the same, and `found` in */
+    NG_ASK_BEGIN = 1, /* incident.level, cause in; `result` 0, or -EBUSY */
+    NG_ASK_FINISH,    /* incident.level, in_vain in */
     NG_ASK_VIEW,      /* blobs, own one included, and `root` out */
     NG_ASK_UNITE,     /* data in: ids of groups, 64 bits each; -EPERM: they are of different runs */
     NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
@@ -80,7 +81,8 @@ struct ng_ask {
     enum ng_ask_kind kind;
     int result;
     struct ng_incident incident;
-    bool found;
+    enum ng_look_cause cause;
+    bool in_vain;
     uint32_t count;
     struct ng_arena arena;
     struct ng_blob *blobs;

@@ -16,7 +16,7 @@
 #include "store/records.h"
 
 #define EXAMINE_MS 3000         /* who looks at the job for longer is taken for lost */
-#define IDLE_MS    500          /* nothing was found: nobody needs to look again before */
+#define IDLE_MS    500          /* nothing was found: for the same cause, nobody needs to look again before */
 #define ANSWER_NS  (50 * NG_MS) /* what is left of a question's time for the answer's way */
 #define NOBODY     UINT64_MAX   /* a place that is never given out */
 
@@ -417,6 +417,9 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
     return 0;
 }
 
+/* Whoever has a better cause comes back while those without one are still held back. */
+_Static_assert(IDLE_MS * NG_MS > NG_LOOK_PAUSE_MAX_NS, "a better cause may have to wait for its turn among all");
+
 /* Other incarnations look after themselves. */
 static void examine_key(const struct ng_publisher *p, enum ng_incident_level level,
                         char ret_key[KEY_BYTES])
@@ -424,25 +427,52 @@ static void examine_key(const struct ng_publisher *p, enum ng_incident_level lev
     snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, p->root);
 }
 
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level)
+/* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is ours;
+ * -EEXIST; -ENOENT: it is over by now; or -errno. */
+static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause cause)
+{
+    struct ng_kv_bytes value;
+    char idle;
+
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error;
+    if (value.bytes != sizeof(idle))
+        return -EEXIST;
+    memcpy(&idle, value.data, sizeof(idle));
+    if (idle - '0' >= (int)cause)
+        return -EEXIST;
+    struct ng_kv_bytes expected = {.data = &idle, .bytes = sizeof(idle)};
+    return ng_kv_compare_and_set(p->kv, key, &expected, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS), NULL);
+}
+
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause)
 {
     char key[KEY_BYTES];
+    int error = -ENOENT;
 
     examine_key(p, level, key);
-    int error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
-    if (error == -EEXIST)
+    for (int tries = 0; error == -ENOENT && tries < 2; tries++) {
+        error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
+        if (error == -EEXIST && cause > NG_CAUSE_END)
+            error = pass_idle(p, key, cause);
+    }
+    if (error == -EEXIST || error == -ENOENT)
         return -EBUSY;
+    if (!error)
+        p->causes[level] = cause;
     return ng_publisher_failed(p, error);
 }
 
-int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool found)
+int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain)
 {
-    char key[KEY_BYTES];
+    /* What one looks for of its own, another may find, too: it is not held back. */
+    char key[KEY_BYTES], idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
     examine_key(p, level, key);
-    int error = found || level == NG_INCIDENT_TIMEOUT
-                    ? ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS))
-                    : ng_kv_expire(p->kv, key, IDLE_MS, ng_publisher_in(CALL_NS));
+    int error = in_vain && level != NG_INCIDENT_TIMEOUT
+                    ? ng_kv_set(p->kv, key, &idle, sizeof(idle), IDLE_MS, ng_publisher_in(CALL_NS))
+                    : ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS));
 
     return ng_publisher_failed(p, error);
 }

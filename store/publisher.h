@@ -87,6 +87,7 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
+    enum ng_look_cause causes[NG_INCIDENT_LIMIT]; /* by level: why this process looks at the job */
     uint32_t compared_at; /* the group whose trail was told or compared last */
     struct ng_trail_pace *paces; /* of store/publish_trails.c, by slot; made when first needed */
     struct ng_arena kept_arena; /* owns what follows */
@@ -182,8 +183,8 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
 /* ng_board_ops.begin and finish. */
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level);
-int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool found);
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause);
+int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain);
 
 /* ---- publish_entries.c: small data for the programs ---- */
 

@@ -227,16 +227,16 @@ static int silent(int error)
     }
 }
 
-static int shared_begin(struct ng_board *board, enum ng_incident_level level)
+static int shared_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
 {
-    struct ng_ask question = {.incident.level = level};
+    struct ng_ask question = {.incident.level = level, .cause = cause};
 
     return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
 }
 
-static void shared_finish(struct ng_board *board, enum ng_incident_level level, bool found)
+static void shared_finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
 {
-    struct ng_ask question = {.incident.level = level, .found = found};
+    struct ng_ask question = {.incident.level = level, .in_vain = in_vain};
 
     ask((struct shared *)board, NG_ASK_FINISH, &question, ASK_NS);
 }

@@ -19,6 +19,7 @@
 #include "core/guard.h"
 #include "core/inject.h"
 #include "core/log.h"
+#include "core/registration_table.h"
 #include "core/registrations.h"
 #include "core/rehearsal.h"
 #include "core/watchdog.h"
@@ -1007,4 +1008,21 @@ unsigned made_op_comm_abort(void)
 bool made_registration_count(const void *comm, struct ng_registration_count *ret_count)
 {
     return ng_registrations_count(ng_comm_find(comm), ret_count);
+}
+
+struct ng_registration_table *made_registration_table(const void *comm)
+{
+    return ng_registration_table_of(ng_comm_find(comm));
+}
+
+bool made_free_asks(const struct ng_registration_table *table)
+{
+    return atomic_load(&table->deferred);
+}
+
+uint64_t made_frees_unanswered(const struct ng_registration_table *table)
+{
+    uint64_t done = atomic_load(&table->done), tried = atomic_load(&table->tried);
+
+    return table->asked - (done > tried ? done : tried);
 }

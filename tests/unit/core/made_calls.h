@@ -175,6 +175,14 @@ unsigned made_op_comm_abort(void);
 struct ng_registration_count;
 bool made_registration_count(const void *comm, struct ng_registration_count *ret_count);
 
+/* Of the frees that met what is registered with a communicator, which may have ended since: has one asked
+ * for its own to be given back, which is not tried yet; and of how many it is neither given back nor tried,
+ * once none of them is under way any more. `table` is what made_registration_table answered. */
+struct ng_registration_table;
+struct ng_registration_table *made_registration_table(const void *comm);
+bool made_free_asks(const struct ng_registration_table *table);
+uint64_t made_frees_unanswered(const struct ng_registration_table *table);
+
 #ifdef __cplusplus
 }
 #endif

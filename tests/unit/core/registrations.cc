@@ -474,6 +474,33 @@ TEST_F(Registrations, AFreeDoesNotWaitForAPeerThatIsStopped)
     finish(other, false);
 }
 
+/* Else it would wait its whole time for a thread that has nothing to do there any more. */
+TEST_F(Registrations, AFreeGoesOnWhenTheCommunicatorEndsMeanwhile)
+{
+    void *stuck = make_comm(), *comm = make_comm();
+    for (unsigned slot = 0; slot < 2; slot++)
+        allocate(slot);
+    ASSERT_TRUE(send(stuck, buffer(0)));
+    ASSERT_TRUE(send(comm, buffer(1)));
+    made_await_completed(stuck, 0);
+    made_await_completed(comm, 0);
+    struct ng_registration_table *table = made_registration_table(comm);
+    ASSERT_NE(table, nullptr);
+    peer_is_stopped = true;
+    std::thread first([] { release(0); }), second;
+    while (!waiting) /* the guard's thread, which is at no other from here on */
+        std::this_thread::yield();
+    second = std::thread([] { release(1); });
+    while (!made_free_asks(table))
+        std::this_thread::yield();
+    finish(comm, true);
+    second.join();
+    EXPECT_EQ(made_frees_unanswered(table), 0u);
+    EXPECT_EQ(model(comm).deregisters, 0u) << "an abort leaves it to NCCL";
+    finish(stuck, true);
+    first.join();
+}
+
 TEST_F(Registrations, AFreeThatCouldNotWaitIsMadeUpForWithoutAnotherCall)
 {
     void *comm = make_comm();

@@ -836,15 +836,49 @@ TEST_P(Publish, OneExaminesAtATime)
     struct ng_ask question = {};
     question.kind = NG_ASK_FINISH;
     question.incident = level;
-    question.found = true;
+    question.in_vain = false;
     EXPECT_EQ(a.ask(&question), 0);
     EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), 0);
-    question.found = false; /* nothing: for a moment nobody needs to look again */
+    question.in_vain = true; /* for a moment nobody needs to look again */
     EXPECT_EQ(b.ask(&question), 0);
     EXPECT_EQ(a.ask(NG_ASK_BEGIN, level), -EBUSY);
     EXPECT_TRUE(eventually([&] { return a.ask(NG_ASK_BEGIN, level) == 0; }));
     /* Who takes too long is taken for lost. */
     EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_BEGIN, level) == 0; }));
+}
+
+TEST_P(Publish, WhoFoundNothingHoldsBackThoseWithNoBetterCause)
+{
+    Rank &a = started(0), &b = started(1);
+    auto begin = [](Rank &rank, enum ng_look_cause cause) {
+        struct ng_ask question = {};
+        question.kind = NG_ASK_BEGIN;
+        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
+        question.cause = cause;
+        return rank.ask(&question);
+    };
+    auto find_nothing = [](Rank &rank) {
+        struct ng_ask question = {};
+        question.kind = NG_ASK_FINISH;
+        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
+        question.in_vain = true;
+        return rank.ask(&question);
+    };
+    ASSERT_EQ(begin(a, NG_CAUSE_END), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_OWN), -EBUSY) << "one at a time, whatever the cause";
+    EXPECT_EQ(find_nothing(a), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_END), -EBUSY);
+    ASSERT_EQ(begin(b, NG_CAUSE_LATE), 0);
+    EXPECT_EQ(begin(a, NG_CAUSE_OWN), -EBUSY) << "the turn is the other's now";
+    EXPECT_EQ(find_nothing(b), 0);
+    EXPECT_EQ(begin(a, NG_CAUSE_END), -EBUSY);
+    EXPECT_EQ(begin(a, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_EQ(begin(a, NG_CAUSE_OWN), 0);
+    EXPECT_EQ(find_nothing(a), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_EQ(begin(b, NG_CAUSE_OWN), 0) << "what it knows, nobody has looked for";
+    EXPECT_EQ(find_nothing(b), 0);
+    EXPECT_TRUE(eventually([&] { return begin(a, NG_CAUSE_END) == 0; })) << "it holds for a moment";
 }
 
 /* ---- A store that fails ---- */

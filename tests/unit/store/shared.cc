@@ -268,8 +268,8 @@ TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
     struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
     EXPECT_TRUE(eventually(
         [&] { return a.claim(wanted, &mine) == 0 && mine.source == NG_SOURCE_HOST; }));
-    EXPECT_EQ(a.board->ops->begin(a.board, NG_INCIDENT_SUSPECT), 0);
-    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT), 0) << "everybody may look";
+    EXPECT_EQ(a.board->ops->begin(a.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0);
+    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0) << "everybody may look";
     EXPECT_EQ(b.claim(wanted, &theirs), -EEXIST);
     EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
     ASSERT_EQ(publish(a, mine), 0);
@@ -309,8 +309,8 @@ TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
     foreign.claimant_host++;
     std::vector<std::function<void()>> calls = {
         [&] { board->ops->wait(board, &a.kick, 10); },
-        [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT), 0); },
-        [&] { board->ops->finish(board, NG_INCIDENT_SUSPECT, false); },
+        [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0); },
+        [&] { board->ops->finish(board, NG_INCIDENT_SUSPECT, true); },
         [&] {
             struct ng_view view;
             EXPECT_EQ(a.view(&view), 0);
@@ -363,11 +363,11 @@ TEST_P(Shared, TheIncidentThreadAllocatesNothing)
     struct ng_board *board = a.board;
     for (int i = 0; i < 20; i++)
         board->ops->wait(board, &a.kick, 20);
-    results[0] = board->ops->begin(board, NG_INCIDENT_TIMEOUT);
+    results[0] = board->ops->begin(board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
     results[1] = board->ops->view(board, &view);
     struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
     results[2] = board->ops->claim(board, &wanted, &mine);
-    board->ops->finish(board, NG_INCIDENT_TIMEOUT, true);
+    board->ops->finish(board, NG_INCIDENT_TIMEOUT, false);
     board->ops->dumped(board, &mine);
     board->ops->dumps_missing(board, &mine);
     mine.state = NG_INCIDENT_JUDGED;

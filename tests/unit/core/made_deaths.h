@@ -1,0 +1,48 @@
+/*
+ * The guard of a process whose board, clock and neighbours are the test's. C, for core's headers with
+ * atomics.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_MADE_DEATHS_H
+#define NCCLGUARD_TESTS_UNIT_MADE_DEATHS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ng_view;
+
+#define MADE_ASKED 64
+
+/* What it sees and is told, and what it did. */
+struct made_deaths {
+    /* Fill a view with the whole job, or this host alone. */
+    void (*fill)(struct ng_view *view, bool host);
+    uint32_t ended;
+    int64_t look_ns;    /* so long it takes to look at the whole job */
+    unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_look_cause c */
+
+    unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
+    int64_t asked_at_ns[MADE_ASKED];
+    unsigned looks, looks_here, in_vain, opened;
+    unsigned kind; /* of what was opened last */
+    uint64_t group_id, seq;
+};
+extern struct made_deaths made_deaths;
+
+/* A guard that has forgotten all; work of its own has been pending for so long. */
+void made_deaths_begin(int64_t pending_age_ns);
+
+/* Rounds of the incident thread, a millisecond each. */
+void made_deaths_rounds(unsigned count);
+
+/* Another has judged that the deadline of this call passed, a call that began before now; policy log. */
+void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
