@@ -9,8 +9,8 @@
  * is as repeatable as its system calls are.
  *
  * Entered by any thread at any time: before constructors, in signal handlers, in forked children, inside a malloc. So
- * it takes no lock, allocates only where a thread is made, sleeps by the system call alone, and keeps errno. It holds
- * nobody up before its own constructor, where nothing is known of the environment yet.
+ * it takes no lock, allocates nothing, sleeps by the system call alone, and keeps errno. It holds nobody up before its
+ * own constructor, where nothing is known of the environment yet.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -234,17 +234,37 @@ SEEN uint64_t delays_asked_ns(void)
 
 FUNCTIONS(WRAPPER)
 
+/*
+ * What a new thread begins with. Not of malloc: a thread that gives memory back has a heap of 64 MiB of address space
+ * from then on, which a program with little of it cannot spare.
+ */
 struct start {
+    bool taken;
     void *(*run)(void *);
     void *argument;
     uint64_t state;
 };
 
+static struct start starts[256];
+
+static struct start *take_start(void)
+{
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++)
+        if (!__atomic_exchange_n(&starts[i].taken, true, __ATOMIC_ACQUIRE))
+            return &starts[i];
+    return NULL;
+}
+
+static void give_back(struct start *start)
+{
+    __atomic_store_n(&start->taken, false, __ATOMIC_RELEASE);
+}
+
 static void *start_thread(void *argument)
 {
     struct start start = *(struct start *)argument;
 
-    free(argument);
+    give_back(argument);
     self.state = start.state;
     hold(&thread_begins);
     return start.run(start.argument);
@@ -257,15 +277,15 @@ SEEN int pthread_create(pthread_t *restrict ret_thread, const pthread_attr_t *re
     int error;
 
     find_next();
-    if (!on)
+    start = on ? take_start() : NULL;
+    if (!start) /* so many have not even begun yet that this one need not wait */
         return next.pthread_create(ret_thread, attributes, run, argument);
-    start = malloc(sizeof(*start));
-    if (!start)
-        return EAGAIN;
-    *start = (struct start){run, argument, draw_child()};
+    start->run = run;
+    start->argument = argument;
+    start->state = draw_child();
     error = next.pthread_create(ret_thread, attributes, start_thread, start);
     if (error)
-        free(start);
+        give_back(start);
     hold(&thread_made);
     return error;
 }

@@ -1,11 +1,17 @@
 """Delays in the processes of a run: the library of tests/delays, preloaded."""
+import collections
+import itertools
 import os
 import sys
+import zlib
+
+runs = collections.defaultdict(itertools.count)  # of each name, so far
 
 
 def add_option(parser):
     parser.add_argument("--delays", type=int, metavar="SEED",
-                        help="hold threads and processes of the jobs up, here and there, as drawn by this seed")
+                        help="hold threads and processes of the jobs up, here and there, as this seed and the rows' "
+                             "names say")
 
 
 def look(options):
@@ -18,10 +24,10 @@ def library(options):
     return f"{options.build}/tests/delays/libdelays.so"
 
 
-def added(preload, options):
-    """Variables of processes that preload this ("": nothing) beside the delays, if there are to be any."""
-    names = [name for name in (preload, options.delays is not None and library(options)) if name]
-    env = {"LD_PRELOAD": ":".join(names)} if names else {}
-    if options.delays is not None:
-        env["DELAYS"] = str(options.delays)
-    return env
+def variables(options, preload, name):
+    """For processes that preload this ("": nothing) in a run of this name, beside the delays if there are to be any.
+    Each name has delays of its own, and each of its runs, so that many rows of one program try many of them."""
+    if options.delays is None:
+        return {"LD_PRELOAD": preload} if preload else {}
+    seed = zlib.crc32(f"{options.delays} {name} {next(runs[name])}".encode())
+    return {"LD_PRELOAD": ":".join(filter(None, (preload, library(options)))), "DELAYS": str(seed)}

@@ -90,7 +90,8 @@ class Job:
             argv = [f"{build}/tools/ncclguard", "run", "--timeout", row.timeout, "--on-timeout", row.policy,
                     *(["--fault", row.fault] if row.fault else []), "--"] + argv
         # Not into what enters the host, which finds nothing of it there.
-        argv = ["env", *(f"{key}={value}" for key, value in delays.added(preload, self.session.options).items())] + argv
+        preloaded = delays.variables(self.session.options, preload, f"{row.name} {self.name} {node}")
+        argv = ["env", *(f"{key}={value}" for key, value in preloaded.items())] + argv
         return Run(self.network.inside(node, *argv), env, self.network.folder(node), self.places)
 
     # What is known of it.

@@ -165,7 +165,7 @@ def play(session, scenario, outcome):
     argv = guarded_command(session, scenario, folders, env)
     env.update(scenario.env)
     env.update(setting.split("=", 1) for setting in session.options.env)
-    env.update(delays.added(env.get("LD_PRELOAD"), session.options))
+    env.update(delays.variables(session.options, env.get("LD_PRELOAD"), scenario.name))
     with open(f"{base}/command", "w") as file:
         names = ("NCCLGUARD", "LD_", "FAKE_", "TMPDIR", "DELAYS")
         file.write(" ".join(f"{key}={shlex.quote(value)}" for key, value in env.items() if key.startswith(names)))
