@@ -105,6 +105,16 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
 #define NG_LOOK_PAUSE_NS     (250 * NG_MS)
 #define NG_LOOK_PAUSE_MAX_NS (400 * NG_MS)
 
+/*
+ * Does what covers `wanted` do so although its claimant is no more? A claim does not, which he cannot judge any more,
+ * nor what is stuck, for another reason perhaps. That calls differ stays true; and whoever was told may have ended
+ * since, with an error for the call, so that who looks now finds less.
+ */
+static inline bool ng_incident_outlives_claimant(const struct ng_incident *there, const struct ng_incident *wanted)
+{
+    return there->differs && wanted->differs && there->state == NG_INCIDENT_JUDGED;
+}
+
 /* What ended ng_board_ops.wait. */
 #define NG_BOARD_KICK     1u /* the kick descriptor became readable */
 #define NG_BOARD_DEATH    2u /* a process of the job ended */
@@ -184,8 +194,8 @@ struct ng_board_ops {
 
     /*
      * Claim an incident; epoch, source, state and claimant are filled in. 0: *ret_incident is ours.
-     * -EEXIST: *ret_incident is a living claimant's that covers it: the same operation at this
-     * level or above, or any timeout that is not judged yet. Another -errno: nothing is known.
+     * -EEXIST: *ret_incident is a living claimant's that covers it, or outlives him: the same operation
+     * at this level or above, or any timeout that is not judged yet. Another -errno: nothing is known.
      */
     int (*claim)(struct ng_board *board, const struct ng_incident *wanted,
                  struct ng_incident *ret_incident);

@@ -184,7 +184,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
         while (ng_local_next(board, NG_SOURCE_HOST, epoch, &there) == 0) {
             epoch = there.epoch;
             if (epoch > wanted->supersedes && ng_incident_covers(&there, wanted) &&
-                ng_local_claimant_alive(board, &there)) {
+                (ng_incident_outlives_claimant(&there, wanted) || ng_local_claimant_alive(board, &there))) {
                 *ret_incident = there;
                 return -EEXIST;
             }

@@ -254,7 +254,8 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
         pthread_mutex_unlock(&p->lock);
         for (uint64_t k = epoch > INCIDENTS ? epoch - INCIDENTS + 1 : 1; k <= epoch; k++)
             if (ng_publisher_get_incident(p, k, &there) == 0 && k > incident->supersedes &&
-                ng_incident_covers(&there, incident) && ng_publisher_claimant_lives(p, &there)) {
+                ng_incident_covers(&there, incident) &&
+                (ng_incident_outlives_claimant(&there, incident) || ng_publisher_claimant_lives(p, &there))) {
                 *incident = there;
                 return -EEXIST;
             }

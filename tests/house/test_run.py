@@ -83,18 +83,18 @@ class Run(unittest.TestCase):
         return text
 
     def test_good_tests_and_scenarios_are_added_up(self):
-        self.expect(0, "9 passed, 0 failed", "--quick")
+        self.expect(0, "13 passed, 0 failed", "--quick")
 
     def test_all_three_builds_are_run(self):
-        self.expect(0, "27 passed, 0 failed")
+        self.expect(0, "31 passed, 0 failed")
 
     def test_a_failed_test_fails_the_whole(self):
         self.meson(BAD_TESTS)
-        self.expect(1, "4 passed, 1 failed", "--quick")
+        self.expect(1, "8 passed, 1 failed", "--quick")
 
     def test_a_failed_scenario_fails_the_whole(self):
         self.scenarios("echo 'FAIL a: b'; echo 3 passed, 1 failed; exit 1")
-        self.expect(1, "8 passed, 1 failed", "--quick")
+        self.expect(1, "11 passed, 2 failed", "--quick")
 
     def test_a_failed_build_fails_the_whole(self):
         self.ninja("echo no such header; exit 1")
@@ -103,12 +103,12 @@ class Run(unittest.TestCase):
     def test_a_sanitizers_report_fails_the_whole(self):
         self.scenarios('log=$(sed "s/.*log_path=\\([^:]*\\).*/\\1/" <<<"${UBSAN_OPTIONS:-}")\n'
                        '[ -n "$log" ] && echo "runtime error: overflow" >"$log.77"\necho 4 passed, 0 failed')
-        self.assertIn("runtime error: overflow", self.expect(1, "27 passed, 2 failed"))
+        self.assertIn("runtime error: overflow", self.expect(1, "31 passed, 2 failed"))
 
     def test_in_ci_warnings_are_errors(self):
         noting = MESON.replace("\n", '\necho "$*" >>arguments\n', 1)
         script(f"{self.root}/bin/meson", noting.replace("{body}", GOOD_TESTS))
-        self.expect(0, "9 passed, 0 failed", "--quick", CI="true")
+        self.expect(0, "13 passed, 0 failed", "--quick", CI="true")
         with open(f"{self.root}/arguments") as file:
             self.assertIn("-Dwerror=true", file.readline())
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.parse
 
+import delays
 import network as bed
 from host_rows import AFTER_GO, UNDER_WAY
 from processes import Run, kill_job, pid_of_rank, processes_of
@@ -77,16 +78,20 @@ class Job:
         row, build = self.row, self.session.options.build
         env = self.environment(node)
         argv = self.command(index)
+        preload = ""
         if index in row.bare:
             pass
         elif row.by == "preload":
             env["NCCLGUARD_TIMEOUT"], env["NCCLGUARD_ON_TIMEOUT"] = row.timeout, row.policy
             if row.fault:
                 env["NCCLGUARD_FAULT"] = row.fault
-            argv = ["env", f"LD_PRELOAD={build}/shim/libncclguard.so"] + argv
+            preload = f"{build}/shim/libncclguard.so"
         else:
             argv = [f"{build}/tools/ncclguard", "run", "--timeout", row.timeout, "--on-timeout", row.policy,
                     *(["--fault", row.fault] if row.fault else []), "--"] + argv
+        # Not into what enters the host, which finds nothing of it there.
+        preloaded = delays.variables(self.session.options, preload, f"{row.name} {self.name} {node}")
+        argv = ["env", *(f"{key}={value}" for key, value in preloaded.items())] + argv
         return Run(self.network.inside(node, *argv), env, self.network.folder(node), self.places)
 
     # What is known of it.

@@ -99,6 +99,8 @@ def skipped(scenario, session):
         return "needs a /tmp where programs may have other rights"
     if "no sanitizer" in scenario.needs and session.sanitized:
         return "needs a build without a sanitizer"
+    if "no delays" in scenario.needs and session.options.delays is not None:
+        return "needs a process that nobody delays"
     for need in scenario.needs:
         if need.startswith("NCCL ") and session.nccl < tuple(int(part) for part in need[5:].split(".")):
             return f"needs {need}"

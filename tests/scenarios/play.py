@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 
+import delays
 from folders import Folders
 from judge import judge_fault, judge_healthy, judge_late
 from outside import act_outside, give_orders, signal_claimant, write_rules
@@ -166,8 +167,9 @@ def play(session, scenario, outcome):
     argv = guarded_command(session, scenario, folders, env)
     env.update(scenario.env)
     env.update(setting.split("=", 1) for setting in session.options.env)
+    env.update(delays.variables(session.options, env.get("LD_PRELOAD"), scenario.name))
     with open(f"{base}/command", "w") as file:
-        names = ("NCCLGUARD", "LD_", "FAKE_", "TMPDIR")
+        names = ("NCCLGUARD", "LD_", "FAKE_", "TMPDIR", "DELAYS")
         file.write(" ".join(f"{key}={shlex.quote(value)}" for key, value in env.items() if key.startswith(names)))
         file.write(" " + shlex.join(argv) + "\n")
     run = fault_time = None

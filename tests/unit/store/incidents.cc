@@ -199,6 +199,27 @@ TEST(LocalIncidents, ADeadClaimantsClaimCoversNothing)
     }
 }
 
+TEST(LocalIncidents, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
+{
+    for (bool judged : {false, true}) {
+        Folder folder;
+        OwnBox own(folder.path());
+        Board board(folder.path(), &own.box);
+        struct ng_incident got = {}, wanted = stall(NG_INCIDENT_SUSPECT, 7, 20);
+        wanted.differs = true;
+        Peer claimant(folder.path(), claims(folder.path(), wanted, judged));
+
+        claimant.kill_unreaped();
+        EXPECT_EQ(board.claim(wanted, &got), judged ? -EEXIST : 0) << "what is not judged nobody is told of";
+        EXPECT_EQ(got.epoch, judged ? 1u : 2u);
+        if (judged) {
+            EXPECT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 20), &got), 0) << "what is stuck is another matter";
+        }
+        wanted.group_id = 8;
+        EXPECT_EQ(board.claim(wanted, &got), 0);
+    }
+}
+
 TEST(LocalIncidents, AFrozenClaimantIsPassedByWhoGivesItUp)
 {
     Folder folder;

@@ -698,6 +698,19 @@ TEST_P(Publish, ADeadClaimantsPlaceIsTaken)
     EXPECT_EQ(b.judge(&mine), 0);
 }
 
+TEST_P(Publish, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    struct ng_incident first, again, wanted = about(NG_INCIDENT_SUSPECT, world, 20);
+    wanted.differs = true;
+    ASSERT_EQ(a.claim(wanted, &first), 0);
+    ASSERT_EQ(a.judge(&first), 0);
+    a.kill();
+    EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_ALIVE, first) == -ESRCH; }));
+    EXPECT_EQ(b.claim(wanted, &again), -EEXIST);
+    EXPECT_EQ(again.epoch, first.epoch);
+}
+
 TEST_P(Publish, ALateClaimantCannotJudge)
 {
     Rank &a = started(0), &b = started(1), &c = started(2);
