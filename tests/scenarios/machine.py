@@ -83,6 +83,8 @@ def skipped(scenario, session):
             return "needs the stand-ins"
         if scenario.n > session.gpus and not (session.options.share and scenario.can_share()):
             return f"needs {scenario.n} GPUs"
+        if session.options.share and "own devices" in scenario.needs:
+            return "needs a device for each rank"
     elif "gpus" in scenario.needs:
         return "needs GPUs"
     if "mount" in scenario.needs and not session.can_mount:

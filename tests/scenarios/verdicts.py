@@ -22,9 +22,9 @@ def check(what, got, wanted):
         raise Failure(f"{what} is {got!r}, should be {wanted!r}")
 
 
-def check_one_of(what, got, wanted):
+def check_one_of(what, got, wanted, behind=0):
     numbers = [int(number) for number in (wanted if isinstance(wanted, list) else [wanted])]
-    if got not in numbers:
+    if not any(number - behind <= got <= number for number in numbers):
         raise Failure(f"{what} is {got!r}, should be {' or '.join(map(str, numbers))}")
 
 
@@ -83,7 +83,7 @@ def check_verdict(scenario, verdict):
     if scenario.op:
         check("op", verdict["op"], scenario.op)
     if scenario.seq is not None:
-        check_one_of("seq", verdict["seq"], scenario.seq)
+        check_one_of("seq", verdict["seq"], scenario.seq, getattr(scenario, "behind", 0))
     if scenario.group_nranks is not None:
         check_one_of("group.nranks", verdict["group"]["nranks"], scenario.group_nranks)
     if scenario.confidence:
