@@ -108,6 +108,7 @@ void ng_alarms_answered(const struct ng_incident *incident)
         own.parked_mono_ns[kept++] = own.parked_mono_ns[i];
     }
     own.parked_count = kept;
+    ng_deaths_note(incident);
     if (incident->source == NG_SOURCE_JOB)
         ng_deaths_are_told();
 }

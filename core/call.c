@@ -2,8 +2,9 @@
  * A call's way through core: communicator, record, events.
  *
  * Steps 2 to 4 before the real function, step 6 after it: collectives, sends and receives here, the
- * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, change
- * errno or NCCL's result; what cannot be recorded goes through unrecorded, and is counted.
+ * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but where
+ * NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's result; what
+ * cannot be recorded goes through unrecorded, and is counted.
  */
 #include "core/call.h"
 
@@ -16,6 +17,7 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/creation.h"
+#include "core/deaths.h"
 #include "core/failure.h"
 #include "core/gpu.h"
 #include "core/group_calls.h"
@@ -337,6 +339,8 @@ static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *ca
         keep_unfinished(call, p2p, passage);
         return result;
     }
+    if (result == NG_NCCL_REMOTE_ERROR)
+        ng_deaths_hear(comm);
     ng_thread_leave(passage->thread);
     fail_work(call, passage, result);
     ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
@@ -451,6 +455,9 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
 {
     if (!passage->thread)
         return result;
+    /* While it is still said to be inside: that is what waits for whoever is gone. */
+    if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
+        ng_deaths_hear(comm_of(call, passage));
     switch (ng_op_table[call->op].op_class) {
     case NG_CLASS_GROUP:
         result = ng_group_calls_leave(call, passage->thread, result);

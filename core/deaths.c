@@ -6,15 +6,19 @@
 #include "core/deaths.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/agreement.h"
 #include "core/alarms.h"
 #include "core/board.h"
 #include "core/clock.h"
+#include "core/comm.h"
 #include "core/conduct.h"
 #include "core/examine.h"
 #include "core/guard.h"
+#include "core/incident.h"
 #include "core/look.h"
 #include "core/op.h"
 #include "core/verdict.h"
@@ -23,6 +27,10 @@
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
 #define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 #define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
+#define HEARD_STALL_NS NG_MS          /* the same, where NCCL says itself that a peer is gone */
+#define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
+#define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
+#define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
 
 static struct {
     uint32_t ended_seen;   /* processes of the job that had ended */
@@ -30,8 +38,36 @@ static struct {
     unsigned death_checks;
     int64_t next_death_check_ns;
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    int64_t next_hearsay_ns;
     uint32_t preferred_at; /* so many had ended when this process was let before others */
 } own;
+
+/* What program threads have heard: written by them; `answered_mono_ns` by the incident thread. */
+static struct {
+    _Atomic int64_t heard_mono_ns;    /* the newest; 0 nothing */
+    _Atomic int64_t answered_mono_ns; /* that of what was looked into */
+} hearsay;
+
+static bool is_heard(void)
+{
+    return atomic_load(&hearsay.heard_mono_ns) != atomic_load(&hearsay.answered_mono_ns);
+}
+
+void ng_deaths_hear(const struct ng_comm *comm)
+{
+    struct timespec pause = {.tv_nsec = NG_MS};
+    int64_t now = ng_clock_mono_ns(), before = atomic_load(&hearsay.heard_mono_ns);
+    int kept = errno;
+
+    if (!ng_guard.board || ng_guard.config.suspect_ns == 0 || !atomic_load(&ng_guard.running) ||
+        (comm && !ng_comm_is_let_live(comm)) || (before && now - before < HEARD_PAUSE_NS) ||
+        !atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now))
+        return;
+    ng_incident_wake();
+    while (is_heard() && ng_clock_mono_ns() - now < HEARD_WAIT_NS)
+        nanosleep(&pause, NULL);
+    errno = kept;
+}
 
 /* Has anything of this process waited for so long: work on a device, or a thread inside a call? */
 static bool something_pending(int64_t for_ns)
@@ -50,6 +86,11 @@ static bool something_pending(int64_t for_ns)
     return false;
 }
 
+static bool is_about_end(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
+}
+
 /* Does the verdict tell of an end that is news? *ret_wanted is what it is about. */
 static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
 {
@@ -59,7 +100,7 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .op = verdict->op,
                                        .stalled_ns = DEATH_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
-    if (verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY)
+    if (!is_about_end(verdict))
         return false;
     /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
      * group whose calls differ was told to. */
@@ -71,19 +112,24 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
     return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
 }
 
-/* Look, and judge. True: an end that is news; the caller ends view and verdict. */
-static bool look_for_news(enum ng_look_range range, struct ng_view *ret_view, struct ng_verdict *ret_verdict,
-                          struct ng_incident *ret_wanted)
+enum found { NOTHING, TOLD, NEWS };
+
+/* Look, and judge: does somebody wait for one that ended, and is that news? Of NEWS the caller ends view and verdict. */
+static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
+                          struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
 {
-    const struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
+    const struct ng_verdict_query query = {.stalled_ns = stalled_ns};
+
+    enum found found = NOTHING;
 
     if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
-            return true;
+            return NEWS;
+        found = is_about_end(ret_verdict) ? TOLD : NOTHING;
         ng_verdict_fini(ret_verdict);
     }
     ng_view_fini(ret_view);
-    return false;
+    return found;
 }
 
 /* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of others. */
@@ -93,7 +139,7 @@ static bool is_seen_here(void)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (!look_for_news(NG_LOOK_HOST, &view, &verdict, &wanted))
+    if (look_for_news(NG_LOOK_HOST, DEATH_STALL_NS, &view, &verdict, &wanted) != NEWS)
         return false;
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
@@ -115,16 +161,57 @@ static bool take_turn(uint32_t ended)
     return true;
 }
 
+/* With the turn: tell of an end that is news. */
+static enum found tell_news(int64_t stalled_ns)
+{
+    struct ng_incident wanted;
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    enum found found = look_for_news(NG_LOOK_JOB, stalled_ns, &view, &verdict, &wanted);
+    if (found != NEWS)
+        return found;
+    own.death_group = verdict.group_id;
+    own.death_seq = verdict.seq;
+    ng_examine_open(&wanted, &view, &verdict);
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return NEWS;
+}
+
+/* NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the next instant. */
+static void answer_hearsay(int64_t now)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t heard = atomic_load(&hearsay.heard_mono_ns);
+    bool over = now - heard >= HEARD_WAIT_NS;
+
+    if (!over && now < own.next_hearsay_ns)
+        return;
+    own.next_hearsay_ns = now + HEARD_CHECK_NS;
+    if (!over && board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) != -EBUSY) {
+        enum found found = tell_news(HEARD_STALL_NS);
+        if (found != NEWS)
+            ng_examine_end(NG_INCIDENT_SUSPECT, false);
+        over = found != NOTHING;
+    }
+    if (!over)
+        return;
+    own.next_hearsay_ns = 0;
+    atomic_store(&hearsay.answered_mono_ns, heard);
+}
+
 /* Has a process ended that pending work needs? */
 void ng_deaths_check(void)
 {
     struct ng_board *board = ng_guard.board;
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
-    struct ng_incident wanted;
-    struct ng_verdict verdict;
-    struct ng_view view;
 
+    if (is_heard()) {
+        answer_hearsay(now);
+        return;
+    }
     if (own.deaths_dealt == ended && ended != 0) {
         own.ended_seen = ended;
         return;
@@ -141,13 +228,7 @@ void ng_deaths_check(void)
         return;
     if (!take_turn(ended)) {
         ng_alarms_try_later();
-    } else if (look_for_news(NG_LOOK_JOB, &view, &verdict, &wanted)) {
-        own.death_group = verdict.group_id;
-        own.death_seq = verdict.seq;
-        ng_examine_open(&wanted, &view, &verdict);
-        ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
-    } else {
+    } else if (tell_news(DEATH_STALL_NS) != NEWS) {
         ng_examine_end(NG_INCIDENT_SUSPECT, true);
     }
     /* Where there are many, it takes its time, and should not take all of it. */
@@ -158,6 +239,14 @@ void ng_deaths_check(void)
         own.next_death_check_ns = now + pause_ns;
 }
 
+void ng_deaths_note(const struct ng_incident *incident)
+{
+    if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) && !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
+        return;
+    own.death_group = incident->group_id;
+    own.death_seq = incident->seq;
+}
+
 void ng_deaths_are_told(void)
 {
     own.deaths_dealt = own.ended_seen;
@@ -165,11 +254,14 @@ void ng_deaths_are_told(void)
 
 bool ng_deaths_are_due(int64_t *ret_due_ns)
 {
-    *ret_due_ns = own.next_death_check_ns;
-    return own.ended_seen && ng_guard.config.suspect_ns;
+    bool heard = is_heard();
+
+    *ret_due_ns = heard ? own.next_hearsay_ns : own.next_death_check_ns;
+    return heard || (own.ended_seen && ng_guard.config.suspect_ns);
 }
 
 void ng_deaths_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
+    atomic_store(&hearsay.answered_mono_ns, atomic_load(&hearsay.heard_mono_ns));
 }

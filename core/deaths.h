@@ -2,7 +2,7 @@
  * Ends of other processes: news of their own.
  *
  * Step 9. If work is pending that needs one that is gone, there is no reason to wait for the
- * suspect time. Incident thread alone.
+ * suspect time. Incident thread alone, but for ng_deaths_hear.
  */
 #ifndef NCCLGUARD_CORE_DEATHS_H
 #define NCCLGUARD_CORE_DEATHS_H
@@ -10,11 +10,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct ng_comm;
+struct ng_incident;
+
 /* Has a process ended that pending work needs? */
 void ng_deaths_check(void);
 
+/*
+ * Program threads: NCCL fails a call of this communicator (NULL: not known) since a peer is gone. The program may end
+ * for it in the next instant, before anybody has waited for anything: who it is is looked for now. Returns when that is
+ * told, or nobody is found to be gone, after 300 ms at most; at once where that was done within the last seconds, where
+ * the communicator is being aborted, and where nobody asks for suspicions (NCCLGUARD_SUSPECT=0). Keeps errno.
+ */
+void ng_deaths_hear(const struct ng_comm *comm);
+
 /* A verdict of the whole job has been reached: it knows of all ends until now. */
 void ng_deaths_are_told(void);
+
+/* Somebody else's verdict: the end that it is about is no news any more, though who told of it may be gone by now. */
+void ng_deaths_note(const struct ng_incident *incident);
 
 /* Are ends looked into, and when is the next look? */
 bool ng_deaths_are_due(int64_t *ret_due_ns);

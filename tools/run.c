@@ -226,8 +226,22 @@ static bool is_younger(const struct stat *verdict, const struct timespec *than)
     return written->tv_sec > than->tv_sec || (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
 }
 
+/* Did somebody act on it? Or is it of a rank that was gone, in a job that has failed since? */
+static bool is_final(const char *path, bool failed)
+{
+    json_error_t error;
+    json_t *verdict = json_load_file(path, 0, &error);
+    const char *action = json_string_value(json_object_get(verdict, "action"));
+    const char *kind = json_string_value(json_object_get(verdict, "kind"));
+    bool acted = action && strcmp(action, "none") != 0;
+    bool gone = kind && (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0);
+
+    json_decref(verdict);
+    return acted || (gone && failed);
+}
+
 /* The verdict of an incident of this run, if there was one. */
-static void print_verdict(const struct job *job, const char *folder)
+static void print_verdict(const struct job *job, const char *folder, bool failed)
 {
     char path[PATH_MAX + 16], buffer[4096];
     struct stat status;
@@ -236,14 +250,8 @@ static void print_verdict(const struct job *job, const char *folder)
     if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
                                                               : is_younger(&status, &job->began)))
         return;
-    json_error_t error;
-    json_t *verdict = json_load_file(path, 0, &error);
-    const char *action = json_string_value(json_object_get(verdict, "action"));
-    bool acted = action && strcmp(action, "none") != 0;
-    json_decref(verdict);
-    if (!acted)
+    if (!is_final(path, failed))
         return;
-
     snprintf(path, sizeof(path), "%s/verdict.txt", folder);
     FILE *text = fopen(path, "re");
     if (text) {
@@ -257,16 +265,16 @@ static void print_verdict(const struct job *job, const char *folder)
 }
 
 /* Where the launcher named the job, the evidence lies under that name. */
-static void print_verdicts(const struct job *job, const struct ng_job_folders *folders)
+static void print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
 {
     char folder[PATH_MAX];
     const char *name;
 
-    print_verdict(job, job->dump_dir);
+    print_verdict(job, job->dump_dir, failed);
     for (size_t i = 0; job->is_named_later && (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dump_dir(name, folder, sizeof(folder));
         if (strcmp(folder, job->dump_dir) != 0)
-            print_verdict(job, folder);
+            print_verdict(job, folder, failed);
     }
 }
 
@@ -353,7 +361,7 @@ int ng_command_run(int argc, char **argv)
     int opened = job.nested ? -1 : ng_library_watch(library);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
     if (error == 0 && !job.nested)
-        print_verdicts(&job, &folders);
+        print_verdicts(&job, &folders, status != 0);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
         warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);

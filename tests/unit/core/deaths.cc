@@ -200,4 +200,80 @@ TEST_F(Deaths, LookingTakesASmallPartOfTheTimeThoughItTakesLong)
     EXPECT_GE(made_deaths.looks, 4u) << "but once a second in any case";
 }
 
+/* ---- NCCL says itself that a peer is gone ---- */
+
+/* So long a call is held up where nobody is found; a thread may take some rounds to begin. */
+constexpr unsigned HEARD_MS = 300;
+
+/* Rank 1 has ended; rank 0 has waited for a moment only. */
+Job just_left(uint64_t seq)
+{
+    Job job = left_before(seq);
+    job.at(WORLD, 0).pending_age_ns = 3 * NG_MS;
+    return job;
+}
+
+TEST_F(Deaths, WhoIsGoneAsNcclSaysIsToldBeforeTheCallReturns)
+{
+    made_deaths_begin(0);
+    everywhere = just_left(7);
+    made_deaths.ended = 1;
+    made_deaths_rounds(100);
+    EXPECT_EQ(made_deaths.looks, 0u) << "nobody has waited for long";
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.seq, 7u);
+    EXPECT_EQ(asked(), (std::vector<unsigned>{OWN}));
+    /* The next call fails, too, and is not held up for it. */
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.looks, 1u);
+}
+
+/* Connections are closed before a process is seen to be gone. */
+TEST_F(Deaths, WhoIsAboutToBeGoneAsNcclSaysIsAwaited)
+{
+    made_deaths_begin(0);
+    unsigned rounds = made_deaths_hear([](unsigned round) {
+        if (round == 100) {
+            everywhere = just_left(7);
+            made_deaths.ended = 1;
+        }
+    });
+    EXPECT_GE(rounds, 100u);
+    EXPECT_LT(rounds, 100 + HEARD_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.in_vain, 0u) << "which would hold others back";
+    EXPECT_LE(made_deaths.looks, 8u);
+}
+
+TEST_F(Deaths, WhereNobodyIsGoneACallThatFailedIsHeldUpForALittle)
+{
+    made_deaths_begin(0);
+    unsigned rounds = made_deaths_hear(nullptr);
+    EXPECT_GE(rounds, HEARD_MS - 10);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    unsigned looks = made_deaths.looks;
+    EXPECT_LE(looks, 20u);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.looks, looks);
+}
+
+TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
+{
+    made_deaths_begin(0);
+    everywhere = just_left(7);
+    made_deaths.ended = 2;
+    made_deaths_told(WORLD, 7);
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.looks, 1u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    made_deaths_begin(0);
+    everywhere = just_left(8);
+    made_deaths.ended = 2;
+    made_deaths_told(WORLD, 7);
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.opened, 1u) << "of another call it is";
+}
+
 } // namespace

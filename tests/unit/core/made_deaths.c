@@ -2,6 +2,8 @@
 #include "tests/unit/core/made_deaths.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -15,7 +17,7 @@
 
 struct made_deaths made_deaths;
 
-static int64_t now_ns = 1000 * NG_S;
+static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
 
 /* The linker gives core these in place of its own. */
 int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
@@ -24,7 +26,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
     if (clock != CLOCK_MONOTONIC)
         return __real_clock_gettime(clock, ret_time);
-    *ret_time = (struct timespec){.tv_sec = now_ns / NG_S, .tv_nsec = now_ns % NG_S};
+    int64_t now = now_ns;
+    *ret_time = (struct timespec){.tv_sec = now / NG_S, .tv_nsec = now % NG_S};
     return 0;
 }
 
@@ -101,6 +104,7 @@ void made_deaths_begin(int64_t pending_age_ns)
         abort();
     ng_guard.board = &board;
     ng_guard.config.suspect_ns = 5 * NG_S;
+    atomic_store(&ng_guard.running, true);
     NG_STORE(ng_guard.box.header->group_used, 1);
     NG_STORE(ng_guard.box.groups[0].pending_record, 1);
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
@@ -117,6 +121,46 @@ void made_deaths_rounds(unsigned count)
         now_ns += NG_MS;
         ng_deaths_check();
     }
+}
+
+static void *hear(void *ret_done)
+{
+    ng_deaths_hear(NULL);
+    atomic_store((atomic_bool *)ret_done, true);
+    return NULL;
+}
+
+unsigned made_deaths_hear(void (*at)(unsigned round))
+{
+    atomic_bool done = false;
+    unsigned rounds = 0;
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, hear, &done) != 0)
+        abort();
+    while (!done) {
+        /* It sleeps by the real clock, and asks the made one. */
+        struct timespec pause = {.tv_nsec = 3000000};
+        nanosleep(&pause, NULL);
+        if (at)
+            at(rounds);
+        if (!done)
+            made_deaths_rounds(1);
+        rounds++;
+    }
+    pthread_join(thread, NULL);
+    return rounds;
+}
+
+void made_deaths_told(uint64_t group_id, uint64_t seq)
+{
+    struct ng_incident incident = {.source = NG_SOURCE_HOST,
+                                   .level = NG_INCIDENT_SUSPECT,
+                                   .group_id = group_id,
+                                   .seq = seq,
+                                   .line = "left_early: of a test"};
+
+    ng_alarms_answered(&incident);
 }
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)

@@ -38,6 +38,13 @@ void made_deaths_begin(int64_t pending_age_ns);
 /* Rounds of the incident thread, a millisecond each. */
 void made_deaths_rounds(unsigned count);
 
+/* A thread of the program hears of NCCL that a peer is gone, while the incident thread makes its rounds of a
+ * millisecond; `at` before each. Returns after how many the thread goes on. */
+unsigned made_deaths_hear(void (*at)(unsigned round));
+
+/* Another has told who has gone from this call. */
+void made_deaths_told(uint64_t group_id, uint64_t seq);
+
 /* Another has judged that the deadline of this call passed, a call that began before now; policy log. */
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
 
