@@ -114,7 +114,7 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
 
 enum found { NOTHING, TOLD, NEWS };
 
-/* Look, and judge: does somebody wait for one that ended, and is that news? Of NEWS the caller ends view and verdict. */
+/* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends both. */
 static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
                           struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
 {
