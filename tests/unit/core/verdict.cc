@@ -2087,6 +2087,40 @@ TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
     }
 }
 
+/* A host that does not answer may be gone with all its ranks, which is known only once it has been silent for long. */
+TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3);
+    job.at(WORLD, 0).waits(all_reduce(), NG_S).async_error = 6;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_FALSE(judgement.may_be_gone) << "all answer";
+    job.process(3).quiet_ns = NG_S;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_TRUE(judgement.may_be_gone);
+    /* Once others have waited for it for long, it is what is told, and not who reports the error. */
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits();
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    /* An error of a rank's own needs no other origin. */
+    job.at(WORLD, 1).async_error = 2;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_FALSE(judgement.may_be_gone);
+    /* Whoever is gone for certain is the origin. */
+    job.at(WORLD, 1).async_error = 0;
+    job.process(2).life = NG_LIFE_DEAD;
+    EXPECT_FALSE(judge(job).may_be_gone);
+}
+
 /* Calls that differed are behind the end of those who made them. */
 TEST(Verdict, TheMismatchBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 {
