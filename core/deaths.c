@@ -38,6 +38,7 @@ static struct {
     unsigned death_checks;
     int64_t next_death_check_ns;
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    int64_t told_mono_ns; /* when it was told; 0 never */
     int64_t next_hearsay_ns;
     uint32_t preferred_at; /* so many had ended when this process was let before others */
 } own;
@@ -161,6 +162,13 @@ static bool take_turn(uint32_t ended)
     return true;
 }
 
+static void note(uint64_t group, uint64_t seq)
+{
+    own.death_group = group;
+    own.death_seq = seq;
+    own.told_mono_ns = ng_clock_mono_ns();
+}
+
 /* With the turn: tell of an end that is news. */
 static enum found tell_news(int64_t stalled_ns)
 {
@@ -171,20 +179,23 @@ static enum found tell_news(int64_t stalled_ns)
     enum found found = look_for_news(NG_LOOK_JOB, stalled_ns, &view, &verdict, &wanted);
     if (found != NEWS)
         return found;
-    own.death_group = verdict.group_id;
-    own.death_seq = verdict.seq;
+    note(verdict.group_id, verdict.seq);
     ng_examine_open(&wanted, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return NEWS;
 }
 
-/* NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the next instant. */
+/*
+ * NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the next instant.
+ * Where an end was told just now, by whomever, that is the answer: those who leave because of it fail the calls of
+ * others in turn, and thousands need not look.
+ */
 static void answer_hearsay(int64_t now)
 {
     struct ng_board *board = ng_guard.board;
     int64_t heard = atomic_load(&hearsay.heard_mono_ns);
-    bool over = now - heard >= HEARD_WAIT_NS;
+    bool over = now - heard >= HEARD_WAIT_NS || (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
 
     if (!over && now < own.next_hearsay_ns)
         return;
@@ -243,8 +254,7 @@ void ng_deaths_note(const struct ng_incident *incident)
 {
     if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) && !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
         return;
-    own.death_group = incident->group_id;
-    own.death_seq = incident->seq;
+    note(incident->group_id, incident->seq);
 }
 
 void ng_deaths_are_told(void)

@@ -259,21 +259,41 @@ TEST_F(Deaths, WhereNobodyIsGoneACallThatFailedIsHeldUpForALittle)
     EXPECT_EQ(made_deaths.looks, looks);
 }
 
-TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
+/* Where one rank of thousands is gone, the calls of all others fail. */
+TEST_F(Deaths, WhoeverTellsWhoIsGoneAnswersAllThatAsk)
 {
     made_deaths_begin(0);
     everywhere = just_left(7);
-    made_deaths.ended = 2;
-    made_deaths_told(WORLD, 7);
-    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
-    EXPECT_EQ(made_deaths.looks, 1u);
+    made_deaths.ended = 1;
+    made_deaths.answers_busy = 1u << END | 1u << OWN; /* another is at it */
+    unsigned rounds = made_deaths_hear([](unsigned round) {
+        if (round == 100)
+            made_deaths_told(WORLD, 7);
+    });
+    EXPECT_GE(rounds, 100u);
+    EXPECT_LT(rounds, HEARD_MS);
+    EXPECT_EQ(made_deaths.looks, 0u);
     EXPECT_EQ(made_deaths.opened, 0u);
-    made_deaths_begin(0);
-    everywhere = just_left(8);
-    made_deaths.ended = 2;
-    made_deaths_told(WORLD, 7);
-    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
-    EXPECT_EQ(made_deaths.opened, 1u) << "of another call it is";
+}
+
+TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
+{
+    for (uint64_t seq : {7, 8}) {
+        made_deaths_begin(0);
+        everywhere = just_left(seq);
+        made_deaths.ended = 2;
+        made_deaths_told(WORLD, 7);
+        EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+        EXPECT_EQ(made_deaths.looks, 0u) << "just now: whoever leaves now leaves because of that";
+        made_deaths_begin(0);
+        made_deaths_told(WORLD, 7);
+        made_deaths_rounds(6000);
+        everywhere = just_left(seq);
+        made_deaths.ended = 2;
+        EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+        EXPECT_EQ(made_deaths.looks, 1u);
+        EXPECT_EQ(made_deaths.opened, seq == 7 ? 0u : 1u) << "of another call it is news then";
+    }
 }
 
 } // namespace
