@@ -9,12 +9,19 @@
 
 #include "core/clock.h"
 #include "core/judge.h"
+#include "core/nccl.h"
 
 /* Clocks of different hosts differ by less. */
 #define CLOCKS_APART_NS NG_S
 
 /* A group that went through so many calls alike since they parted does not hang for that reason. */
 #define PARTED_LONG_AGO 64
+
+/* Had NCCL told it that a peer is gone, when it went itself? */
+static bool has_heard(const struct ng_absentee *absentee)
+{
+    return absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
+}
 
 void ng_cause_find_leaver(struct ng_judge *judge)
 {
@@ -25,8 +32,12 @@ void ng_cause_find_leaver(struct ng_judge *judge)
             if (absentee->absence != NG_ABSENT_EXITED)
                 continue;
             const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
-            if (!judge->leaver || process->life_age_ns > judge->leaver->life_age_ns)
-                judge->leaver = process;
+            bool heard = has_heard(absentee);
+            bool older = !judge->leaver || process->life_age_ns > judge->leaver->life_age_ns;
+            if (judge->leaver && heard != judge->leaver_heard ? heard : !older)
+                continue;
+            judge->leaver = process;
+            judge->leaver_heard = heard;
         }
     }
 }
@@ -53,6 +64,8 @@ static bool followed_leaver(const struct ng_judge *judge, const struct ng_wait *
 
     if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq || !process->life_age_ns)
         return false;
+    if (has_heard(absentee) && !judge->leaver_heard)
+        return true;
     bool same_host = strcmp(process->host, leaver->host) == 0;
     return leaver->life_age_ns > process->life_age_ns + (same_host ? 0 : CLOCKS_APART_NS);
 }

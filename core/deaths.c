@@ -20,6 +20,7 @@
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/look.h"
+#include "core/nccl.h"
 #include "core/op.h"
 #include "core/verdict.h"
 
@@ -30,6 +31,7 @@
 #define HEARD_STALL_NS NG_MS          /* the same, where NCCL says itself that a peer is gone */
 #define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
 #define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
+#define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
 #define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
 
 static struct {
@@ -49,6 +51,13 @@ static struct {
     _Atomic int64_t answered_mono_ns; /* that of what was looked into */
 } hearsay;
 
+static int64_t patience_ns(void)
+{
+    const char *store = ng_guard.config.store;
+
+    return store && strncmp(store, "redis", 5) == 0 ? HEARD_STORE_NS : HEARD_WAIT_NS;
+}
+
 static bool is_heard(void)
 {
     return atomic_load(&hearsay.heard_mono_ns) != atomic_load(&hearsay.answered_mono_ns);
@@ -58,14 +67,16 @@ void ng_deaths_hear(const struct ng_comm *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
     int64_t now = ng_clock_mono_ns(), before = atomic_load(&hearsay.heard_mono_ns);
-    int kept = errno;
+    int kept = errno, none = NG_NCCL_SUCCESS;
 
+    if (comm && ng_comm_is_let_live(comm))
+        atomic_compare_exchange_strong(&comm->group->async_error, &none, NG_NCCL_REMOTE_ERROR);
     if (!ng_guard.board || ng_guard.config.suspect_ns == 0 || !atomic_load(&ng_guard.running) ||
         (comm && !ng_comm_is_let_live(comm)) || (before && now - before < HEARD_PAUSE_NS) ||
         !atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now))
         return;
     ng_incident_wake();
-    while (is_heard() && ng_clock_mono_ns() - now < HEARD_WAIT_NS)
+    while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
         nanosleep(&pause, NULL);
     errno = kept;
 }
@@ -195,7 +206,7 @@ static void answer_hearsay(int64_t now)
 {
     struct ng_board *board = ng_guard.board;
     int64_t heard = atomic_load(&hearsay.heard_mono_ns);
-    bool over = now - heard >= HEARD_WAIT_NS || (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
+    bool over = now - heard >= patience_ns() || (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
 
     if (!over && now < own.next_hearsay_ns)
         return;

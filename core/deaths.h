@@ -18,9 +18,10 @@ void ng_deaths_check(void);
 
 /*
  * Program threads: NCCL fails a call of this communicator (NULL: not known) since a peer is gone. The program may end
- * for it in the next instant, before anybody has waited for anything: who it is is looked for now. Returns when that is
- * told, or nobody is found to be gone, after 300 ms at most; at once where that was done within the last seconds, where
- * the communicator is being aborted, and where nobody asks for suspicions (NCCLGUARD_SUSPECT=0). Keeps errno.
+ * for it in the next instant, before anybody has waited for anything: who it is is looked for now. Returns when that
+ * is told, or nobody is found to be gone, after 300 ms at most (a second, with a store); at once where that was done
+ * within the last seconds, where the communicator is being aborted, and where nobody asks for suspicions
+ * (NCCLGUARD_SUSPECT=0). The communicator is known to have that error from then on. Keeps errno.
  */
 void ng_deaths_hear(const struct ng_comm *comm);
 

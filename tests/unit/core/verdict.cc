@@ -2087,6 +2087,34 @@ TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
     }
 }
 
+/* Clocks of hosts tell too little of who went first; what NCCL told them does. */
+TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
+{
+    for (bool heard : {false, true}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int rank = 0; rank < 4; rank++)
+            job.process(rank).host = "host" + std::to_string(rank);
+        for (int rank : {0, 1, 3})
+            job.at(WORLD, rank).did(3).waits();
+        job.at(WORLD, 2).did(3);
+        job.process(2).life = job.process(3).life = NG_LIFE_EXITED;
+        job.process(2).life_age_ns = 300 * NG_MS;
+        job.process(3).life_age_ns = 400 * NG_MS;
+        job.at(WORLD, 3).async_error = heard ? 6 : 0;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, heard ? std::vector<int>{2} : (std::vector<int>{2, 3}));
+    }
+    /* Whoever is left of them is named all the same. */
+    Job job = waiting_for(4, {2});
+    job.process(2).life = NG_LIFE_EXITED;
+    job.at(WORLD, 2).async_error = 6;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
 /* A host that does not answer may be gone with all its ranks, which is known only once it has been silent for long. */
 TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
 {
