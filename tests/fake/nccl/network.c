@@ -91,8 +91,9 @@ int fake_network_connect(int shm_fd, int rank)
 {
     char path[64];
     struct flock lock = whole_of(rank, F_WRLCK);
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", shm_fd);
-    /* A lock belongs to an open file, and the descriptor that was passed shares that of others. */
+    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", shm_fd);
+    /* A lock belongs to an open file, and the descriptor that was passed shares that of others. (The first thread may
+     * have ended: nothing of /proc/self can be opened then.) */
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         close(fd);
