@@ -1,6 +1,7 @@
 """Redis servers for tests, and a TCP proxy that does to a connection what networks and dying servers do."""
 import collections
 import os
+import random
 import selectors
 import shutil
 import signal
@@ -14,9 +15,17 @@ PATIENCE_S = 20.0
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that stays free while nobody listens there: no connection that somebody makes gets such a port by itself."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        below = int(file.read().split()[0])
+    for port in random.sample(range(min(10000, below // 2), below), 1000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no port below {below} is free")
 
 
 def available():
