@@ -442,7 +442,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 }
 
 /* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
-static const struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
+static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
 {
     uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
     bool in_slot =

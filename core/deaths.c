@@ -12,6 +12,7 @@
 
 #include "core/agreement.h"
 #include "core/alarms.h"
+#include "core/async.h"
 #include "core/board.h"
 #include "core/clock.h"
 #include "core/comm.h"
@@ -28,7 +29,7 @@
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
 #define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 #define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
-#define HEARD_STALL_NS NG_MS          /* the same, where NCCL says itself that a peer is gone */
+#define HEARD_STALL_NS NG_MS         /* the same, where NCCL says itself that a peer is gone */
 #define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
 #define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
 #define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
@@ -63,21 +64,21 @@ static bool is_heard(void)
     return atomic_load(&hearsay.heard_mono_ns) != atomic_load(&hearsay.answered_mono_ns);
 }
 
-void ng_deaths_hear(const struct ng_comm *comm)
+void ng_deaths_hear(struct ng_comm *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
     int64_t now = ng_clock_mono_ns(), before = atomic_load(&hearsay.heard_mono_ns);
-    int kept = errno, none = NG_NCCL_SUCCESS;
+    int kept = errno;
 
-    if (comm && ng_comm_is_let_live(comm))
-        atomic_compare_exchange_strong(&comm->group->async_error, &none, NG_NCCL_REMOTE_ERROR);
-    if (!ng_guard.board || ng_guard.config.suspect_ns == 0 || !atomic_load(&ng_guard.running) ||
-        (comm && !ng_comm_is_let_live(comm)) || (before && now - before < HEARD_PAUSE_NS) ||
-        !atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now))
-        return;
-    ng_incident_wake();
-    while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
-        nanosleep(&pause, NULL);
+    if (comm)
+        ng_async_heard(comm, NG_NCCL_REMOTE_ERROR);
+    if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
+        (!comm || ng_comm_is_let_live(comm)) && (!before || now - before >= HEARD_PAUSE_NS) &&
+        atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now)) {
+        ng_incident_wake();
+        while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
+            nanosleep(&pause, NULL);
+    }
     errno = kept;
 }
 
@@ -128,10 +129,9 @@ enum found { NOTHING, TOLD, NEWS };
 
 /* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends both. */
 static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
-                          struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
+                                struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
 {
     const struct ng_verdict_query query = {.stalled_ns = stalled_ns};
-
     enum found found = NOTHING;
 
     if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {

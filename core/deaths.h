@@ -23,7 +23,7 @@ void ng_deaths_check(void);
  * within the last seconds, where the communicator is being aborted, and where nobody asks for suspicions
  * (NCCLGUARD_SUSPECT=0). The communicator is known to have that error from then on. Keeps errno.
  */
-void ng_deaths_hear(const struct ng_comm *comm);
+void ng_deaths_hear(struct ng_comm *comm);
 
 /* A verdict of the whole job has been reached: it knows of all ends until now. */
 void ng_deaths_are_told(void);
