@@ -23,7 +23,8 @@
  *     happened yet. In a call that has not returned for a second, NCCL is past its checks;
  *   - from the first call in a CUDA graph on nothing is compared: a capture may be thrown away, and
  *     then numbers differ though nothing does;
- *   - a trail never gives the hash of one call for that of another, however the rings have wrapped.
+ *   - a trail never gives the hash of one call for that of another, however the rings have wrapped; nor
+ *     does a record (core/recall.h), which says when it was made, and so for which communicator.
  */
 #include "core/agreement.h"
 
@@ -36,6 +37,7 @@
 #include "core/comm.h"
 #include "core/guard.h"
 #include "core/incident.h"
+#include "core/recall.h"
 #include "core/watchdog.h"
 
 #define ROUND_NS   NG_S
@@ -43,6 +45,8 @@
 #define BOXES_MAX  256u
 #define LOOKS_MAX  (1u << 18) /* at slots of neighbours, in one round */
 #define TOLD_MAX   64u
+#define AGAIN      10u   /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as many */
+#define AGAIN_MAX  1280u /* at the most */
 
 /* What the store found; protects `found`. Nests inside nothing, held for copies. */
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -54,9 +58,12 @@ static struct {
     uint32_t box_count;
     uint32_t at; /* the slot that the round begins with */
     int64_t next_ns;
+    uint64_t rounds;
     struct {
         uint64_t group_id;
-        bool told; /* by a verdict; else an alarm was raised, no more */
+        bool told;      /* by a verdict; else an alarm was raised, no more … */
+        uint64_t until; /* … which counts until this round: it may have been dropped, as with others at an abort */
+        uint32_t pause;
     } known[TOLD_MAX];
     uint32_t known_count;
 } own;
@@ -201,7 +208,9 @@ static uint32_t find_known(uint64_t group_id)
 
 static bool is_known(uint64_t group_id)
 {
-    return find_known(group_id) < TOLD_MAX;
+    uint32_t at = find_known(group_id);
+
+    return at < TOLD_MAX && (own.known[at].told || own.rounds < own.known[at].until);
 }
 
 static void keep_known(uint64_t group_id, bool told)
@@ -212,8 +221,12 @@ static void keep_known(uint64_t group_id, bool told)
         at = own.known_count++ % TOLD_MAX;
         own.known[at].group_id = group_id;
         own.known[at].told = false;
+        own.known[at].pause = AGAIN;
+    } else if (own.known[at].pause < AGAIN_MAX) {
+        own.known[at].pause *= 2;
     }
     own.known[at].told |= told; /* and it stays so, whoever finds it once more */
+    own.known[at].until = own.rounds + own.known[at].pause;
 }
 
 void ng_agreement_told(uint64_t group_id)
@@ -240,10 +253,25 @@ void ng_agreement_raise(const struct ng_disagreement *disagreement, enum ng_inci
     ng_incident_raise(&alarm);
 }
 
-static void raise(const struct ng_disagreement *disagreement)
+/* What this rank called there; NG_OP_NONE: nothing, or it is not known any more. */
+static enum ng_op own_op(uint64_t group_id, uint64_t seq)
 {
-    ng_agreement_raise(disagreement, ng_check_ends(disagreement->group_id) ? NG_INCIDENT_TIMEOUT
-                                                                           : NG_INCIDENT_SUSPECT);
+    const struct ng_box *box = &ng_guard.box;
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t slot = 0; slot < used && slot < box->group_capacity; slot++)
+        if (is_there(&box->groups[slot], group_id))
+            return ng_recall_op(box, slot, seq);
+    return NG_OP_NONE;
+}
+
+/* `their_op`: what the other one called, as far as it is known. */
+static void raise(const struct ng_disagreement *disagreement, enum ng_op their_op)
+{
+    uint64_t id = disagreement->group_id;
+    bool ends = ng_check_ends(id, own_op(id, disagreement->difference.seq)) || ng_check_ends(id, their_op);
+
+    ng_agreement_raise(disagreement, ends ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT);
 }
 
 static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
@@ -270,13 +298,19 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
     theirs = &box->groups[there];
     uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);
     if (!ng_agreement_trail(&ng_guard.box, slot, now_mono_ns, &trail) ||
-        !ng_agreement_trail(box, there, now_mono_ns, &other) ||
-        !ng_trail_differ(&trail, &other, &disagreement.difference) ||
+        !ng_agreement_trail(box, there, now_mono_ns, &other))
+        return;
+    const struct ng_trail *ahead = ng_trail_ahead(&trail, &other);
+    if (ahead == &trail)
+        *looks += ng_recall(&ng_guard.box, slot, other.last, &trail);
+    else if (ahead)
+        *looks += ng_recall(box, there, trail.last, &other);
+    if (!ng_trail_differ(&trail, &other, &disagreement.difference) ||
         !is_still(mine, generation, id) || !is_still(theirs, their_generation, id))
         return;
     disagreement.ranks[0] = NG_LOAD(mine->group_rank);
     disagreement.ranks[1] = NG_LOAD(theirs->group_rank);
-    raise(&disagreement);
+    raise(&disagreement, ng_recall_op(box, there, disagreement.difference.seq));
 }
 
 static void take_box(void *context, const struct ng_box *box)
@@ -301,7 +335,7 @@ static void take_found(void)
     found.group_id = 0;
     pthread_mutex_unlock(&found_lock);
     if (taken.group_id && !is_known(taken.group_id))
-        raise(&taken);
+        raise(&taken, NG_OP_NONE);
 }
 
 void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns)
@@ -312,6 +346,7 @@ void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns)
     if (now_mono_ns < own.next_ns || !ng_check_signatures() || !used)
         return;
     own.next_ns = now_mono_ns + ROUND_NS;
+    own.rounds++;
     own.boxes[0] = &ng_guard.box;
     own.box_count = 1;
     if (board && board->ops->each)

@@ -33,16 +33,16 @@ bool ng_agreement_is_clear(const struct ng_box *own_box, uint32_t slot);
  * The store's thread. */
 bool ng_agreement_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn);
 
-/* Compare, if it is time, and raise an alarm for what is found; each group once. `board` NULL: with
- * what this process has itself. */
+/* Compare, if it is time, and raise an alarm for what is found; of a group again, ever more seldom, until a
+ * verdict has told of it. `board` NULL: with what this process has itself. */
 void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns);
 
 /* The store found that ranks of different hosts differ: to be told with the next ng_agreement_tend.
  * The store's thread. */
 void ng_agreement_found(const struct ng_disagreement *disagreement);
 
-/* Ranks were found to differ: an alarm at this level, and no other for the group. The incident
- * thread. */
+/* Ranks were found to differ: an alarm at this level, and for some rounds no other for the group: it may be dropped.
+ * The incident thread. */
 void ng_agreement_raise(const struct ng_disagreement *disagreement, enum ng_incident_level level);
 
 /* A verdict has told of this group: that is enough. */

@@ -18,27 +18,41 @@
 #include "core/monitor.h"
 #include "core/watchdog.h"
 
+#define ALARMS_MAX 64u /* a process may be stuck in all of its communicators at once */
+
 /* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_alarm alarms[16];
+static struct ng_alarm alarms[ALARMS_MAX];
 static unsigned alarm_count;
 
 /* The thread's own. */
 static struct {
     /* Alarms that wait until somebody else's examination is over. */
-    struct ng_alarm parked[16];
-    int64_t parked_mono_ns[16];
+    struct ng_alarm parked[ALARMS_MAX];
+    int64_t parked_mono_ns[ALARMS_MAX];
     unsigned parked_count;
     int64_t next_try_ns;
 } own;
 
+/* Where one more goes; ALARMS_MAX nowhere. A deadline counts more than a suspicion: nobody raises it again, and the
+ * policy hangs on it. */
+static unsigned find_room(const struct ng_alarm *of, unsigned count, const struct ng_alarm *alarm)
+{
+    unsigned at = count;
+
+    if (count == ALARMS_MAX)
+        for (at = 0; at < count && of[at].level >= alarm->level;)
+            at++;
+    return at;
+}
+
 void ng_incident_raise(const struct ng_alarm *alarm)
 {
     pthread_mutex_lock(&alarm_lock);
-    if (alarm_count < sizeof(alarms) / sizeof(alarms[0]))
-        alarms[alarm_count++] = *alarm;
-    else if (alarm->level == NG_INCIDENT_TIMEOUT)
-        alarms[alarm_count - 1] = *alarm; /* a deadline counts more than one more suspicion */
+    unsigned at = find_room(alarms, alarm_count, alarm);
+    if (at < ALARMS_MAX)
+        alarms[at] = *alarm;
+    alarm_count += at == alarm_count && at < ALARMS_MAX;
     pthread_mutex_unlock(&alarm_lock);
     ng_incident_wake();
 }
@@ -71,12 +85,13 @@ bool ng_alarms_take(struct ng_alarm *ret_alarm)
  * later. */
 static void park(const struct ng_alarm *alarm)
 {
-    unsigned room = sizeof(own.parked) / sizeof(own.parked[0]);
+    unsigned at = find_room(own.parked, own.parked_count, alarm);
 
-    if (own.parked_count == room)
+    if (at == ALARMS_MAX)
         return;
-    own.parked[own.parked_count] = *alarm;
-    own.parked_mono_ns[own.parked_count++] = ng_clock_mono_ns();
+    own.parked[at] = *alarm;
+    own.parked_mono_ns[at] = ng_clock_mono_ns();
+    own.parked_count += at == own.parked_count;
 }
 
 /* Is that the verdict that an alarm waited for? What has only lasted for long, the verdict on
@@ -175,7 +190,7 @@ void ng_alarms_put_off(const struct ng_alarm *alarm)
 void ng_alarms_retry(void)
 {
     unsigned count = own.parked_count;
-    struct ng_alarm again[sizeof(own.parked) / sizeof(own.parked[0])];
+    struct ng_alarm again[ALARMS_MAX];
 
     if (!count || ng_clock_mono_ns() < own.next_try_ns)
         return;

@@ -335,6 +335,6 @@ void ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, c
     ng_comm_describe(comm, group, sizeof(group));
     ng_log(NG_LOG_ERROR, "invalid call: nccl%s #%" PRIu64 " of %s: %s; %s%s", ng_op_name(call->op),
            passage->seq, group, why,
-           result ? "refused with " : "the call is made all the same (rule: check=refuse)",
+           result ? "refused with " : "the call is made all the same; a rule with check=refuse would refuse it",
            result ? ng_result_name(result) : "");
 }

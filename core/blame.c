@@ -119,6 +119,7 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
         if (!culprit)
             return -ENOMEM;
         ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        verdict->may_be_gone |= left && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
             (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
             verdict->confidence = NG_CONFIDENCE_LIKELY;
@@ -226,9 +227,8 @@ int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
     verdict->kind = NG_KIND_MISMATCH;
     verdict->seq = mismatch->seq;
     verdict->op = (enum ng_op)mismatch->expected.op;
-    verdict->confidence = mismatch->undecided    ? NG_CONFIDENCE_UNKNOWN
-                          : mismatch->by_history ? NG_CONFIDENCE_LIKELY
-                                                 : NG_CONFIDENCE_CERTAIN;
+    verdict->confidence = ng_mismatch_confidence(mismatch);
+    verdict->others_may_tell = mismatch->is_open;
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
             !ng_signature_at(&members[i], mismatch->seq, &signature) ||

@@ -215,7 +215,7 @@ struct ng_board_ops {
     /* Read an incident again, by its source and epoch. 0, or -ENOENT. */
     int (*get)(struct ng_board *board, struct ng_incident *incident);
 
-    /* Does the claimant of this incident still live? */
+    /* Does the claimant of this incident still live? If not, all that it has said of it is there for `get`. */
     bool (*claimant_alive)(struct ng_board *board, const struct ng_incident *incident);
 
     /* This process has written its dump for an incident. */
@@ -232,6 +232,14 @@ struct ng_board_ops {
     /* The id of the group that others of the job joined under `joined_id`: core/grown.h. 0;
      * -ENOENT: nobody has told it yet. Never waits. */
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
+
+    /*
+     * Agreeing across hosts (core/strict.h): what this process's trails say of that is told to other
+     * hosts, and what those say is put there, until nothing waits any more; the incident thread is woken
+     * by it. `changed`: there is more to tell. 0, or -EIO: the store cannot be used at the moment. Never
+     * waits. NULL: there are no other hosts.
+     */
+    int (*agree)(struct ng_board *board, bool changed);
 
     /*
      * Put an entry where there is none. 0, also where the same process has put the same before;

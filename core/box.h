@@ -478,7 +478,19 @@ struct ng_box_trail {
     _Atomic uint64_t heard;    /* of what rank 0 has told, the turn that was heard first; 0 none */
     _Atomic uint32_t across;   /* enum ng_trail_across */
     _Atomic uint32_t shared;   /* 1: another communicator of this process had the same id while this one lived */
-    uint8_t reserved[64];
+    /* Agreeing across hosts (core/strict.h). Of each rank: */
+    _Atomic uint64_t passed;  /* the newest collective that it made without asking, as in an NCCL group */
+    _Atomic uint64_t unasked; /* from this collective on nobody waits: some rank's go into a CUDA graph; 0 none */
+    /* Where it is the lowest of its host: */
+    _Atomic uint64_t here;       /* the newest collective that all ranks of the host have come to, alike */
+    _Atomic uint64_t agreed;     /* likewise of all hosts */
+    _Atomic uint64_t apart;      /* a collective that another host has come to, but not alike; 0 none … */
+    _Atomic uint32_t apart_after; /* … after so many had been turned down */
+    _Atomic uint32_t apart_rank;  /* the lowest rank there */
+    _Atomic uint32_t given_up;    /* collectives that another host has turned down */
+    _Atomic uint32_t given_up_rank; /* a rank that the reason has to do with */
+    _Atomic uint32_t here_count;    /* ranks of the host; 0: this one does not speak for it */
+    _Atomic uint32_t whole;         /* of each rank: 1: the host has all ranks of the group */
 };
 #define NG_BOX_TRAIL_BYTES 512
 

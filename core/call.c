@@ -27,6 +27,7 @@
 #include "core/registrations.h"
 #include "core/retry.h"
 #include "core/ring.h"
+#include "core/strict.h"
 #include "core/thread.h"
 #include "core/timing.h"
 #include "core/unfinished.h"
@@ -200,6 +201,8 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
     if (passage->work)
         ng_gpu_give(passage->work);
     uncount_work(call, passage);
+    if (ng_check_strict() && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE)
+        ng_strict_take_back(passage->comm, passage->seq);
 }
 
 /* It went into a CUDA graph: it has not happened, and each replay will count for itself (core/graph.h). */

@@ -20,7 +20,7 @@
 /* Had NCCL told it that a peer is gone, when it went itself? */
 static bool has_heard(const struct ng_absentee *absentee)
 {
-    return absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
+    return absentee->followed || absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
 }
 
 void ng_cause_find_leaver(struct ng_judge *judge)
@@ -78,7 +78,7 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
     case NG_ABSENT_LOST:
         return outlived_leaver(judge, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
     case NG_ABSENT_EXITED:
-        return followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_LEFT;
+        return absentee->followed || followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
         return NG_CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:
@@ -95,7 +95,7 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index)
+        if (wait->absentees[i].followed || (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index))
             return true;
     return false;
 }

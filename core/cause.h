@@ -17,7 +17,7 @@ struct ng_judge;
 
 /* In rising order of how little can be behind it. */
 enum ng_cause {
-    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, or died after another had left */
+    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, or was when it left, or died after another left */
     NG_CAUSE_UNSEEN,    /* absentees without evidence */
     NG_CAUSE_DEVICE,    /* nobody is absent */
     NG_CAUSE_VARIABLE,  /* likewise, and ranks have variables by which NCCL may hang then */

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/arguments.h"
 #include "core/call.h"
@@ -17,7 +18,7 @@
 #include "core/nan.h"
 #include "core/strict.h"
 
-static bool signatures, arguments, strict, nan_wanted; /* written before any guard thread runs */
+static bool signatures, arguments, strict, strict_across, nan_wanted; /* written before any guard thread runs */
 
 /* What a choice of NCCLGUARD_CHECK consists of: three that exclude each other, and what is added. */
 struct parts {
@@ -46,6 +47,7 @@ void ng_check_start(void)
     signatures = parts.base != NG_CHECK_OFF;
     arguments = parts.arguments;
     strict = parts.base == NG_CHECK_STRICT;
+    strict_across = strict && !getenv("NCCL_COMM_ID");
     nan_wanted = parts.nan && ng_nan_start();
     ng_guard.checks_calls = arguments || strict || nan_wanted;
 }
@@ -55,11 +57,21 @@ bool ng_check_signatures(void)
     return signatures;
 }
 
-static unsigned rule_of(uint64_t group_id)
+bool ng_check_strict(void)
+{
+    return strict;
+}
+
+bool ng_check_strict_across(void)
+{
+    return strict_across;
+}
+
+static unsigned rule_of(uint64_t group_id, enum ng_op op)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        unsigned check = NG_LOAD(comm->deadline.check);
+        unsigned check = NG_LOAD(comm->deadline.check[op]);
         if (check && NG_LOAD(comm->group->id) == group_id)
             return check;
     }
@@ -68,21 +80,24 @@ static unsigned rule_of(uint64_t group_id)
 
 bool ng_check_compares(uint64_t group_id)
 {
-    return rule_of(group_id) != NG_RULE_CHECK_OFF;
+    return rule_of(group_id, NG_OP_NONE) != NG_RULE_CHECK_OFF;
 }
 
-bool ng_check_ends(uint64_t group_id)
+bool ng_check_ends(uint64_t group_id, enum ng_op op)
 {
-    return rule_of(group_id) == NG_RULE_CHECK_END;
+    return rule_of(group_id, op) == NG_RULE_CHECK_END;
 }
 
 int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *ret_reason,
                   unsigned bytes)
 {
     struct ng_comm *comm = passage->comm;
-    unsigned rule = NG_LOAD(comm->deadline.check);
+    unsigned rule = NG_LOAD(comm->deadline.check[call->op]);
     int result = NG_CALL_PROCEED;
 
+    bool asks = strict && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE;
+    if (asks && (passage->group_calls || rule == NG_RULE_CHECK_OFF))
+        ng_strict_pass(comm, passage->seq);
     if (rule == NG_RULE_CHECK_OFF)
         return NG_CALL_PROCEED;
     if (arguments) {
@@ -94,7 +109,7 @@ int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *
                 return deserved;
         }
     }
-    if (strict && !passage->group_calls && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE)
+    if (asks && !passage->group_calls)
         result = ng_strict_agree(call, comm, passage->seq, ret_reason, bytes);
     /* Last: what is refused is sent to nobody. */
     if (nan_wanted && result == NG_CALL_PROCEED)

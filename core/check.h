@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/op.h"
+
 struct ng_call;
 struct ng_comm;
 struct ng_passage;
@@ -24,9 +26,15 @@ void ng_check_start(void);
 /* Are rolling hashes compared? Any thread. */
 bool ng_check_signatures(void);
 
-/* Of this group; and does a difference end what a deadline ends? */
+/* Do ranks agree before each collective (core/strict.h); and those of several hosts? With NCCL_COMM_ID
+ * these cannot tell a communicator from an earlier one. Any thread. */
+bool ng_check_strict(void);
+bool ng_check_strict_across(void);
+
+/* Of this group: rules for some operations alone do not count. And does it end what a deadline ends, that calls
+ * differ of which one is of this operation? */
 bool ng_check_compares(uint64_t group_id);
-bool ng_check_ends(uint64_t group_id);
+bool ng_check_ends(uint64_t group_id, enum ng_op op);
 
 /*
  * A call has been recorded, and is about to be made. NG_CALL_PROCEED; else the ncclResult_t that the

@@ -207,6 +207,17 @@ static void reset_trail(struct ng_box_trail *trail)
     NG_STORE(trail->heard, 0);
     NG_STORE(trail->across, NG_TRAIL_SILENT);
     NG_STORE(trail->shared, 0);
+    NG_STORE(trail->passed, 0);
+    NG_STORE(trail->whole, 0);
+    NG_STORE(trail->here, 0);
+    NG_STORE(trail->agreed, 0);
+    NG_STORE(trail->apart, 0);
+    NG_STORE(trail->apart_after, 0);
+    NG_STORE(trail->given_up, 0);
+    NG_STORE(trail->unasked, 0);
+    NG_STORE(trail->here_count, 0);
+    NG_STORE(trail->apart_rank, 0);
+    NG_STORE(trail->given_up_rank, 0);
 }
 
 static void reset_timing(struct ng_comm *comm)

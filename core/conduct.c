@@ -27,6 +27,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/status.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
 
@@ -55,7 +56,7 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 {
     return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
                ? (enum ng_on_timeout)(incident->policy - 1)
-               : ng_deadline_policy(incident->group_id);
+               : ng_deadline_policy(incident->group_id, (enum ng_op)incident->op);
 }
 
 /* Is its verdict of this kind? */
@@ -100,6 +101,7 @@ static void act(const struct ng_incident *incident)
     if (ng_conduct_is_async_error(incident))
         own.error_group = incident->group_id;
     own.nan_told |= ng_conduct_is_of_kind(incident, NG_KIND_NAN);
+    ng_status_save();
     ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (ng_watchdog_restarts() != before)
         ng_alarms_forget();
@@ -129,7 +131,8 @@ void ng_conduct_done(const struct ng_incident *incident)
         own.seen_epoch[incident->source] = incident->epoch;
 }
 
-void ng_conduct_save_foreign(const struct ng_incident *incident)
+/* A verdict that another host has reached, on this host's disk. */
+static void save_foreign(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
     struct ng_documents documents;
@@ -151,6 +154,23 @@ void ng_conduct_save_foreign(const struct ng_incident *incident)
     ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
     ng_evidence_await(evidence, NG_EVIDENCE_ALL, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
     ng_evidence_release(evidence);
+}
+
+/* While the verdict on a deadline was worked out here, others' suspicions were not read: the newer word stands. */
+static bool is_overtaken(const struct ng_incident *incident)
+{
+    return own.judged.level && own.judged.source == incident->source && incident->epoch < own.judged.epoch;
+}
+
+void ng_conduct_hear(const struct ng_incident *incident)
+{
+    bool overtaken = is_overtaken(incident);
+
+    if (!overtaken)
+        save_foreign(incident);
+    if (!overtaken || incident->differs)
+        ng_conduct_log(incident);
+    ng_conduct_done(incident);
 }
 
 /* A moment of an incident; an earlier one's abort may still be under way. */
@@ -189,7 +209,7 @@ bool ng_conduct_follow(struct ng_incident *incident)
         wait_busily();
         board->ops->get(board, incident);
     }
-    ng_conduct_save_foreign(incident);
+    save_foreign(incident);
     ng_wait_tell(incident->line, policy_of(incident));
     ng_conduct_log(incident);
     ng_conduct_done(incident);

@@ -35,8 +35,14 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view,
  */
 bool ng_conduct_follow(struct ng_incident *incident);
 
-/* A verdict that another host has reached, on this host's disk; and in this process's log. */
-void ng_conduct_save_foreign(const struct ng_incident *incident);
+/*
+ * What somebody else suspects, and has judged: in this process's log, and on this host's disk if another host has
+ * reached it. A suspicion that is older than a deadline which this process has dealt with changes nothing any more,
+ * but is logged where calls differ.
+ */
+void ng_conduct_hear(const struct ng_incident *incident);
+
+/* A verdict's line in this process's log. */
 void ng_conduct_log(const struct ng_incident *incident);
 
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */

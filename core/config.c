@@ -89,9 +89,12 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
         scale = 1;
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||
         !(value * scale <= option->maximum)) {
-        snprintf(why, why_bytes,
-                 "use a number with ms, s, m or h, such as %s, from 0 to %" PRId64 "s",
-                 option->default_value ? option->default_value : "10s", option->maximum / NG_S);
+        bool seconds = option->minimum % NG_S == 0;
+        /* A smallest of less than a millisecond is any but none. */
+        snprintf(why, why_bytes, "use a number with ms, s, m or h, such as %s, from %" PRId64 "%s to %" PRId64 "s",
+                 option->default_value ? option->default_value : "10s",
+                 option->minimum / (seconds ? NG_S : NG_MS),
+                 option->minimum < NG_MS ? "" : seconds ? "s" : "ms", option->maximum / NG_S);
         return -EINVAL;
     }
     *ret_value = (int64_t)(value * scale);
@@ -178,7 +181,7 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
 {
     char line[512];
     const char *nearest = NULL;
-    int nearest_distance = 5;
+    int nearest_distance = (int)(strlen(name) - strlen("NCCLGUARD_")) / 3 + 2; /* beyond that it is a guess */
 
     for (size_t i = 0; i < ng_option_count + ng_reserved_option_count; i++) {
         const char *known = i < ng_option_count ? ng_options[i].name

@@ -33,8 +33,9 @@ static void reset(struct ng_deadline *deadline)
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
         NG_STORE(deadline->timeout_ns[op], 0);
         NG_STORE(deadline->suspect_ns[op], 0);
+        NG_STORE(deadline->policy[op], 0);
+        NG_STORE(deadline->check[op], NG_RULE_CHECK_UNSAID);
     }
-    NG_STORE(deadline->policy, 0);
     NG_STORE(deadline->set_ns, 0);
     NG_STORE(deadline->phases, 0);
     NG_STORE(deadline->extended_ns, 0);
@@ -108,9 +109,9 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
         NG_STORE(deadline->timeout_ns[op], limits->timeout_ns[op]);
         NG_STORE(deadline->suspect_ns[op], limits->suspect_ns[op]);
+        NG_STORE(deadline->policy[op], limits->policy[op]);
+        NG_STORE(deadline->check[op], limits->check[op]);
     }
-    NG_STORE(deadline->policy, limits->policy);
-    NG_STORE(deadline->check, limits->check);
     show(comm);
 }
 
@@ -244,13 +245,16 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark)
     return NG_LOAD(deadline_of(comm)->extended_ns) - mark;
 }
 
-enum ng_on_timeout ng_deadline_policy(uint64_t group_id)
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
 {
     uint32_t count = ng_comm_count();
 
+    if ((unsigned)op >= NG_OP_LIMIT)
+        op = NG_OP_NONE;
+
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        int policy = NG_LOAD(comm->deadline.policy);
+        int policy = NG_LOAD(comm->deadline.policy[op]);
         if (policy && NG_LOAD(comm->group->id) == group_id)
             return (enum ng_on_timeout)(policy - 1);
     }

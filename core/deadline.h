@@ -3,10 +3,12 @@
  * whether its clock rests.
  *
  * Step 7. What holds for a communicator and an operation, the first that says anything:
- *   timeout   the program itself (ng_deadline_set_timeout), a rule (core/rules.h), the
- * configuration suspect   a rule, the configuration policy    a rule, the configuration Calls that
- * make and end communicators have the deadline of init: the program's own setting is not for them,
- * nor is a rule that does not name them.
+ *
+ *   - timeout: the program itself (ng_deadline_set_timeout), a rule (core/rules.h), the configuration;
+ *   - suspect, policy: a rule, the configuration.
+ *
+ * Calls that make and end communicators have the deadline of init: the program's own setting is not
+ * for them, nor are a rule's times where it does not name them.
  *
  * A clock rests while the program is in a phase (ng_deadline_rest_begin) or a person has suspended
  * the job or the group. Ages do not advance then, so that what was pending before goes on with the
@@ -43,15 +45,15 @@ enum ng_rule_check {
 struct ng_deadline_limits {
     int64_t timeout_ns[NG_OP_LIMIT]; /* 0 nothing, NG_DEADLINE_NONE */
     int64_t suspect_ns[NG_OP_LIMIT];
-    int policy; /* index of NCCLGUARD_ON_TIMEOUT's choices, plus one; 0 nothing */
-    enum ng_rule_check check;
+    int policy[NG_OP_LIMIT]; /* index of NCCLGUARD_ON_TIMEOUT's choices, plus one; 0 nothing */
+    enum ng_rule_check check[NG_OP_LIMIT];
 };
 
 /* Of one communicator: part of its record. All zero: nothing is said. */
 struct ng_deadline {
     _Atomic int64_t timeout_ns[NG_OP_LIMIT], suspect_ns[NG_OP_LIMIT]; /* by rules, as above */
-    _Atomic int policy;
-    _Atomic unsigned check; /* enum ng_rule_check */
+    _Atomic int policy[NG_OP_LIMIT];
+    _Atomic unsigned check[NG_OP_LIMIT]; /* enum ng_rule_check */
     _Atomic int64_t set_ns;      /* by the program: likewise */
     _Atomic uint32_t phases;     /* that the program has begun and not ended */
     _Atomic int64_t extended_ns; /* all extensions together */
@@ -90,9 +92,9 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark);
 
 /* ---- For the incident thread ---- */
 
-/* What a deadline of this group leads to, as far as this process has part in it; else what the
- * configuration says: core/rules_file.h knows more. */
-enum ng_on_timeout ng_deadline_policy(uint64_t group_id);
+/* What a deadline of this operation of this group leads to, as far as this process has part in it;
+ * else what the configuration says: core/rules_file.h knows more. */
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op);
 
 /*
  * A person's order: the clocks of a group (0: of all) rest until `until_mono_ns` (INT64_MAX: until

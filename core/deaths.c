@@ -113,7 +113,8 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .op = verdict->op,
                                        .stalled_ns = DEATH_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
-    if (!is_about_end(verdict))
+    /* Who left for one that does not answer is not told of before it is known whether that one is gone. */
+    if (!is_about_end(verdict) || verdict->may_be_gone)
         return false;
     /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
      * group whose calls differ was told to. */
@@ -131,13 +132,13 @@ enum found { NOTHING, TOLD, NEWS };
 static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
                                 struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
 {
-    const struct ng_verdict_query query = {.stalled_ns = stalled_ns};
+    const struct ng_verdict_query query = {.stalled_ns = stalled_ns, .ends = true};
     enum found found = NOTHING;
 
     if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
             return NEWS;
-        found = is_about_end(ret_verdict) ? TOLD : NOTHING;
+        found = is_about_end(ret_verdict) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
         ng_verdict_fini(ret_verdict);
     }
     ng_view_fini(ret_view);
@@ -215,7 +216,10 @@ static void answer_hearsay(int64_t now)
         enum found found = tell_news(HEARD_STALL_NS);
         if (found != NEWS)
             ng_examine_end(NG_INCIDENT_SUSPECT, false);
-        over = found != NOTHING;
+        /* A look takes long where one does not answer: another that lasts beyond the wait would keep a program that
+         * ends itself then from telling the store so. */
+        int64_t looked = ng_clock_mono_ns();
+        over = found != NOTHING || looked - heard + (looked - now) >= patience_ns();
     }
     if (!over)
         return;

@@ -26,6 +26,10 @@
 #include "core/watchdog.h"
 
 #define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
+/* The other processes of a host have told by then that one of them froze. */
+#define NEIGHBOURS_NS  (3 * NG_S)
+#define SLOW_TIMES     4          /* the suspect time: so long a call that is slow on the host is looked at again */
+#define OTHERS_NS      NG_S       /* in which the others come to a call that some have made differently */
 
 static bool took_over; /* from a claimant that did not come through */
 
@@ -109,9 +113,8 @@ static bool others_rest(const struct ng_view *view, uint64_t group_id)
     return false;
 }
 
-/* What a deadline of this group leads to, of which this process may know only what the view tells.
- */
-static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id)
+/* What a deadline leads to, of a group of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id, enum ng_op op)
 {
     struct ng_rules_group known = {
         .id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
@@ -125,7 +128,7 @@ static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t gro
     for (uint32_t i = 0; i < view->group_count; i++)
         if (known.parent_id && view->groups[i].id == known.parent_id)
             known.parent_name = view->groups[i].name;
-    return ng_rules_file_policy(&known);
+    return ng_rules_file_policy(&known, op);
 }
 
 /* Is that why an alarm was raised that somebody has waited for long? */
@@ -176,18 +179,46 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
                               : !ng_watchdog_still(alarm);
 }
 
-/* All ranks have come to the making of a communicator, and none is known to keep the others: that may take long where
- * there are many, and is no suspicion. It is told at the deadline, if there is one; the roll call speaks before. */
-static bool is_slow_making(const struct ng_verdict *verdict)
+/* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL may take long to make
+ * or connect communicators, and that is no suspicion. It is told at the deadline, if there is one; the roll call speaks
+ * before. */
+static bool is_slow_call(const struct ng_verdict *verdict)
 {
-    return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came && ng_guard.config.init_timeout_ns;
+    return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came &&
+           (verdict->seq ? ng_guard.config.timeout_ns : ng_guard.config.init_timeout_ns);
 }
 
 /* Who does not answer is known to be gone once the store has not heard of it for so long. */
 static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return alarm && alarm->async_error && verdict->kind == NG_KIND_ASYNC_ERROR && verdict->may_be_gone &&
+    return alarm && alarm->async_error && verdict->may_be_gone &&
+           (verdict->kind == NG_KIND_ASYNC_ERROR || verdict->kind == NG_KIND_LEFT_EARLY) &&
            alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
+}
+
+/* Who has not come to the call yet is mostly on its way to it, and then the most are known. */
+static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    return alarm && alarm->disagreement.group_id && verdict->others_may_tell && alarm->age_ns < OTHERS_NS;
+}
+
+/* A rank of another host that does not answer and does not come may be frozen: the others of its host look once a
+ * second. A deadline does not wait for them. */
+static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT || verdict->kind != NG_KIND_MISSING_RANK)
+        return false;
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)
+            return true;
+    return false;
+}
+
+/* A rank that is slow inside the call may come out of it and then hold the others up elsewhere. */
+static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && verdict->seq && is_slow_call(verdict) &&
+           alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
@@ -219,7 +250,8 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
         return;
     }
     /* Looking takes its time. */
-    bool early = is_early(alarm, &verdict);
+    bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
+                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
     if (early || (alarm && ng_examine_is_settled(alarm))) {
         ng_examine_end(wanted->level, early);
         if (early)
@@ -232,12 +264,12 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
         cannot_explain(&verdict, wanted);
     struct ng_incident judged = *wanted;
     if (deadline) {
-        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id);
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id, verdict.op);
         verdict.action = ng_policy_name(policy);
         judged.policy = (int)policy + 1;
     }
     /* Healthy: it went on in the meantime. */
-    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_making(&verdict)))
+    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(&verdict)))
         ng_examine_end(wanted->level, true);
     else
         ng_examine_open(&judged, &view, &verdict);

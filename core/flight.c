@@ -803,6 +803,7 @@ static int write_file(struct flight *flight, int fd)
     ng_pickle_open_dict(&flight->pickle, NULL);
     ng_pickle_string(&flight->pickle, "version", NG_FLIGHT_VERSION);
     put_version(flight);
+    ng_pickle_int(&flight->pickle, "time_dumped_ns", flight->moment_unix_ns);
     if (flight->view->on_request)
         ng_pickle_bool(&flight->pickle, "on_request", true);
     put_groups(flight);

@@ -7,6 +7,8 @@
  *
  *   version           "2.10"
  *   comm_lib_version  "2.28.9"
+ *   time_dumped_ns    Unix time at which it was so: of a process that ended, its end. A file's own time is new
+ *                     where it was copied. Ours alone
  *   on_request        True: somebody asked for it, and nothing need be wrong; missing: there was an
  *                     incident. Ours alone
  *   pg_config         {name: {"name", "desc", "ranks"}}: the process groups of the entries. Ranks

@@ -164,9 +164,8 @@ static bool start(void)
     int error = ng_guard.open_board ? ng_guard.open_board(&ng_guard) : 0;
     if (error)
         ng_log(NG_LOG_WARN,
-               "cannot share with other ranks in %s: %s; this process is guarded alone "
-               "(NCCLGUARD_DIR names another "
-               "folder)",
+               "cannot share with other ranks in %s: %s; this process is guarded alone, so that no verdict can "
+               "name another rank: set NCCLGUARD_DIR to a folder of your own, in shared memory",
                ng_guard.dir,
                error == -EPERM ? "it belongs to somebody else or others may write to it"
                                : strerror(-error));

@@ -1,8 +1,8 @@
 /*
  * The incident thread.
  *
- * Steps 9 and 10. What it hears, and what it does in a round: news of the board, alarms of this
- * process (core/alarms.h), ends of others (core/deaths.h), requests of the program. What an alarm
+ * Steps 9 and 10. What it hears, and what it does in a round: news of the board (core/news.h), alarms of
+ * this process (core/alarms.h), ends of others (core/deaths.h), requests of the program. What an alarm
  * leads to is in core/examine.h and core/conduct.h.
  */
 #include "core/incident.h"
@@ -33,7 +33,7 @@
 #include "core/log_writer.h"
 #include "core/look.h"
 #include "core/monitor.h"
-#include "core/orders.h"
+#include "core/news.h"
 #include "core/policy.h"
 #include "core/registration_thread.h"
 #include "core/request.h"
@@ -71,33 +71,6 @@ void ng_incident_wake(void)
 void ng_incident_pause(int timeout_ms)
 {
     ng_guard.board->ops->wait(ng_guard.board, &kick_event, timeout_ms);
-}
-
-/* News from the board: incidents that others claimed. */
-static void read_news(enum ng_incident_source source)
-{
-    struct ng_board *board = ng_guard.board;
-    struct ng_incident incident;
-    uint64_t epoch = ng_conduct_seen(source);
-
-    while (board->ops->next(board, source, epoch, &incident) == 0) {
-        epoch = incident.epoch;
-        if (ng_conduct_is_own(&incident)) {
-            ng_conduct_done(&incident);
-        } else if (incident.level == NG_INCIDENT_TIMEOUT) {
-            ng_examine_join(&incident);
-            ng_alarms_answered(&incident);
-        } else if (ng_orders_obey(&incident)) {
-            ng_conduct_done(&incident);
-        } else if (incident.state == NG_INCIDENT_JUDGED) {
-            ng_conduct_save_foreign(&incident);
-            ng_conduct_log(&incident);
-            ng_conduct_done(&incident);
-            ng_alarms_answered(&incident);
-        } else if (!board->ops->claimant_alive(board, &incident)) {
-            ng_conduct_done(&incident);
-        }
-    }
 }
 
 /* Not while anything is wrong: that is looked at first. */
@@ -168,7 +141,7 @@ static void *attend(void *unused)
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)
-            read_news((enum ng_incident_source)source);
+            ng_news_read(board, (enum ng_incident_source)source);
         ng_agreement_tend(board, ng_clock_mono_ns());
         own.agreeing = ng_strict_tend(board, ng_clock_mono_ns());
         while (ng_alarms_take(&alarm))
@@ -239,6 +212,7 @@ void ng_incident_after_fork(void)
     memset(&own, 0, sizeof(own));
     ng_alarms_after_fork();
     ng_conduct_after_fork();
+    ng_news_after_fork();
     ng_examine_after_fork();
     ng_deaths_after_fork();
     ng_stand_in_after_fork();

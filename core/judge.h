@@ -32,6 +32,7 @@ struct ng_judge {
     /* Of those that ended normally while others wait for them, the first; NULL none. */
     const struct ng_view_process *leaver;
     bool leaver_heard; /* NCCL had told it that a peer is gone: it need not be the first */
+    bool ends;         /* asked for ends that are news */
     struct ng_init_mismatch
         ids; /* what was found of different unique ids, once for all their waits */
     uint32_t culprit_room;

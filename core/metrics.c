@@ -27,13 +27,9 @@
 
 /* ---- Pieces of the format ---- */
 
-static void put_family(struct ng_output *output, const char *name, const char *type,
-                       const char *unit, const char *help)
+static void put_family(struct ng_output *output, const char *name, const char *type, const char *help)
 {
-    ng_output_format(output, "# TYPE " PREFIX "%s %s\n", name, type);
-    if (unit)
-        ng_output_format(output, "# UNIT " PREFIX "%s %s\n", name, unit);
-    ng_output_format(output, "# HELP " PREFIX "%s %s\n", name, help);
+    ng_output_format(output, "# HELP " PREFIX "%s %s\n# TYPE " PREFIX "%s %s\n", name, help, name, type);
 }
 
 /* name="text", escaped; what is no UTF-8 becomes U+FFFD. */
@@ -268,37 +264,30 @@ static void put_registration_time(struct ng_output *output, const char *name,
     put_seconds(output, count.spent_ns);
 }
 
-/* What there is of each group. A counter's samples have another name than the family. */
+/* What there is of each group. */
 static const struct {
-    const char *family, *sample, *type, *unit;
+    const char *name, *type;
     put_group_fn *put;
     const char *help;
 } group_families[] = {
-    {"group", "group", "gauge", NULL, put_group, "A group that this process is part of; always 1."},
-    {"operations", "operations_total", "counter", NULL, put_operations,
-     "Operations whose end was seen."},
-    {"moved_bytes", "moved_bytes_total", "counter", "bytes", put_bytes,
-     "Bytes of those operations, as the callers passed them."},
-    {"uncounted", "uncounted_total", "counter", NULL, put_uncounted,
-     "Operations that ended after their records were overwritten."},
-    {"last_collective", "last_collective", "gauge", NULL, put_last_collective,
-     "Sequence number of the group's last collective in a state."},
-    {"last_send_recv", "last_send_recv", "gauge", NULL, put_last_send_recv,
-     "The same of its sends and receives."},
-    {"pending_seconds", "pending_seconds", "gauge", "seconds", put_pending_time,
+    {"group", "gauge", put_group, "A group that this process is part of; always 1."},
+    {"operations_total", "counter", put_operations, "Operations whose end was seen."},
+    {"moved_bytes_total", "counter", put_bytes, "Bytes of those operations, as the callers passed them."},
+    {"uncounted_total", "counter", put_uncounted, "Operations that ended after their records were overwritten."},
+    {"last_collective", "gauge", put_last_collective, "Sequence number of the group's last collective in a state."},
+    {"last_send_recv", "gauge", put_last_send_recv, "The same of its sends and receives."},
+    {"pending_seconds", "gauge", put_pending_time,
      "How long the oldest work has been due; 0 where none is in flight."},
-    {"pending_works", "pending_works", "gauge", NULL, put_pending_works, "Works in flight."},
-    {"stalls", "stalls_total", "counter", NULL, put_stalls,
-     "Alarms: suspect, and deadlines that passed (timeout)."},
-    {"straggler_wait_seconds", "straggler_wait_seconds", "gauge", "seconds", put_straggler,
-     "How long the group's others wait for the rank that comes last, each time; none: nobody "
-     "does."},
-    {"registrations", "registrations_total", "counter", NULL, put_registration,
+    {"pending_works", "gauge", put_pending_works, "Works in flight."},
+    {"stalls_total", "counter", put_stalls, "Alarms: suspect, and deadlines that passed (timeout)."},
+    {"straggler_wait_seconds", "gauge", put_straggler,
+     "How long the group's others wait for the rank that comes last, each time; none: nobody does."},
+    {"registrations_total", "counter", put_registration,
      "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back."},
-    {"send_recv_bytes", "send_recv_bytes_total", "counter", "bytes", put_registered_bytes,
+    {"send_recv_bytes_total", "counter", put_registered_bytes,
      "Bytes of sends and receives, by whether their buffers were registered by the guard."},
-    {"registration_seconds", "registration_seconds_total", "counter", "seconds",
-     put_registration_time, "Time that the program spent in registering and giving back."},
+    {"registration_seconds_total", "counter", put_registration_time,
+     "Time that the program spent in registering and giving back."},
 };
 
 static void put_groups(struct ng_output *output)
@@ -306,11 +295,10 @@ static void put_groups(struct ng_output *output)
     uint32_t count = ng_comm_count();
 
     for (size_t i = 0; i < sizeof(group_families) / sizeof(group_families[0]); i++) {
-        put_family(output, group_families[i].family, group_families[i].type, group_families[i].unit,
-                   group_families[i].help);
+        put_family(output, group_families[i].name, group_families[i].type, group_families[i].help);
         for (uint32_t j = 0; j < count; j++)
             if (is_told(ng_comm_at(j)))
-                group_families[i].put(output, group_families[i].sample, ng_comm_at(j));
+                group_families[i].put(output, group_families[i].name, ng_comm_at(j));
     }
 }
 
@@ -351,7 +339,7 @@ static void put_durations(struct ng_output *output)
 {
     struct ng_duration duration;
 
-    put_family(output, "duration_seconds", "histogram", "seconds",
+    put_family(output, "duration_seconds", "histogram",
                "Time that the device took, of the operations that were measured.");
     for (uint32_t i = 0; i < ng_guard.box.duration_capacity; i++)
         if (ng_durations_read(&ng_guard.box, i, &duration))
@@ -364,7 +352,7 @@ static void put_process(struct ng_output *output)
 {
     const struct ng_box_header *header = ng_guard.box.header;
 
-    put_family(output, "process", "gauge", NULL, "This process; always 1.");
+    put_family(output, "process", "gauge", "This process; always 1.");
     put_sample(output, "process");
     put_label(output, "host", header->host);
     put_label(output, "program", header->program);
@@ -385,7 +373,7 @@ static void put_lost(struct ng_output *output)
     };
 
     put_family(
-        output, "lost", "counter", NULL,
+        output, "lost_total", "counter",
         "What there was no room for, or no event: records whose end was not seen, groups and "
         "threads without a place, completions that the program was not told of, durations.");
     for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {

@@ -1,9 +1,8 @@
 /*
- * NCCLGUARD_METRICS: what this process counts of each group, as text that Prometheus and its kin
- * read.
+ * NCCLGUARD_METRICS: what this process counts of each group, in Prometheus' text format 0.0.4, which
+ * node_exporter's textfile collector reads with the types.
  *
- * OpenMetrics text, and at the same time the older format that node_exporter's textfile collector
- * reads. Every sample has the labels nccl_job and rank, so that the files of all ranks of a host
+ * Every sample has the labels nccl_job and rank, so that the files of all ranks of a host
  * may lie in one folder; those of a group its id (`group`) and the rank in it (`group_rank`):
  *
  *   ncclguard_process                1; host, pid, program, version
@@ -18,8 +17,8 @@
  *   ncclguard_stalls_total           alarms, by level: suspect, timeout
  *   ncclguard_straggler_wait_seconds how long the others wait for the rank that comes last again and
  *                                    again (`straggler`), each time; only where there is one
- *   ncclguard_duration_seconds       histogram of measured times, by op and size (up to so many
- * bytes) ncclguard_lost_total             what: records, groups, threads, completions, durations
+ *   ncclguard_duration_seconds       histogram of measured times, by op and size (up to so many bytes)
+ *   ncclguard_lost_total             what: records, groups, threads, completions, durations
  *
  * A group stays in the file for a while after its communicator's end.
  */

@@ -117,8 +117,8 @@ static void end_without_verdict(void)
 {
     static const char words[] = "neither the watchdog nor the incident thread comes round";
 
-    ng_policy_bound(ng_deadline_policy(0), 0);
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0)));
+    ng_policy_bound(ng_deadline_policy(0, NG_OP_NONE), 0);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
 }
 
 static bool is_wanted(uint32_t generation)

@@ -280,9 +280,9 @@ static int launch(const struct scanner *scanner, uint32_t slot, const struct ng_
     return result;
 }
 
-static bool is_to_kill(const struct ng_comm *comm)
+static bool is_to_kill(const struct ng_comm *comm, enum ng_op op)
 {
-    int ruled = NG_LOAD(comm->deadline.policy);
+    int ruled = NG_LOAD(comm->deadline.policy[op]);
 
     return (ruled ? ruled - 1 : ng_guard.config.on_timeout) == NG_ON_TIMEOUT_KILL;
 }
@@ -307,7 +307,7 @@ static void scan_call(const struct ng_call *call, const struct ng_comm *comm, co
         return;
     }
     struct scan *scan = &scanner->scans[slot];
-    bool held = ng_guard.cuda.stream_wait_value32 && is_to_kill(comm);
+    bool held = ng_guard.cuda.stream_wait_value32 && is_to_kill(comm, call->op);
     scan->dtype = call->dtype;
     scan->op = call->op;
     scan->group_id = NG_LOAD(comm->group->id);
@@ -423,7 +423,7 @@ static void look_at_slot(struct scanner *scanner, uint32_t slot, int64_t now_mon
         state = scan->held ? HELD : FREE;
         atomic_store_explicit(&scan->state, state, memory_order_release);
     }
-    if (state == HELD && ng_deadline_policy(scan->group_id) != NG_ON_TIMEOUT_KILL) {
+    if (state == HELD && ng_deadline_policy(scan->group_id, scan->op) != NG_ON_TIMEOUT_KILL) {
         __atomic_store_n(&answer->gate, atomic_load(&scan->ticket), __ATOMIC_RELEASE);
         atomic_store_explicit(&scan->state, FREE, memory_order_release);
     }

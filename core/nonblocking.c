@@ -234,7 +234,7 @@ static void look_at_deadline(struct wait *wait)
     if (wait->given_up || !is_overdue(wait, 0))
         return;
     uint64_t id = NG_LOAD(wait->about->group->id);
-    if (ng_deadline_policy(id) != NG_ON_TIMEOUT_LOG)
+    if (ng_deadline_policy(id, wait->makes) != NG_ON_TIMEOUT_LOG)
         return;
     if (!ng_wait_hear(wait->told_before, reason, &policy)) {
         if (!is_overdue(wait, VERDICT_WAIT_NS))

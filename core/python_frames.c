@@ -283,8 +283,8 @@ NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpre
     if (frame && layout->state_has_cframe)
         frame = pointer_at(frame + layout->cframe_frame);
     for (uint32_t steps = 0; frame && steps < STEPS_MAX && count < room; steps++) {
-        const uint8_t *code = pointer_at(frame + layout->frame_code);
-        if (byte_at(frame + layout->frame_owner) != layout->owner_c_stack && code &&
+        const uint8_t *code = (const uint8_t *)(uintptr_t)(word_at(frame + layout->frame_code) & ~NG_PYTHON_TAGS);
+        if (byte_at(frame + layout->frame_owner) < layout->owner_interpreter && code &&
             pointer_at(code + layout->object_type) == interpreter->code_type) {
             const uint8_t *instruction = pointer_at(frame + layout->frame_instruction);
             ret_spots[count++] = (struct ng_python_spot){
@@ -297,7 +297,7 @@ NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpre
         frame = pointer_at(frame + layout->frame_previous);
     }
     /* The last of all may be the interpreter's own. */
-    while (frame && byte_at(frame + layout->frame_owner) == layout->owner_c_stack)
+    while (frame && byte_at(frame + layout->frame_owner) >= layout->owner_interpreter)
         frame = pointer_at(frame + layout->frame_previous);
     *ret_cut = frame != NULL;
     return count;

@@ -21,13 +21,16 @@
 #include "core/python_code.h"
 #include "core/thread.h"
 
+/* From 3.14 on a frame's reference to its code object has marks in bits that no address has. */
+#define NG_PYTHON_TAGS UINT64_C(7)
+
 /* Of CPython's objects: at which byte there is what. */
 struct ng_python_layout {
     uint16_t state_frame;  /* of a thread's state: its innermost frame, or, where */
     bool state_has_cframe; /* is set, a pointer to what has that at */
     uint16_t cframe_frame;
     uint16_t frame_previous, frame_code, frame_instruction, frame_owner;
-    uint8_t owner_c_stack; /* a frame of the interpreter's own; 255 none has this owner */
+    uint8_t owner_interpreter; /* from this owner on frames are the interpreter's own; 255: none is */
     uint16_t code_file, code_name, code_first_line, code_lines, code_bytes;
     uint16_t text_length, text_state, text_ascii, text_other; /* the latter two: the text itself */
     uint16_t bytes_count, bytes_data;

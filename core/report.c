@@ -258,7 +258,7 @@ static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict
 
     if (!verdict->rehearsal_count)
         return;
-    ng_text_add(line, "; rehearsal: %.24s of rank %d", fault_name(first->fault), first->rank);
+    ng_text_add(line, "; rehearsal: %.40s of rank %d", fault_name(first->fault), first->rank);
     if (verdict->rehearsal_count > 1)
         ng_text_add(line, " and %" PRIu32 " more", verdict->rehearsal_count - 1);
     ng_text_add(line, " injected by NCCLGUARD_FAULT");

@@ -21,6 +21,7 @@
 #include "core/text.h"
 
 #define PERIOD_NS    (10 * NG_S)
+#define SLOW_NS      (30 * NG_S) /* a making that only takes its time takes less; of thousands of ranks, perhaps */
 #define KEEP_NS      (PERIOD_NS - NG_S / 2) /* somebody tells anew by then */
 #define PLACES_MAX   12u                    /* where ranks are instead; the rest is "elsewhere" */
 #define PLACE_BYTES  160u
@@ -199,7 +200,7 @@ static void add_ranks(struct ng_text *line, const int *ranks, uint32_t count)
 }
 
 int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *waits, uint32_t index,
-                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES])
+                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES], enum ng_log_level *ret_level)
 {
     const struct ng_view *view = processes->view;
     const struct ng_wait *wait = &waits->waits[index];
@@ -211,6 +212,7 @@ int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *wa
     int *arrived;
 
     ret_line[0] = '\0';
+    *ret_level = NG_LOG_WARN;
     int error = gather_places(processes, wait, arena, places, &count);
     if (!error)
         error = gather_arrived(view, wait, arena, &arrived, &arrived_count);
@@ -238,8 +240,11 @@ int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *wa
         add_ranks(&line, places[i].ranks, places[i].count);
         ng_text_add(&line, " (%s)", places[i].where);
     }
-    if (ng_init_mismatch_find(processes, waits, index, arena, &mismatch) > 0)
+    int differ = ng_init_mismatch_find(processes, waits, index, arena, &mismatch);
+    if (differ > 0)
         ng_text_add(&line, "; they disagree on the %s", ng_init_differ_text(mismatch.differ));
+    else if (differ == 0 && !count && wait->age_ns < SLOW_NS)
+        *ret_level = NG_LOG_INFO;
     return 0;
 }
 
@@ -327,6 +332,7 @@ static void tell(const struct ng_view *view)
     struct ng_arena arena = {0};
     struct ng_waits waits;
     char line[NG_ROLL_LINE_BYTES];
+    enum ng_log_level level;
     uint32_t told = 0;
 
     /* Others may have come a moment later than we, and wait as well. */
@@ -337,10 +343,10 @@ static void tell(const struct ng_view *view)
         const struct ng_wait *wait = &waits.waits[w];
         bool roll = wait->type == NG_WAIT_CREATE || wait->cold;
         if (!roll || !has_self(view, &waits, w) ||
-            ng_roll_line(&processes, &waits, w, &arena, line) != 0)
+            ng_roll_line(&processes, &waits, w, &arena, line, &level) != 0)
             continue;
-        ng_log(NG_LOG_WARN, "roll call: %s", line);
-        told++;
+        ng_log(level, "roll call: %s", line);
+        told += ng_log_enabled(level);
     }
     ng_arena_reset(&arena);
 }

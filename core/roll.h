@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "core/board.h"
+#include "core/log.h"
 #include "core/processes.h"
 #include "core/waits.h"
 
@@ -19,10 +20,11 @@
 
 /*
  * The line for wait `wait`: making, or first collective. Sets of ranks are those of the group, folded
- * ("0-2,5,7-63") and bounded in length. Pure; memory from `arena`. 0 or -ENOMEM.
+ * ("0-2,5,7-63") and bounded in length. *ret_level: how it is to be logged; where all have come and
+ * agree, it is no warning in the first half minute. Pure; memory from `arena`. 0 or -ENOMEM.
  */
 int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *waits, uint32_t wait,
-                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES]);
+                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES], enum ng_log_level *ret_level);
 
 /*
  * Tell it where it is due: once a thread of this process has waited for the suspect time, and every

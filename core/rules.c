@@ -230,10 +230,10 @@ static const struct key keys[] = {
     {"op", false, false, parse_op, FIELD(ops), NULL},
     {"timeout", true, true, parse_duration, FIELD(timeout_ns), "NCCLGUARD_TIMEOUT"},
     {"suspect", true, true, parse_duration, FIELD(suspect_ns), "NCCLGUARD_SUSPECT"},
-    {"policy", true, false, parse_policy, FIELD(policy), "NCCLGUARD_ON_TIMEOUT"},
+    {"policy", true, true, parse_policy, FIELD(policy), "NCCLGUARD_ON_TIMEOUT"},
     {"name", true, false, parse_name, FIELD(name), NULL},
     {"rename", true, false, parse_name, FIELD(rename), NULL},
-    {"check", true, false, parse_check, 0, NULL},
+    {"check", true, true, parse_check, 0, NULL},
 };
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
@@ -471,15 +471,19 @@ static bool is_for(const struct ng_rule *rule, unsigned op)
     return op_class != NG_CLASS_CREATE && op_class != NG_CLASS_END;
 }
 
-static void set_times(const struct ng_rule *rule, struct ng_deadline_limits *limits)
+static void set_limits(const struct ng_rule *rule, struct ng_deadline_limits *limits)
 {
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
-        if (!is_for(rule, op))
-            continue;
-        if (rule->timeout_ns)
+        if (is_for(rule, op) && rule->timeout_ns)
             limits->timeout_ns[op] = rule->timeout_ns;
-        if (rule->suspect_ns)
+        if (is_for(rule, op) && rule->suspect_ns)
             limits->suspect_ns[op] = rule->suspect_ns;
+        if (rule->has_op && !rule->ops[op])
+            continue;
+        if (rule->policy)
+            limits->policy[op] = rule->policy;
+        if (rule->check)
+            limits->check[op] = rule->check;
     }
 }
 
@@ -493,11 +497,7 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
         const struct ng_rule *rule = &rules->rules[i];
         if (!holds(rule, group, name))
             continue;
-        set_times(rule, ret_limits);
-        if (rule->policy)
-            ret_limits->policy = rule->policy;
-        if (rule->check)
-            ret_limits->check = rule->check;
+        set_limits(rule, ret_limits);
         if (rule->name && !*group->name)
             name = rule->name;
         if (rule->rename)

@@ -11,23 +11,32 @@
  *   *                         : suspect=10s
  *
  * Conditions; all that stand there must hold, and `*` alone holds for every group:
- *   group=PATTERN     its name, or its id of 16 hex digits; PATTERN as a shell's: * ? [a-z]
- *   size=N            so many ranks; N..M, N.., ..M are ranges
- *   parent=PATTERN    name or id of the group that it was split, shrunk or grown from
- *   device=N, RANGE   CUDA's number of the device; or a pattern of its PCI id: 0000:1b:*
- *   op=NAME,…         operations, as patterns of NCCL's names without "nccl": AllReduce, Comm*. The
- *                     operation of an NCCL group is that of its last call. Not known where there
- * are no records (NCCLGUARD_TRACE_SIZE=0) Settings: timeout=DURATION  deadline; 0 none. Without op=
- * of collectives, sends and receives; calls that make or end communicators are meant only where op=
- * names them suspect=DURATION  earliest time of a suspect verdict; 0 none policy=POLICY     what a
- * deadline leads to: the values of NCCLGUARD_ON_TIMEOUT name=NAME         what a group without a
- * name is called rename=NAME       what it is called even where the program has named it
- *   check=off         calls on it are not checked (NCCLGUARD_CHECK)
- *   check=tell        what is wrong is told, as without a rule
- *   check=refuse      and a call with invalid arguments fails with NCCL's error instead of being made
- *   check=end         and ranks whose calls differ are dealt with as at a deadline
- * name, rename, policy and check are of a whole group: op= does not go with them. A value with spaces, or with a
- * colon before a space, stands in double quotes.
+ *
+ *   - group=PATTERN: its name, or its id of 16 hex digits; PATTERN as a shell's: * ? [a-z]
+ *   - size=N: so many ranks; N..M, N.., ..M are ranges
+ *   - parent=PATTERN: name or id of the group that it was split, shrunk or grown from
+ *   - device=N, RANGE: CUDA's number of the device; or a pattern of its PCI id: 0000:1b:*
+ *   - op=NAME,…: operations, as patterns of NCCL's names without "nccl": AllReduce, Comm*. The
+ *     operation of an NCCL group is that of its last call. Not known where there are no records
+ *     (NCCLGUARD_TRACE_SIZE=0)
+ *
+ * Settings:
+ *
+ *   - timeout=DURATION: deadline; 0 none. Without op= of collectives, sends and receives; calls that
+ *     make or end communicators are meant only where op= names them
+ *   - suspect=DURATION: earliest time of a suspect verdict; 0 none; likewise
+ *   - policy=POLICY: what a deadline leads to, by the operation that the verdict names: the values of
+ *     NCCLGUARD_ON_TIMEOUT
+ *   - check=off: calls are not checked (NCCLGUARD_CHECK)
+ *   - check=tell: what is wrong is told, as without a rule
+ *   - check=refuse: and a call with invalid arguments fails with NCCL's error instead of being made
+ *   - check=end: and ranks whose calls differ are dealt with as at a deadline
+ *   - name=NAME: what a group without a name is called
+ *   - rename=NAME: what it is called even where the program has named it
+ *
+ * name and rename are of a whole group: op= does not go with them. Whether calls differ is compared for
+ * a whole group, too: with op=, check=off is about the other checks, and check=end about the calls of
+ * that operation that differ. A value with spaces, or with a colon before a space, stands in double quotes.
  *
  * Rules are read from top to bottom. Where several hold, each setting has the value that stands
  * last; and a name that a rule has given is what later rules match.

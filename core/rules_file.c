@@ -146,18 +146,20 @@ static bool is_ours(uint64_t group_id)
     return false;
 }
 
-enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group)
+enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op)
 {
-    struct ng_deadline_limits limits = {.policy = 0};
+    struct ng_deadline_limits limits = {.policy = {0}};
     char name[NG_RULES_NAME];
 
+    if ((unsigned)op >= NG_OP_LIMIT)
+        op = NG_OP_NONE;
     if (!is_ours(group->id)) {
         pthread_mutex_lock(&rules_lock);
         if (rules)
             ng_rules_match(rules, group, &limits, name);
         pthread_mutex_unlock(&rules_lock);
     }
-    return limits.policy ? (enum ng_on_timeout)(limits.policy - 1) : ng_deadline_policy(group->id);
+    return limits.policy[op] ? (enum ng_on_timeout)(limits.policy[op] - 1) : ng_deadline_policy(group->id, op);
 }
 
 void ng_rules_file_apply(struct ng_comm *comm)

@@ -32,9 +32,9 @@ void ng_rules_file_apply(struct ng_comm *comm);
 /* The program calls it by another name from now on. Under the registry's lock. */
 void ng_rules_file_rename(struct ng_comm *comm, const char *name);
 
-/* What a deadline of a group leads to. Where this process has no part in it, the rules are asked
+/* What a deadline of an operation of a group leads to. Where this process has no part in it, the rules are asked
  * with what is known of it, `name` being what it is called by now. */
-enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group);
+enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op);
 
 /* In a forked child. */
 void ng_rules_file_after_fork(void);

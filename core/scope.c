@@ -9,6 +9,7 @@
 
 #include "core/verdict.h"
 #include "core/view.h"
+#include "core/waits.h"
 
 bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id)
 {
@@ -48,7 +49,16 @@ static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_pr
     return false;
 }
 
-/* Who has left, and who is only not heard of, may have done its part in all other groups. */
+/* Has it left for an end that NCCL had told it of? Then it was in the middle of things everywhere. */
+static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
+{
+    for (uint32_t i = 0; i < process->member_count; i++)
+        if (ng_wait_left_since_told(view, &view->members[view->by_process[process->first_member + i]]))
+            return true;
+    return false;
+}
+
+/* Who has left otherwise, and who is only not heard of, may have done its part in all other groups. */
 static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_process *process)
 {
     return process->life == NG_LIFE_DEAD ||
@@ -74,7 +84,8 @@ void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
         add(ret_scope, verdict->other_ids[i]);
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
-        if (is_in_use(member) && is_gone(verdict, &view->processes[member->process]))
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (is_in_use(member) && (is_gone(verdict, process) || was_told(view, process)))
             add(ret_scope, view->groups[member->group].id);
     }
     if (!ret_scope->count)

@@ -109,7 +109,7 @@ static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t
 }
 
 /* Do members differ at `seq`, and if so, who is in the majority. */
-static bool differ_at(const struct ng_view_member *members, uint32_t count, uint64_t seq,
+static bool differ_at(const struct ng_view_member *members, uint32_t count, int nranks, uint64_t seq,
                       struct ng_mismatch *ret_mismatch)
 {
     struct ng_signature candidate = {0}, other = {0}, signature;
@@ -156,6 +156,7 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, uint
         }
     }
     ret_mismatch->differing = known - for_candidate;
+    ret_mismatch->is_open = (int64_t)known < nranks && 2 * (int64_t)for_candidate <= nranks;
     return true;
 }
 
@@ -203,7 +204,7 @@ bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    return count >= 2 && differ_at(members, count, seq, ret_mismatch);
+    return count >= 2 && differ_at(members, count, view->groups[group].nranks, seq, ret_mismatch);
 }
 
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
@@ -216,7 +217,14 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
     if (count < 2 || !comparable(members, count, last, &first, &last))
         return false;
     for (uint64_t left = last - first + 1, seq = first; left > 0; left--, seq++)
-        if (differ_at(members, count, seq, ret_mismatch))
+        if (differ_at(members, count, view->groups[group].nranks, seq, ret_mismatch))
             return true;
     return false;
+}
+
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
+{
+    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
+           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
+                                                       : NG_CONFIDENCE_CERTAIN;
 }

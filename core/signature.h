@@ -4,6 +4,7 @@
 #ifndef NCCLGUARD_CORE_SIGNATURE_H
 #define NCCLGUARD_CORE_SIGNATURE_H
 
+#include "core/verdict.h"
 #include "core/view.h"
 
 /*
@@ -66,6 +67,7 @@ struct ng_mismatch {
     bool by_history;              /* the sides are equal in number; earlier calls decided */
     uint32_t differing;           /* members that passed something else than `expected` */
     uint32_t known;               /* members whose call is known */
+    bool is_open;                 /* the ranks of the group whose call is not known may turn that round */
 };
 
 /*
@@ -78,5 +80,8 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
 /* Do members differ in collective `seq` of the group? */
 bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
                     struct ng_mismatch *ret_mismatch);
+
+/* How sure it is that those are wrong who differ from `expected`. */
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch);
 
 #endif

@@ -31,8 +31,9 @@
 #define LINES        16 /* for as many groups */
 
 static _Atomic uint32_t bell; /* futex word */
-static atomic_bool there, finishing, quitting;
-static _Atomic uint32_t over; /* futex word: 1 the thread has done its last */
+static atomic_bool there, saving, finishing, quitting;
+static _Atomic uint32_t saves; /* futex word: of the file, as somebody waited for */
+static _Atomic uint32_t over;  /* futex word: 1 the thread has done its last */
 
 /* The thread's own. */
 static struct {
@@ -51,6 +52,12 @@ static void sleep_until(int64_t until_mono_ns, _Atomic uint32_t *word, uint32_t 
 
     if (left > 0)
         syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+}
+
+static void tell(_Atomic uint32_t *word)
+{
+    atomic_fetch_add(word, 1);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* ---- Lines ---- */
@@ -170,12 +177,14 @@ static void *attend(void *unused)
     own.told_ns = ng_clock_mono_ns();
     while (!atomic_load(&quitting) && atomic_load(&ng_guard.generation) == generation) {
         uint32_t seen = atomic_load(&bell);
-        bool last = atomic_load(&finishing);
+        bool last = atomic_load(&finishing), awaited = atomic_exchange(&saving, false);
         int64_t now = ng_clock_mono_ns();
-        if (ng_guard.metrics_file[0] && (last || now >= next_file)) {
+        if (ng_guard.metrics_file[0] && (last || awaited || now >= next_file)) {
             save_metrics();
             next_file = ng_clock_mono_ns() + METRICS_NS;
         }
+        if (awaited)
+            tell(&saves);
         if (last)
             break;
         if (interval && now - own.told_ns >= interval)
@@ -185,15 +194,18 @@ static void *attend(void *unused)
             until = own.told_ns + interval;
         sleep_until(until, &bell, seen);
     }
-    atomic_store(&over, 1);
-    syscall(SYS_futex, &over, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    tell(&over);
     return unused;
 }
 
-static void ring(void)
+/* Until the thread has changed `word`, which was `seen`, for some tenths of a second at most. */
+static void await(_Atomic uint32_t *word, uint32_t seen)
 {
-    atomic_fetch_add(&bell, 1);
-    syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    int64_t until = ng_clock_mono_ns() + LAST_WORD_NS;
+
+    tell(&bell);
+    while (atomic_load(word) == seen && ng_clock_mono_ns() < until)
+        sleep_until(until, word, seen);
 }
 
 void ng_status_start(void)
@@ -208,27 +220,34 @@ void ng_status_start(void)
     atomic_store(&there, error == 0);
 }
 
+void ng_status_save(void)
+{
+    uint32_t seen = atomic_load(&saves);
+
+    if (!ng_guard.metrics_file[0] || !atomic_load(&there))
+        return;
+    atomic_store(&saving, true);
+    await(&saves, seen);
+}
+
 void ng_status_finish(void)
 {
-    int64_t until = ng_clock_mono_ns() + LAST_WORD_NS;
-
     if (!atomic_load(&there))
         return;
     atomic_store(&finishing, true);
-    ring();
-    while (!atomic_load(&over) && ng_clock_mono_ns() < until)
-        sleep_until(until, &over, 0);
+    await(&over, 0);
 }
 
 void ng_status_quit(void)
 {
     atomic_store(&quitting, true);
-    ring();
+    tell(&bell);
 }
 
 void ng_status_after_fork(void)
 {
     atomic_store(&there, false);
+    atomic_store(&saving, false);
     atomic_store(&finishing, false);
     atomic_store(&quitting, false);
     atomic_store(&over, 0);

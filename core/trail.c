@@ -67,6 +67,13 @@ static void compare_at(const struct ng_trail *a, const struct ng_trail *b, uint6
         difference->seq = seq;
 }
 
+const struct ng_trail *ng_trail_ahead(const struct ng_trail *a, const struct ng_trail *b)
+{
+    const struct ng_trail *behind = a->last < b->last ? a : b, *ahead = behind == a ? b : a;
+
+    return behind->last && ng_trail_at(behind, behind->last) && !ng_trail_at(ahead, behind->last) ? ahead : NULL;
+}
+
 bool ng_trail_differ(const struct ng_trail *a, const struct ng_trail *b,
                      struct ng_trail_difference *ret_difference)
 {

@@ -5,9 +5,9 @@
  * Step 3, written by the calling thread with each collective; read by other processes at any
  * moment. A word has both, 40 bits of the hash and the lower 24 of the number, so that no
  * reader ever takes the hash of one collective for that of another. There are words of the newest
- * collectives, and of the newest two multiples of each power of two from 16: so two ranks whose
- * calls are not further apart than 2^20 always have one in common, however seldom they are looked
- * at. No lock, no system call: one store, and every sixteenth time a few more.
+ * collectives, and of the newest two multiples of each power of two from 16: so two ranks that go on,
+ * and whose calls are not further apart than 2^20, sooner or later have one in common, however seldom
+ * they are looked at. No lock, no system call: one store, and every sixteenth time a few more.
  */
 #ifndef NCCLGUARD_CORE_TRAIL_H
 #define NCCLGUARD_CORE_TRAIL_H
@@ -73,6 +73,11 @@ void ng_trail_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t en
 
 /* What tells of the rolling hash after `seq`; 0 not known. */
 uint64_t ng_trail_at(const struct ng_trail *trail, uint64_t seq);
+
+/* Which of both is so far ahead that it no longer tells of the newest collective of the other:
+ * core/recall.h may know it. NULL: neither, or the other does not tell of that one either, as behind a
+ * graph. Pure. */
+const struct ng_trail *ng_trail_ahead(const struct ng_trail *a, const struct ng_trail *b);
 
 /*
  * Have two ranks called something different? Only what both certainly called counts: false says

@@ -23,7 +23,8 @@
  * after.
  *
  * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone NCCL
- * tells those that exchange data with it across hosts at once.
+ * tells those that exchange data with it across hosts at once. Who then leaves is a victim, though others may wait for
+ * nobody else: what it was in when it left is a wait, too, and has the cause.
  */
 #include "core/verdict.h"
 
@@ -148,11 +149,11 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
             }
     tell_of(judge, *best);
     const struct ng_wait *wait = &judge->waits.waits[*best];
-    if (cause == NG_CAUSE_DEVICE)
+    verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE || wait->on_host);
+    if (cause == NG_CAUSE_DEVICE && !wait->on_host)
         return ng_blame_device(judge, wait);
     verdict->kind = NG_KIND_UNKNOWN;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
-    verdict->all_came = wait->type == NG_WAIT_CREATE && !wait->absentee_count;
     return 0;
 }
 
@@ -197,6 +198,23 @@ static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
     return between_ns > 0;
 }
 
+/* May it be an end that is news? */
+static bool is_of_end(const struct ng_wait *wait, enum ng_cause cause)
+{
+    return !wait->of_leavers && cause >= NG_CAUSE_LEFT;
+}
+
+/* Is wait `a` to be told of rather than `b`? */
+static bool is_better(const struct ng_judge *judge, uint32_t a, uint32_t b)
+{
+    const struct ng_wait *waits = judge->waits.waits;
+    const enum ng_cause *causes = judge->causes;
+
+    if (judge->ends && is_of_end(&waits[a], causes[a]) != is_of_end(&waits[b], causes[b]))
+        return is_of_end(&waits[a], causes[a]);
+    return causes[a] > causes[b] || (causes[a] == causes[b] && comes_first(&waits[a], &waits[b]));
+}
+
 /* The wait to tell of, and why it does not end. */
 static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reason *ret_reason)
 {
@@ -211,9 +229,8 @@ static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reaso
         struct ng_wait *wait = &judge->waits.waits[i];
         struct ng_reason reason = {0};
         wait->op = ng_wait_op(judge->view, wait);
-        enum ng_cause cause = judge->causes[i] = ng_cause_of(judge, wait, &reason);
-        if (i == 0 || cause > judge->causes[best] ||
-            (cause == judge->causes[best] && comes_first(wait, &judge->waits.waits[best]))) {
+        judge->causes[i] = ng_cause_of(judge, wait, &reason);
+        if (i == 0 || is_better(judge, i, best)) {
             best = i;
             *ret_reason = reason;
         }
@@ -296,31 +313,31 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
     return error;
 }
 
+/* Whatever is wrong. */
+static int judge_job(struct ng_judge *judge, const struct ng_verdict_query *query)
+{
+    int error = ng_waits_find(judge->view, query->stalled_ns, &judge->scratch, &judge->waits);
+
+    if (!error && judge->waits.count)
+        error = judge_all(judge);
+    if (!error && judge->verdict->kind == NG_KIND_HEALTHY && ng_judge_hears_of_gone(judge))
+        error = judge_what_failed(judge->view, judge->verdict);
+    if (!error)
+        error = ng_judge_errors(judge);
+    if (!error)
+        error = ng_judge_nan(judge, query->nan);
+    return error ? error : ng_judge_watchdogs(judge, query->watchdog);
+}
+
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
-    struct ng_judge judge = {.view = view, .verdict = verdict};
+    struct ng_judge judge = {.view = view, .verdict = verdict, .ends = query->ends};
 
     start(view, verdict);
-    if (query->disagreement.group_id) {
-        int error = ng_judge_disagreement(&judge, &query->disagreement);
-        ng_arena_reset(&judge.scratch);
-        if (error)
-            ng_verdict_fini(verdict);
-        return error;
-    }
-    int error = ng_waits_find(view, query->stalled_ns, &judge.scratch, &judge.waits);
-    if (!error && judge.waits.count)
-        error = judge_all(&judge);
-    if (!error && verdict->kind == NG_KIND_HEALTHY && ng_judge_hears_of_gone(&judge))
-        error = judge_what_failed(view, verdict);
-    if (!error)
-        error = ng_judge_errors(&judge);
-    if (!error)
-        error = ng_judge_nan(&judge, query->nan);
-    if (!error)
-        error = ng_judge_watchdogs(&judge, query->watchdog);
+    int error = query->disagreement.group_id ? ng_judge_disagreement(&judge, &query->disagreement)
+                                             : judge_job(&judge, query);
     if (!error)
         error = ng_judge_list_rehearsal(&judge);
     if (!error)

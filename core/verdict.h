@@ -84,10 +84,14 @@ struct ng_verdict {
     enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
                             those are known to: core/composed.h; NG_OP_NONE else */
     bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects them there */
-    /* Of a remote error: nobody is known to be behind it, and ranks of the group do not answer. If they are gone, that
-     * will be known soon. */
+    /* Of a remote error, or of who left since NCCL told it of one: nobody is known to be behind it, and ranks of the
+     * group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
-    bool all_came; /* nobody knows why, and it is the making of a communicator, of which nobody is absent */
+    /* Calls differ, and ranks of the group that have not come to that call yet may tell who is wrong. */
+    bool others_may_tell;
+    /* Nobody knows why, all ranks have come, and some are inside the host call: the making of a communicator, or a
+     * collective in which NCCL connects them, or which waits for an agreement (NCCLGUARD_CHECK=strict). */
+    bool all_came;
     /* Where those that wait are in the replay of a CUDA graph: which, by their numbers in one of the processes. 0
      * none. The position is 0 where a later launch hides it. */
     uint64_t graph, replay;
@@ -124,6 +128,9 @@ struct ng_verdict_query {
     /* Asked since numbers that are none were found: that is told of, whatever else is wrong. Else it is
      * told of where the call that was to send them is held for it. */
     bool nan;
+    /* Asked for ends that are news: the end that a rank which lives waits for, and that nothing explains, goes before
+     * the one for which others left. */
+    bool ends;
     /* Asked since two ranks of this group were found to call different things, whether or not
      * anything hangs: that alone is judged. Its group_id 0: not so. */
     struct ng_disagreement disagreement;

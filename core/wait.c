@@ -146,7 +146,7 @@ static void keep_time(struct wait *wait)
 static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
 {
     int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
-    enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id));
+    enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id), NG_OP_NONE);
 
     if (!wait->overdue_ns)
         return false;

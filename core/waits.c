@@ -9,8 +9,16 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/group_id.h"
+#include "core/nccl.h"
 #include "core/signature.h"
+
+/* Clocks of different hosts differ by less; and a process that ends has closed its connections before it is gone. */
+#define CLOCKS_APART_NS NG_S
+
+/* A program that NCCL tells of an end may end its communicators before it ends itself, so long before at most. */
+#define LEAVING_NS (5 * NG_S)
 
 struct finder {
     const struct ng_view *view;
@@ -18,6 +26,10 @@ struct finder {
     struct ng_waits *waits;
     int64_t stalled_ns;
     uint64_t farthest;          /* collective of the group looked at that a rank has finished */
+    /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were in; index of that
+     * wait, -1 none, in `left_in`. */
+    const bool *leavers;
+    int32_t *left_in;
     uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
                                    contiguous */
 };
@@ -37,6 +49,8 @@ static bool gone(enum ng_life life)
  * work may seem to be in flight until the watchdog looks again. */
 static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
 {
+    if (finder->leavers)
+        return !finder->leavers[member - finder->view->members];
     return gone(process_of(finder, member)->life) || member->state == NG_GROUP_DESTROYED ||
            member->state == NG_GROUP_ABORTED;
 }
@@ -100,7 +114,8 @@ static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, u
         waits->room = room;
     }
     struct ng_wait *wait = &waits->waits[waits->count++];
-    *wait = (struct ng_wait){.type = type, .group = group, .left_out = -1};
+    *wait = (struct ng_wait){
+        .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
     return wait;
 }
 
@@ -152,7 +167,8 @@ static void join(struct finder *finder, const struct ng_wait *wait,
                  const struct ng_view_member *member)
 {
     int32_t index = (int32_t)(wait - finder->waits->waits);
-    int32_t *held = &finder->waits->wait_of_member[member - finder->view->members];
+    int32_t *of_member = finder->leavers ? finder->left_in : finder->waits->wait_of_member;
+    int32_t *held = &of_member[member - finder->view->members];
 
     if (*held < 0)
         *held = index;
@@ -171,6 +187,32 @@ static bool is_outdated(const struct finder *finder, const struct ng_view_member
     return quiet_ns && age_ns - quiet_ns < finder->stalled_ns && finder->farthest >= seq;
 }
 
+/* Did NCCL fail this call since a peer is gone? */
+static bool was_failed(const struct ng_view_record *record)
+{
+    return record->state == NG_RECORD_FAILED && record->result == NG_NCCL_REMOTE_ERROR;
+}
+
+/* Since a leaver got stuck: its own clock went until its end. */
+static int64_t left_age(const struct finder *finder, const struct ng_view_member *member)
+{
+    return ng_view_age(ng_view_age(member->pending_age_ns) + ng_view_age(process_of(finder, member)->life_age_ns));
+}
+
+/* Which collective a leaver was stuck in, or NCCL failed; 0 none. */
+static uint64_t left_collective(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+{
+    *ret_age_ns = left_age(finder, member);
+    if (member->pending_record)
+        return member->pending_seq;
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (was_failed(record) && !ng_view_record_is_p2p(record))
+            return record->coll_seq;
+    }
+    return member->entered > member->completed ? member->completed + 1 : 0;
+}
+
 /* Which collective a member says that it is stuck in, and for how long; 0 none. */
 static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
                                 int64_t *ret_age_ns)
@@ -180,6 +222,8 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
 
     if (waits_no_more(finder, member))
         return 0;
+    if (finder->leavers)
+        return left_collective(finder, member, ret_age_ns);
     if (member->pending_record && member->pending_seq &&
         member->pending_age_ns >= finder->stalled_ns) {
         *ret_age_ns = member->pending_age_ns;
@@ -221,6 +265,12 @@ static bool in_open_collective(const struct finder *finder, const struct ng_view
            !group_end_of(finder, member, record ? record->tid : 0);
 }
 
+/* Has the call of this collective not returned to the program? */
+static bool is_inside(const struct ng_view_member *member, uint64_t seq)
+{
+    return member->entered >= seq && member->scheduled < seq;
+}
+
 static int find_collective(struct finder *finder, uint32_t group,
                            const struct ng_view_member *members, uint32_t count)
 {
@@ -241,6 +291,7 @@ static int find_collective(struct finder *finder, uint32_t group,
     wait->seq = stuck;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
+        wait->on_host |= is_inside(member, stuck);
         if (i > 0 && member[-1].group_rank == member->group_rank)
             continue;
         uint64_t seq = stuck_collective(finder, member, &age_ns);
@@ -264,6 +315,9 @@ static int find_collective(struct finder *finder, uint32_t group,
             i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
+        /* Who lives, and whom nobody has seen, is not what leavers were told of. */
+        if (finder->leavers && (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
+            continue;
         if (!member || member->entered < stuck) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
@@ -295,6 +349,12 @@ static bool done(enum ng_record_state state)
     return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED ||
            state == NG_RECORD_CAPTURED || state == NG_RECORD_UNWATCHED ||
            state == NG_RECORD_WRITING;
+}
+
+/* Has a send or receive been left behind by all that may wait in it? */
+static bool is_over(const struct finder *finder, const struct ng_view_record *record)
+{
+    return done(record->state) && !(finder->leavers && was_failed(record));
 }
 
 /*
@@ -368,6 +428,10 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
 {
     uint64_t id = finder->view->groups[member->group].id;
 
+    if (finder->leavers) {
+        *ret_age_ns = left_age(finder, member);
+        return finder->leavers[member - finder->view->members];
+    }
     if (waits_no_more(finder, member) || !member->p2p_entered)
         return false;
     if (member->pending_record && member->pending_age_ns >= finder->stalled_ns) {
@@ -436,6 +500,8 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
      * then died may have died with it, on its way to another host. */
     bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
 
+    if (finder->leavers && !gone(life))
+        return 0;
     if (theirs && !open && !faulted && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
@@ -482,7 +548,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             continue;
         for (uint32_t k = 0; k < member->record_count; k++) {
             const struct ng_view_record *record = &member->records[k];
-            if (!ng_view_record_is_p2p(record) || done(record->state) ||
+            if (!ng_view_record_is_p2p(record) || is_over(finder, record) ||
                 record->signature.root == member->group_rank ||
                 in_open_group(finder, member, record))
                 continue;
@@ -817,6 +883,212 @@ static int link_waits(struct finder *finder)
     return link_devices(finder);
 }
 
+bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)
+{
+    if (view->processes[member->process].life != NG_LIFE_EXITED || member->async_error != NG_NCCL_REMOTE_ERROR)
+        return false;
+    switch (member->state) {
+    case NG_GROUP_CREATING:
+    case NG_GROUP_READY:
+    case NG_GROUP_FINALIZED:
+        return true;
+    case NG_GROUP_DESTROYED:
+    case NG_GROUP_ABORTED:
+        /* Nothing of a process that left grows older: that is how long before its end it was. */
+        return member->ended_age_ns && member->ended_age_ns < LEAVING_NS;
+    default:
+        return false;
+    }
+}
+
+/* Leavers, while they are followed to the ends that they were told of. */
+struct following {
+    bool *leavers;         /* of members */
+    bool *looked_at;       /* of groups */
+    bool *told, *followed; /* of processes: is a member of it a leaver; and is known for which end */
+    uint32_t first;        /* the first wait of leavers */
+};
+
+/* What all leavers of a group were in. */
+static int find_left(struct finder *finder, struct following *following, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(finder->view, group, &count);
+
+    if (following->looked_at[group])
+        return 0;
+    following->looked_at[group] = true;
+    int error = find_collective(finder, group, members, count);
+    return error ? error : find_p2p(finder, group, members, count);
+}
+
+/* What all of them were in for whom others wait, be it in what leavers were in. */
+static int find_all_left(struct finder *finder, struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    bool *looked_at = ng_arena_alloc(finder->arena, view->process_count + 1);
+    int error = looked_at ? 0 : -ENOMEM;
+
+    for (uint32_t w = 0; w < waits->count && !error; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !error; a++) {
+            const struct ng_view_member *member = waits->waits[w].absentees[a].member;
+            if (!member || !following->told[member->process] || looked_at[member->process])
+                continue;
+            looked_at[member->process] = true;
+            const struct ng_view_process *process = &view->processes[member->process];
+            for (uint32_t i = 0; i < process->member_count && !error; i++) {
+                uint32_t index = view->by_process[process->first_member + i];
+                if (following->leavers[index])
+                    error = find_left(finder, following, view->members[index].group);
+            }
+        }
+    return error;
+}
+
+/* Did it still live when the other had left? Then it is not what that was told of. */
+static bool ended_later(const struct ng_view_process *process, const struct ng_view_process *left)
+{
+    int64_t alive_ns = process->life == NG_LIFE_DEAD ? process->alive_age_ns : process->life_age_ns;
+
+    return alive_ns && ng_view_age(alive_ns) + CLOCKS_APART_NS < left->life_age_ns;
+}
+
+/* Is there an end for which this leaver may have left: of one that was not told of any itself, or that left for
+ * another? */
+static bool has_reason(const struct finder *finder, const struct following *following, const struct ng_wait *wait,
+                       const struct ng_view_process *leaver)
+{
+    for (uint32_t a = 0; a < wait->absentee_count; a++) {
+        uint32_t index = wait->absentees[a].member->process;
+        const struct ng_view_process *process = &finder->view->processes[index];
+        if (process != leaver && (!following->told[index] || following->followed[index]) &&
+            !ended_later(process, leaver))
+            return true;
+    }
+    return false;
+}
+
+/* From the ends outwards, until nobody more is found. */
+static void follow(const struct finder *finder, struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    bool found;
+
+    do {
+        found = false;
+        for (uint32_t i = 0; i < view->member_count; i++) {
+            uint32_t process = view->members[i].process;
+            if (finder->left_in[i] < 0 || following->followed[process] ||
+                !has_reason(finder, following, &finder->waits->waits[finder->left_in[i]], &view->processes[process]))
+                continue;
+            found = following->followed[process] = true;
+        }
+    } while (found);
+}
+
+/* Is it what others still wait in? */
+static bool is_waited_in(const struct finder *finder, const struct following *following, const struct ng_wait *left)
+{
+    for (uint32_t w = 0; w < following->first; w++) {
+        const struct ng_wait *wait = &finder->waits->waits[w];
+        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type && wait->group == left->group &&
+            wait->seq == left->seq)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Which leavers nobody is known for, while ranks of their groups do not answer: to `ret_doubted`, of processes. Who
+ * does not answer may not have told yet that it is of the group.
+ */
+static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
+{
+    const struct ng_view *view = finder->view;
+    bool any = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        any |= view->processes[i].quiet_ns > 0;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t process = view->members[i].process, count;
+        if (finder->left_in[i] < 0 || following->followed[process] || ret_doubted[process])
+            continue;
+        const struct ng_view_group *group = &view->groups[view->members[i].group];
+        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        ret_doubted[process] = any && (int64_t)group->member_count < group->nranks;
+        for (uint32_t k = 0; k < count && any && !ret_doubted[process]; k++)
+            ret_doubted[process] = process_of(finder, &members[k])->quiet_ns > 0;
+    }
+}
+
+/* What explains nobody's leaving goes again. */
+static int keep_reasons(struct finder *finder, const struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    bool *reasons = ng_arena_alloc(finder->arena, waits->count + 1);
+    uint32_t kept = following->first;
+
+    if (!reasons)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (finder->left_in[i] >= 0 && following->followed[view->members[i].process])
+            reasons[finder->left_in[i]] = true;
+    for (uint32_t w = following->first; w < waits->count; w++)
+        if (reasons[w] && !is_waited_in(finder, following, &waits->waits[w]))
+            waits->waits[kept++] = waits->waits[w];
+    waits->count = kept;
+    return 0;
+}
+
+/*
+ * Over a network NCCL tells ranks at once that a peer is gone, and they leave, and whoever waits for them has never
+ * heard of that peer. So it is looked for in what they were in when they left: those are waits, too. Where nobody is
+ * found there, they are leavers like all others.
+ */
+static int follow_leavers(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    struct following following = {.first = waits->count};
+    bool any = false;
+
+    for (uint32_t w = 0; w < waits->count && !any; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !any; a++)
+            any = waits->waits[w].absentees[a].absence == NG_ABSENT_EXITED;
+    if (!any || !view->by_process)
+        return 0;
+    following.leavers = ng_arena_alloc(finder->arena, view->member_count + 1);
+    following.looked_at = ng_arena_alloc(finder->arena, view->group_count + 1);
+    following.told = ng_arena_alloc(finder->arena, view->process_count + 1);
+    following.followed = ng_arena_alloc(finder->arena, view->process_count + 1);
+    finder->left_in = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(int32_t));
+    bool *doubted = ng_arena_alloc(finder->arena, view->process_count + 1);
+    if (!following.leavers || !following.looked_at || !following.told || !following.followed || !finder->left_in ||
+        !doubted)
+        return -ENOMEM;
+    memset(finder->left_in, 0xff, view->member_count * sizeof(int32_t));
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        following.leavers[i] = ng_wait_left_since_told(view, &view->members[i]);
+        following.told[view->members[i].process] |= following.leavers[i];
+    }
+    finder->leavers = following.leavers;
+    finder->stalled_ns = 0;
+    int error = find_all_left(finder, &following);
+    if (error)
+        return error;
+    follow(finder, &following);
+    doubt(finder, &following, doubted);
+    for (uint32_t w = 0; w < waits->count; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count; a++) {
+            struct ng_absentee *absentee = &waits->waits[w].absentees[a];
+            absentee->followed = absentee->member && following.followed[absentee->member->process];
+            absentee->may_follow = absentee->member && doubted[absentee->member->process];
+        }
+    return keep_reasons(finder, &following);
+}
+
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
 {
     uint32_t count;
@@ -865,5 +1137,7 @@ int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_aren
         if (!error)
             error = find_end(&finder, group, members, count);
     }
-    return error ? error : link_waits(&finder);
+    if (!error)
+        error = link_waits(&finder);
+    return error ? error : follow_leavers(&finder);
 }

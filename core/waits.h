@@ -42,6 +42,8 @@ struct ng_absentee {
     enum ng_op
         leaving;      /* it is inside that call, or ncclCommFinalize; NG_OP_NONE: in none of them */
     bool failed;      /* NCCL told it that the communicator cannot be made */
+    bool followed;    /* it left since NCCL told it of another end, that of who is absent from a wait of leavers */
+    bool may_follow;  /* likewise, but nobody is known to be gone: ranks of that group do not answer, and may be */
     bool send;        /* point-to-point: what is missing is its send (else its receive) */
     int for_rank;     /* point-to-point: group rank that waits for it */
 };
@@ -71,8 +73,11 @@ struct ng_wait {
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
     int left_out;           /* the one rank that a shrink leaves out; -1 none, or not known */
     bool cold;              /* the first collective, and a waiter is inside the host call: NCCL connects there */
+    bool on_host;           /* a collective that a rank is still inside: its device has nothing of it yet */
     bool blind;             /* what a waiter waits for is not recorded, or not all of it */
     bool served;            /* point-to-point: there is a waiter whose own peers have all come */
+    bool of_leavers;        /* what those were in that left since NCCL told them of an end: nobody waits in it any more,
+                               and those that are gone are its absentees */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;
@@ -84,7 +89,8 @@ struct ng_wait {
 struct ng_waits {
     struct ng_wait *waits;
     uint32_t count, room;
-    int32_t *wait_of_member; /* index of the (oldest) wait that a member is stuck in; -1 none */
+    /* Index of the (oldest) wait that a member is stuck in; -1 none: none of leavers. */
+    int32_t *wait_of_member;
     bool *
         queued; /* a member's device has not reached its work, and is in the work of another wait */
     bool *
@@ -112,6 +118,13 @@ static inline bool ng_same_actor(const struct ng_view *view, const struct ng_vie
  */
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
                         const struct ng_absentee *absentee, uint32_t stuck);
+
+/*
+ * Has the process of this member left since NCCL told it that a peer of this communicator is gone, with the
+ * communicator as it was, or once it had ended that? Then it was in the middle of things everywhere, and who waits for
+ * it elsewhere waits for that peer, in truth.
+ */
+bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member);
 
 /* What the wait is about: of a collective from whoever knows. */
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);

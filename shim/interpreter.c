@@ -5,9 +5,10 @@
  * communicator, and for a moment by the interpreter's first thread, with its lock. Must never be
  * noticed by the program: it finds no module more in its own, no exception.
  *
- * CPython promises no layout between releases, but within one from its first candidate on. 3.13 tells it in _PyRuntime,
- * for debuggers; for 3.11 and 3.12 it is written here, as their headers have it. 3.10 and before have frames of another
- * kind, and what comes after 3.13 is not known yet; free-threaded builds let other threads change what a frame holds.
+ * CPython promises no layout between releases, but within one from its first candidate on. 3.13 and later tell it in
+ * _PyRuntime, for debuggers; for 3.11 and 3.12 it is written here, as their headers have it. 3.10 and before have
+ * frames of another kind, and what comes after 3.15 is not known yet; free-threaded builds let other threads change
+ * what a frame holds.
  * Distributors patch and configure: so before anything is believed, one thread that holds the interpreter's lock
  * compares its own frames, read by the layout through the kernel, with what the interpreter's own functions say.
  */
@@ -112,7 +113,7 @@ static bool find(void)
 
 /* Of 3.11 on, all of them. */
 static const struct ng_python_layout common = {
-    .owner_c_stack = 3,
+    .owner_interpreter = 3,
     .frame_instruction = 56,
     .frame_owner = 70,
     .frame_previous = 8,
@@ -138,7 +139,7 @@ static void lay_out_3_11(struct ng_python_layout *layout)
     layout->frame_code = 32;
     layout->frame_previous = 48;
     layout->frame_owner = 69;
-    layout->owner_c_stack = 255;
+    layout->owner_interpreter = 255;
     layout->code_first_line = 72;
     layout->code_bytes = 184;
     layout->text_ascii = 48;
@@ -153,30 +154,26 @@ static void lay_out_3_12(struct ng_python_layout *layout)
     layout->code_bytes = 192;
 }
 
-/* _Py_DebugOffsets of 3.13: numbers of 64 bits behind eight characters. */
+/*
+ * _Py_DebugOffsets of 3.13 and later: words of 64 bits, of more things with each release. But what is read here of each
+ * kind of object stands together, in the same order.
+ */
+#define TOLD_WORDS_MAX 96u
+enum { TOLD_COOKIE, TOLD_VERSION, TOLD_FREE_THREADED };
+enum { FRAME_PREVIOUS, FRAME_EXECUTABLE, FRAME_INSTRUCTION, FRAME_OWNER = 4 };
+enum { CODE_FILE, CODE_QUALIFIED_NAME = 2, CODE_LINES, CODE_FIRST_LINE, CODE_BYTES = 8 };
+enum { BYTES_COUNT, BYTES_DATA };
+enum { TEXT_STATE, TEXT_LENGTH, TEXT_ASCII, TEXT_WORDS };
+
 struct told {
-    char cookie[8];
-    uint64_t version, free_threaded;
-    uint64_t runtime[3], interpreter_state[13];
-    struct {
-        uint64_t size, previous, next, interpreter, current_frame, others[4];
-    } thread;
-    struct {
-        uint64_t size, previous, executable, instruction, locals, owner;
-    } frame;
-    struct {
-        uint64_t size, file, name, qualified_name, lines, first_line, others[3], bytes;
-    } code;
-    struct {
-        uint64_t size, type;
-    } object;
-    uint64_t others[4 + 3 + 3 + 3 + 2 + 3]; /* types, tuples, lists, dictionaries, floats, integers */
-    struct {
-        uint64_t size, count, data;
-    } bytes;
-    struct {
-        uint64_t size, state, length, ascii;
-    } text;
+    uint16_t release;
+    uint8_t current_frame, frame, code, type, bytes, text; /* words where these begin */
+};
+
+static const struct told told_of[] = {
+    {0x30d, 23, 29, 35, 45, 65, 68},
+    {0x30e, 26, 32, 40, 51, 75, 78},
+    {0x30f, 26, 40, 48, 59, 87, 90},
 };
 
 /* False: no offset of a field is so large. */
@@ -186,27 +183,30 @@ static bool put(uint16_t *ret_offset, uint64_t offset)
     return offset < 4096;
 }
 
-static const char *lay_out_3_13(struct ng_python_layout *layout)
+static const char *lay_out_as_told(const struct told *at, struct ng_python_layout *layout)
 {
     const void *runtime = (const void *)ng_real_dlsym(RTLD_DEFAULT, "_PyRuntime");
-    struct told told;
+    uint64_t words[TOLD_WORDS_MAX];
+    const uint64_t *frame = words + at->frame, *code = words + at->code, *bytes = words + at->bytes,
+                   *text = words + at->text;
 
     dlerror();
-    if (!runtime || !ng_memory_read((uintptr_t)runtime, &told, sizeof(told)) ||
-        memcmp(told.cookie, "xdebugpy", sizeof(told.cookie)) != 0 || told.version != *python.version)
+    if (!runtime || !ng_memory_read((uintptr_t)runtime, words, (at->text + TEXT_WORDS) * sizeof(words[0])) ||
+        memcmp(&words[TOLD_COOKIE], "xdebugpy", sizeof(words[0])) != 0 || words[TOLD_VERSION] != *python.version)
         return "_PyRuntime does not tell the layout";
-    if (told.free_threaded)
+    if (words[TOLD_FREE_THREADED])
         return "its build is free-threaded";
     *layout = common;
-    bool all = put(&layout->state_frame, told.thread.current_frame) &&
-               put(&layout->frame_previous, told.frame.previous) && put(&layout->frame_code, told.frame.executable) &&
-               put(&layout->frame_instruction, told.frame.instruction) && put(&layout->frame_owner, told.frame.owner) &&
-               put(&layout->code_file, told.code.file) && put(&layout->code_name, told.code.qualified_name) &&
-               put(&layout->code_first_line, told.code.first_line) && put(&layout->code_lines, told.code.lines) &&
-               put(&layout->code_bytes, told.code.bytes) && put(&layout->object_type, told.object.type) &&
-               put(&layout->bytes_count, told.bytes.count) && put(&layout->bytes_data, told.bytes.data) &&
-               put(&layout->text_length, told.text.length) && put(&layout->text_state, told.text.state) &&
-               put(&layout->text_ascii, told.text.ascii);
+    bool all = put(&layout->state_frame, words[at->current_frame]) &&
+               put(&layout->frame_previous, frame[FRAME_PREVIOUS]) &&
+               put(&layout->frame_code, frame[FRAME_EXECUTABLE]) &&
+               put(&layout->frame_instruction, frame[FRAME_INSTRUCTION]) &&
+               put(&layout->frame_owner, frame[FRAME_OWNER]) && put(&layout->code_file, code[CODE_FILE]) &&
+               put(&layout->code_name, code[CODE_QUALIFIED_NAME]) && put(&layout->code_lines, code[CODE_LINES]) &&
+               put(&layout->code_first_line, code[CODE_FIRST_LINE]) && put(&layout->code_bytes, code[CODE_BYTES]) &&
+               put(&layout->object_type, words[at->type]) && put(&layout->bytes_count, bytes[BYTES_COUNT]) &&
+               put(&layout->bytes_data, bytes[BYTES_DATA]) && put(&layout->text_length, text[TEXT_LENGTH]) &&
+               put(&layout->text_state, text[TEXT_STATE]) && put(&layout->text_ascii, text[TEXT_ASCII]);
     /* Behind it come the length and address of its UTF-8. */
     layout->text_other = (uint16_t)(layout->text_ascii + 16);
     return all ? NULL : "_PyRuntime tells a layout that cannot be";
@@ -221,18 +221,15 @@ static const char *lay_out(struct ng_python_layout *layout)
         return "its build is free-threaded";
     if ((*python.version >> 4 & 0xf) < 0xc)
         return "it is no release";
-    switch (*python.version >> 16) {
-    case 0x30b:
-        lay_out_3_11(layout);
+    unsigned long release = *python.version >> 16;
+    if (release == 0x30b || release == 0x30c) {
+        release == 0x30b ? lay_out_3_11(layout) : lay_out_3_12(layout);
         return NULL;
-    case 0x30c:
-        lay_out_3_12(layout);
-        return NULL;
-    case 0x30d:
-        return lay_out_3_13(layout);
-    default:
-        return "the layout of this release is not known";
     }
+    for (unsigned i = 0; i < sizeof(told_of) / sizeof(told_of[0]); i++)
+        if (told_of[i].release == release)
+            return lay_out_as_told(&told_of[i], layout);
+    return "the layout of this release is not known";
 }
 
 /* ---- Is it right? ---- */
@@ -295,11 +292,10 @@ static bool is_frame(uint64_t *at, void *frame)
     void *code = python.frame_code(frame);
     uint64_t there = *at;
 
-    while (there && layout->owner_c_stack != 255 &&
-           (peek(there, layout->frame_owner) & 0xff) == layout->owner_c_stack)
+    while (there && (peek(there, layout->frame_owner) & 0xff) >= layout->owner_interpreter)
         there = peek(there, layout->frame_previous);
     uint64_t bytes = (uintptr_t)code + layout->code_bytes, instruction = peek(there, layout->frame_instruction);
-    bool same = code && peek(there, layout->frame_code) == (uintptr_t)code &&
+    bool same = code && (peek(there, layout->frame_code) & ~NG_PYTHON_TAGS) == (uintptr_t)code &&
                 peek((uintptr_t)code, layout->object_type) == (uintptr_t)interpreter.code_type &&
                 instruction >= bytes && instruction - bytes == (uint64_t)python.frame_instruction(frame) &&
                 is_code(code, frame, (uint32_t)(instruction - bytes));

@@ -44,6 +44,12 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
 int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living);
 
 /*
+ * What the file at `path` of a job's folder, NG_INCIDENT_PREFIX and its epoch, says of an incident, however long ago:
+ * for tools. 0; -EBADMSG it is none; or -errno.
+ */
+int ng_local_read_incident(const char *path, struct ng_incident *ret_incident);
+
+/*
  * Append every black box in `folder` to a view, with the liveness of its process now, and seal it:
  * for tools. Files that are no usable box get a note. Returns how many boxes were read, or -errno.
  */

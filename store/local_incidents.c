@@ -41,13 +41,10 @@ static void incident_path(const struct ng_local *local, uint64_t epoch, bool hid
                  (unsigned long long)epoch);
 }
 
-static int read_incident(const struct ng_local *local, uint64_t epoch,
-                         struct ng_incident *ret_incident)
+int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
 {
     struct incident_file file;
-    char path[PATH_MAX];
 
-    incident_path(local, epoch, false, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return -errno;
@@ -61,9 +58,20 @@ static int read_incident(const struct ng_local *local, uint64_t epoch,
         return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
     file.incident.source = NG_SOURCE_HOST;
-    file.incident.epoch = epoch;
     *ret_incident = file.incident;
     return 0;
+}
+
+static int read_incident(const struct ng_local *local, uint64_t epoch,
+                         struct ng_incident *ret_incident)
+{
+    char path[PATH_MAX];
+
+    incident_path(local, epoch, false, path);
+    int error = ng_local_read_incident(path, ret_incident);
+    if (!error)
+        ret_incident->epoch = epoch;
+    return error;
 }
 
 static int write_new(const char *path, int flags, const struct incident_file *file)
@@ -170,6 +178,15 @@ int ng_local_get(struct ng_board *board, struct ng_incident *incident)
     return read_incident((struct ng_local *)board, incident->epoch, incident);
 }
 
+/* Is what is wanted dealt with by the one that is there, or was? It may be judged while we look. */
+static bool is_dealt_with(struct ng_board *board, struct ng_incident *there, const struct ng_incident *wanted)
+{
+    return there->epoch > wanted->supersedes && ng_incident_covers(there, wanted) &&
+           (ng_incident_outlives_claimant(there, wanted) || ng_local_claimant_alive(board, there) ||
+            (ng_local_get(board, there) == 0 && ng_incident_covers(there, wanted) &&
+             ng_incident_outlives_claimant(there, wanted)));
+}
+
 int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
                    struct ng_incident *ret_incident)
 {
@@ -183,8 +200,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
         find_epochs(local, 0, &next, &largest);
         while (ng_local_next(board, NG_SOURCE_HOST, epoch, &there) == 0) {
             epoch = there.epoch;
-            if (epoch > wanted->supersedes && ng_incident_covers(&there, wanted) &&
-                (ng_incident_outlives_claimant(&there, wanted) || ng_local_claimant_alive(board, &there))) {
+            if (is_dealt_with(board, &there, wanted)) {
                 *ret_incident = there;
                 return -EEXIST;
             }

@@ -61,7 +61,7 @@ static int answer(struct ng_publisher *p, struct ng_ask *ask)
     case NG_ASK_VERDICT:
         return ng_publisher_fetch_verdict(p, ask);
     case NG_ASK_ALIVE:
-        return ng_publisher_claimant_lives(p, &ask->incident) ? 0 : -ESRCH;
+        return ng_publisher_ask_for_claimant(p, &ask->incident);
     case NG_ASK_DUMPS:
         return ng_publisher_count_dumps(p, ask);
     case NG_ASK_PUT:
@@ -105,10 +105,17 @@ static void serve(struct ng_publisher *p)
         ng_publisher_give_up_claim(p, ask.incident.epoch);
 }
 
+void ng_publisher_stir(struct ng_publisher *p)
+{
+    uint64_t one = 1;
+
+    if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
+        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+}
+
 int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)
 {
     struct timespec until = {.tv_sec = deadline_mono_ns / NG_S, .tv_nsec = deadline_mono_ns % NG_S};
-    uint64_t one = 1;
     int error = 0;
 
     ask->deadline_mono_ns = deadline_mono_ns;
@@ -120,8 +127,7 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     uint64_t serial = ++p->asked;
     p->ask = *ask;
     p->waiting = true;
-    if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+    ng_publisher_stir(p);
     while (p->answer != serial && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&p->answered, &p->lock, &until);
     if (p->answer == serial) {
@@ -230,7 +236,8 @@ static bool is_last_thread(void)
 static void await(struct ng_publisher *p)
 {
     struct pollfd polls[2] = {{.fd = -1, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
-    int64_t left = p->round_ns + ROUND_NS - ng_clock_mono_ns();
+    int64_t due_ns = p->round_ns + ROUND_NS < p->agree_ns ? p->round_ns + ROUND_NS : p->agree_ns;
+    int64_t left = due_ns - ng_clock_mono_ns();
     uint64_t count;
 
     if (left <= 0)
@@ -247,6 +254,19 @@ static void await(struct ng_publisher *p)
     }
     if (polls[0].revents & POLLIN && read(polls[0].fd, &count, sizeof(count)) < 0)
         ng_log(NG_LOG_DEBUG, "the store's thread was called for nothing");
+}
+
+/* Somebody looks at the job. */
+static void refresh(struct ng_publisher *p)
+{
+    /* Without the label of a group that was made since the last round, we would be of another run for him. */
+    if (ng_publisher_label_groups(p) != 0)
+        return;
+    /* What was told in peace has few records, and where calls parted may be before them. */
+    if (!p->told_fully || !p->stored_ns || ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
+        ng_publisher_publish(p, true);
+    else if (ng_publisher_queue_sign(p) == 0)
+        ng_publisher_flush(p); /* what we told a moment ago still holds */
 }
 
 static void *run(void *unused)
@@ -270,13 +290,10 @@ static void *run(void *unused)
         }
         if (p->want_refresh && p->joined && !p->lost) {
             p->want_refresh = false;
-            /* What was told in peace has few records, and where calls parted may be before them. */
-            if (!p->told_fully || ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
-                ng_publisher_publish(p, true);
-            else if (ng_publisher_queue_sign(p) == 0)
-                ng_publisher_flush(p); /* what we told a moment ago still holds */
+            refresh(p);
         }
         serve(p);
+        ng_publisher_agree(p);
         await(p);
     }
     atomic_store(&p->up, false);
@@ -325,6 +342,11 @@ uint32_t ng_publisher_ended(const struct ng_publisher *p)
 bool ng_publisher_is_up(const struct ng_publisher *p)
 {
     return atomic_load(&p->up);
+}
+
+bool ng_publisher_is_away(const struct ng_publisher *p)
+{
+    return atomic_load(&p->away) || atomic_load(&p->over);
 }
 
 uint64_t ng_publisher_label(const struct ng_publisher *p)

@@ -17,6 +17,9 @@
  *   g/<group>    label of the incarnation that made the group; u/<label>: it is part of that one
  *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
  *   t/<group>    which rolling hashes rank 0 of the group had: store/publish_trails.c
+ *   b/<group>    which ones a rank of another host had that is far behind it
+ *   c/<group>/<rank>  which collective the ranks of its host have come to; c/<group>: rank 0's answer:
+ *                store/publish_strict.c
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
  *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
@@ -67,7 +70,7 @@ enum ng_ask_kind {
     NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
     NG_ASK_JUDGE,     /* incident, documents in */
     NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */
-    NG_ASK_ALIVE,     /* incident in; -ESRCH: its claimant gives no sign of life */
+    NG_ASK_ALIVE,     /* incident in, which is read again; -ESRCH: its claimant gives no sign of life */
     NG_ASK_DUMPS,     /* incident in; count out */
     NG_ASK_PUT,       /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
     NG_ASK_FETCH,     /* key in, data out; -ENOENT */
@@ -120,9 +123,9 @@ void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_inciden
 /*
  * Tell without waiting what a process of this host cannot say itself: `data`, which belongs to
  * `arena`, is its progress; the arena is taken over and left empty. `ended`: it will never speak
- * again; else it is only silent, or `frozen`.
+ * again; else it is only silent, or `frozen`. False: there is no room at the moment, and it is not told.
  */
-void ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
+bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes);
 
 /* NG_BOARD_* bits since the last time. */
@@ -133,6 +136,12 @@ uint32_t ng_publisher_ended(const struct ng_publisher *publisher);
 
 /* Is the store there, as of the last try? */
 bool ng_publisher_is_up(const struct ng_publisher *publisher);
+
+/* Without waiting: the thread is to look at what groups agree on (core/strict.h). */
+void ng_publisher_stir(struct ng_publisher *publisher);
+
+/* Was the store lost, and is not back yet? Any thread. */
+bool ng_publisher_is_away(const struct ng_publisher *publisher);
 
 /* Incidents of this incarnation that were heard of. 0 or -ENOENT. */
 int ng_publisher_next_incident(struct ng_publisher *publisher, uint64_t epoch,

@@ -109,6 +109,10 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     if (error)
         return error;
     int ours = incident.level ? ng_publisher_is_ours(p, incident.label) : 0;
+    if (!ours && incident.level) { /* a group that was made since the last round may bring us together */
+        error = ng_publisher_label_groups(p);
+        ours = error ? error : ng_publisher_is_ours(p, incident.label);
+    }
     if (ours < 0)
         return ours;
     if (ours && !is_known(p, epoch)) {
@@ -140,7 +144,7 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
     uint64_t next = p->newest + 1;
     pthread_mutex_unlock(&p->lock);
     /* What was there before we came is nothing to us. */
-    if (!p->joined)
+    if (!p->came)
         next = epoch;
     if (epoch > INCIDENTS && next <= epoch - INCIDENTS)
         next = epoch - INCIDENTS + 1;
@@ -196,6 +200,17 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
            !ng_publisher_is_settled(p);
 }
 
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    bool lives = ng_publisher_claimant_lives(p, incident);
+    /* Only now: the verdict goes before the end. */
+    int error = take_incident(p, incident->epoch);
+
+    if (error && error != -ENOENT)
+        return ng_publisher_failed(p, error);
+    return lives ? 0 : -ESRCH;
+}
+
 static bool same_claimant(const struct ng_incident *a, const struct ng_incident *b)
 {
     return a->claimant_slot == b->claimant_slot && a->claimant_pid == b->claimant_pid &&
@@ -229,6 +244,20 @@ static int put_claim(struct ng_publisher *p, const struct ng_incident *incident,
     return error;
 }
 
+/* Is what is wanted dealt with by the one that is there, or was? */
+static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct ng_incident *wanted,
+                          struct ng_incident *ret_there)
+{
+    if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
+        !ng_incident_covers(ret_there, wanted))
+        return false;
+    if (ng_incident_outlives_claimant(ret_there, wanted) || ng_publisher_claimant_lives(p, ret_there))
+        return true;
+    /* It may have been judged since it was read. */
+    return take_incident(p, epoch) == 0 && ng_publisher_get_incident(p, epoch, ret_there) == 0 &&
+           ng_incident_covers(ret_there, wanted) && ng_incident_outlives_claimant(ret_there, wanted);
+}
+
 int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
                        int64_t deadline_mono_ns)
 {
@@ -236,7 +265,11 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
     char text[24];
     int64_t last = 0, until = ng_publisher_in(CALL_NS);
 
-    int error = ng_publisher_read_number(p, "i/last", &last);
+    /* It has our label, and that of no group that was made since the last round may be missing. */
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = ng_publisher_read_number(p, "i/last", &last);
     if (error)
         return ng_publisher_failed(p, error);
     incident->source = NG_SOURCE_JOB;
@@ -253,9 +286,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
             epoch = (uint64_t)last;
         pthread_mutex_unlock(&p->lock);
         for (uint64_t k = epoch > INCIDENTS ? epoch - INCIDENTS + 1 : 1; k <= epoch; k++)
-            if (ng_publisher_get_incident(p, k, &there) == 0 && k > incident->supersedes &&
-                ng_incident_covers(&there, incident) &&
-                (ng_incident_outlives_claimant(&there, incident) || ng_publisher_claimant_lives(p, &there))) {
+            if (is_dealt_with(p, k, incident, &there)) {
                 *incident = there;
                 return -EEXIST;
             }
@@ -422,10 +453,9 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 _Static_assert(IDLE_MS * NG_MS > NG_LOOK_PAUSE_MAX_NS, "a better cause may have to wait for its turn among all");
 
 /* Other incarnations look after themselves. */
-static void examine_key(const struct ng_publisher *p, enum ng_incident_level level,
-                        char ret_key[KEY_BYTES])
+static void examine_key(uint64_t label, enum ng_incident_level level, char ret_key[KEY_BYTES])
 {
-    snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, p->root);
+    snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, label);
 }
 
 /* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is ours;
@@ -450,9 +480,13 @@ static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause
 int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause)
 {
     char key[KEY_BYTES];
-    int error = -ENOENT;
 
-    examine_key(p, level, key);
+    /* The key has our label, and so has what is looked at. */
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = -ENOENT;
+    examine_key(p->root, level, key);
     for (int tries = 0; error == -ENOENT && tries < 2; tries++) {
         error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
         if (error == -EEXIST && cause > NG_CAUSE_END)
@@ -460,8 +494,10 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enu
     }
     if (error == -EEXIST || error == -ENOENT)
         return -EBUSY;
-    if (!error)
+    if (!error) {
         p->causes[level] = cause;
+        p->examined[level] = p->root;
+    }
     return ng_publisher_failed(p, error);
 }
 
@@ -470,7 +506,7 @@ int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bo
     /* What one looks for of its own, another may find, too: it is not held back. */
     char key[KEY_BYTES], idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
-    examine_key(p, level, key);
+    examine_key(p->examined[level], level, key); /* whatever our label is by now */
     int error = in_vain && level != NG_INCIDENT_TIMEOUT
                     ? ng_kv_set(p->kv, key, &idle, sizeof(idle), IDLE_MS, ng_publisher_in(CALL_NS))
                     : ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS));

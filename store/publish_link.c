@@ -43,6 +43,7 @@ int ng_publisher_failed(struct ng_publisher *p, int error)
         p->dropped = 0;
         p->told = false;
         atomic_store(&p->up, false);
+        atomic_store(&p->away, true);
     }
     ng_publisher_warn(p);
     /* What was written last may be gone, and that only reading works is not enough: everything
@@ -72,6 +73,7 @@ void ng_publisher_worked(struct ng_publisher *p)
         wait_for_others(p);
     }
     p->lost = false;
+    atomic_store(&p->away, false);
     atomic_store(&p->up, true);
 }
 

@@ -161,20 +161,40 @@ static int take_place(struct ng_publisher *p)
     return ng_publisher_failed(p, error);
 }
 
-int ng_publisher_join(struct ng_publisher *p)
+/* What was there before we came is nothing to us. All that comes from here on is, however long it takes to get a
+ * place, and also where we have to come again: others may have been back before us. */
+static int come(struct ng_publisher *p)
 {
     int64_t newest, ended;
-    uint64_t slot;
 
-    int error = ng_publisher_label_groups(p);
-    if (error)
-        return error;
-    error = ng_publisher_read_number(p, "e", &ended);
-    uint64_t connects = p->kv->connects;
+    if (p->came)
+        return 0;
+    int error = ng_publisher_read_number(p, "e", &ended);
     if (!error)
         error = ng_publisher_read_number(p, "i/last", &newest);
+    if (error)
+        return ng_publisher_failed(p, error);
+    p->counted = ended;
+    pthread_mutex_lock(&p->lock);
+    if ((uint64_t)newest > p->newest)
+        p->newest = (uint64_t)newest;
+    pthread_mutex_unlock(&p->lock);
+    p->came = true;
+    return 0;
+}
+
+int ng_publisher_join(struct ng_publisher *p)
+{
+    uint64_t slot;
+
+    /* Before others can know that we are of their run, and what they claim concerns us. */
+    int error = come(p);
+    uint64_t connects = p->kv->connects;
     if (!error)
-        error = find_own_place(p, &slot);
+        error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = find_own_place(p, &slot);
     if (error)
         return ng_publisher_failed(p, error);
     if (slot)
@@ -182,11 +202,6 @@ int ng_publisher_join(struct ng_publisher *p)
     else if ((error = take_place(p)) != 0)
         return error;
     p->slots = p->slot;
-    p->counted = ended;
-    pthread_mutex_lock(&p->lock);
-    if ((uint64_t)newest > p->newest)
-        p->newest = (uint64_t)newest;
-    pthread_mutex_unlock(&p->lock);
     error = ng_publisher_keep_counters(p);
     if (error)
         return error;
@@ -211,6 +226,9 @@ int ng_publisher_leave(struct ng_publisher *p)
     /* Of a group that was made since the last round: whoever waits in it takes the word of a process
      * without its label for that of another run. */
     int error = ng_publisher_label_groups(p);
+    /* And whoever was turned down may end with that, while other hosts wait for it. */
+    if (!error)
+        error = ng_publisher_agree(p);
     if (error)
         return error;
     error = ng_publisher_encode(p, false, &view, &data, &bytes);

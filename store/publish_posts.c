@@ -16,12 +16,13 @@
 #include "store/progress.h"
 #include "store/publisher.h"
 
-static void post(struct ng_publisher *p, struct ng_post *wanted)
+/* False: there is no room at the moment. */
+static bool post(struct ng_publisher *p, struct ng_post *wanted)
 {
     uint64_t one = 1;
 
     pthread_mutex_lock(&p->lock);
-    bool taken = p->post_count < POSTS;
+    bool taken = p->post_count + p->posts_at_work < POSTS;
     if (taken)
         p->posts[p->post_count++] = *wanted;
     pthread_mutex_unlock(&p->lock);
@@ -29,6 +30,7 @@ static void post(struct ng_publisher *p, struct ng_post *wanted)
         ng_arena_reset(&wanted->arena);
     else if (ng_descriptor_ours(&p->wake) && write(p->wake.fd, &one, sizeof(one)) < 0)
         ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+    return taken;
 }
 
 void ng_publisher_dumped(struct ng_publisher *p, const struct ng_incident *incident)
@@ -38,7 +40,7 @@ void ng_publisher_dumped(struct ng_publisher *p, const struct ng_incident *incid
     post(p, &ours);
 }
 
-void ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, bool frozen,
+bool ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes)
 {
     struct ng_post theirs = {.slot = slot,
@@ -49,7 +51,7 @@ void ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, b
                              .bytes = bytes};
 
     *arena = (struct ng_arena){0};
-    post(p, &theirs);
+    return post(p, &theirs);
 }
 
 int ng_publisher_tell_end(struct ng_publisher *p)
@@ -106,6 +108,17 @@ static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
 }
 
+/* For how long nobody else tells: of the dead once. A frozen one must be heard of before it is blamed for its absence,
+ * though whoever was about to tell lost the store, or died. */
+static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what)
+{
+    int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
+
+    if (what->ended)
+        return KEEP_MS;
+    return what->frozen && silent_ms > FROZEN_MS ? FROZEN_MS : silent_ms;
+}
+
 /* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or -errno. */
 static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
 {
@@ -115,8 +128,7 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
     ng_publisher_uid_key(key, what->ended ? 'x' : 's', uid);
     int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot);
     int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length,
-                                    what->ended ? KEEP_MS : p->options.ttl_ns / NG_MS / 3,
-                                    ng_publisher_in(CALL_NS));
+                                    claim_ms(p, what), ng_publisher_in(CALL_NS));
     if (error != -EEXIST) {
         what->in_doubt = error != 0;
         return error;
@@ -163,17 +175,17 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
     return error;
 }
 
-/* That somebody died is told when the store is back. */
-static bool put_back(struct ng_publisher *p, const struct ng_post *what)
+/* That somebody died is told when the store is back: true. */
+static bool end_post(struct ng_publisher *p, const struct ng_post *what, int error)
 {
-    bool room;
+    bool again = error && what->ended;
 
     pthread_mutex_lock(&p->lock);
-    room = what->ended && p->post_count < POSTS;
-    if (room)
+    p->posts_at_work--;
+    if (again)
         p->posts[p->post_count++] = *what;
     pthread_mutex_unlock(&p->lock);
-    return room;
+    return again;
 }
 
 void ng_publisher_do_posts(struct ng_publisher *p)
@@ -184,10 +196,11 @@ void ng_publisher_do_posts(struct ng_publisher *p)
     uint32_t count = p->post_count;
     memcpy(taken, p->posts, count * sizeof(taken[0]));
     p->post_count = 0;
+    p->posts_at_work = count; /* they keep their room */
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < count; i++) {
         int error = p->lost || !p->joined ? -EIO : do_post(p, &taken[i]);
-        if (error && put_back(p, &taken[i]))
+        if (end_post(p, &taken[i], error))
             continue;
         p->dropped += error != 0;
         ng_arena_reset(&taken[i].arena);

@@ -18,6 +18,7 @@
 #define AGAIN_NS  (600 * NG_S)  /* what does not change is stored again, so that it stays */
 #define KEEP_MS   (3600 * 1000) /* what the job leaves behind */
 #define CALL_NS   (800 * NG_MS) /* one step on the store */
+#define FROZEN_MS 1000          /* a neighbour that cannot tell of a frozen process keeps others from it for so long */
 #define INCIDENTS 64u
 #define POSTS     32u
 #define LABELLED  256u
@@ -47,7 +48,7 @@ struct ng_publisher {
     uint64_t asked, answer; /* serials: the newest question, and the newest answered one */
     bool waiting;           /* the asker of `asked` is still there */
     struct ng_post posts[POSTS];
-    uint32_t post_count;
+    uint32_t post_count, posts_at_work;
     struct ng_incident incidents[INCIDENTS]; /* by epoch % INCIDENTS; epoch 0: none */
     uint64_t newest;                         /* epoch */
     struct { /* groups that this process joined; `id` 0: to be asked for */
@@ -59,11 +60,13 @@ struct ng_publisher {
     _Atomic unsigned news;
     _Atomic uint64_t label;
     atomic_bool up;
+    atomic_bool away; /* `lost`, for other threads */
     atomic_bool over; /* the thread has ended: whoever asks does it himself */
 
     /* The thread's own. */
     struct ng_kv *kv;
     uint64_t connects; /* of the kv, when we last looked */
+    bool came; /* `counted` and `newest` are those of the moment when we came, or later */
     bool joined;
     uint64_t slot, slots; /* ours; how many there are */
     int64_t counted;      /* `e` as last read; -1 not yet */
@@ -87,9 +90,13 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
-    enum ng_look_cause causes[NG_INCIDENT_LIMIT]; /* by level: why this process looks at the job */
+    enum ng_look_cause causes[NG_INCIDENT_LIMIT]; /* by level: why this process looks at the job … */
+    uint64_t examined[NG_INCIDENT_LIMIT];         /* … and under which label */
     uint32_t compared_at; /* the group whose trail was told or compared last */
     struct ng_trail_pace *paces; /* of store/publish_trails.c, by slot; made when first needed */
+    struct ng_agree_pace *agreeing; /* of store/publish_strict.c, likewise */
+    uint64_t agree_connects;        /* of the kv, when all of that was told anew */
+    int64_t agree_ns;               /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
     struct ng_arena kept_arena; /* owns what follows */
     struct {
         const char *key; /* on the store */
@@ -174,6 +181,8 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch);
 int ng_publisher_poll_incidents(struct ng_publisher *p);
 /* Does its claimant give signs of life, as far as is known? */
 bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident);
+/* The question NG_ASK_ALIVE. */
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident);
 /* ng_board_ops.claim; after the deadline what was claimed is given up. */
 int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
                        int64_t deadline_mono_ns);
@@ -206,6 +215,11 @@ void ng_publisher_do_posts(struct ng_publisher *p);
 
 /* Tell the trails of groups whose rank 0 we are, and compare others with ours. */
 int ng_publisher_compare(struct ng_publisher *p);
+
+/* ---- publish_strict.c: agreeing before each collective ---- */
+
+/* Tell what our trails say of it, and ask what others do, where it is time; `agree_ns` says when it is again. */
+int ng_publisher_agree(struct ng_publisher *p);
 
 /* ---- publish_walk.c: who else is there ---- */
 

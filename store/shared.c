@@ -109,7 +109,8 @@ static bool is_of_this_run(const struct shared *shared, const struct ng_local_pe
                shared->own_box->header->origin_mono_ns;
 }
 
-static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
+/* False: not now. */
+static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
 {
     struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
                                         .label = ng_publisher_label(shared->publisher),
@@ -118,7 +119,7 @@ static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
     struct ng_view view;
     const void *data;
     size_t bytes;
-    bool ended = peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED;
+    bool ended = peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED, told = false;
 
     ng_view_init(&view);
     if (ng_view_add_box(&view, peer->box, peer->life, ng_clock_mono_ns(), peer->name) == 0) {
@@ -127,10 +128,11 @@ static void speak_for(struct shared *shared, const struct ng_local_peer *peer)
         else if (view.processes[0].life == NG_LIFE_DEAD)
             view.processes[0].exit_status = peer->end;
         if (ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes) == 0)
-            ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
-                                   peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
+            told = ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
+                                          peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
     }
     ng_view_fini(&view);
+    return told;
 }
 
 static void tend(void *context, const struct ng_local_peer *peer)
@@ -154,8 +156,7 @@ static void tend(void *context, const struct ng_local_peer *peer)
      * had no place there yet. */
     if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD && NG_LOAD(header->board_slot))
         return;
-    speak_for(shared, peer);
-    if (peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
+    if (speak_for(shared, peer) && peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
         shared->buried[shared->buried_count++ % NEIGHBOURS] = uid;
 }
 
@@ -402,8 +403,10 @@ static bool shared_claimant_alive(struct ng_board *board, const struct ng_incide
     struct shared *shared = (struct shared *)board;
     struct ng_ask question = {.incident = *incident};
 
-    if (incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id)
-        return shared->host->ops->claimant_alive(shared->host, incident);
+    bool here = incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id;
+    bool lives = here && shared->host->ops->claimant_alive(shared->host, incident);
+    if (lives || incident->source == NG_SOURCE_HOST)
+        return lives;
     if (shared->asked.epoch != incident->epoch ||
         ng_clock_mono_ns() - shared->asked_ns > CLAIMANT_NS) {
         shared->asked = *incident;
@@ -411,7 +414,7 @@ static bool shared_claimant_alive(struct ng_board *board, const struct ng_incide
         shared->asked_lives = ask(shared, NG_ASK_ALIVE, &question, ASK_ALIVE_NS) != -ESRCH;
         shared->asked_ns = ng_clock_mono_ns();
     }
-    return shared->asked_lives;
+    return !here && shared->asked_lives;
 }
 
 static void shared_dumped(struct ng_board *board, const struct ng_incident *incident)
@@ -463,6 +466,15 @@ static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *re
     if (shared->host->ops->grown(shared->host, joined_id, ret_id) == 0)
         return 0;
     return ng_publisher_grown(shared->publisher, joined_id, ret_id);
+}
+
+static int shared_agree(struct ng_board *board, bool changed)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (changed)
+        ng_publisher_stir(shared->publisher);
+    return ng_publisher_is_away(shared->publisher) ? -EIO : 0;
 }
 
 /* ---- Entries ---- */
@@ -562,6 +574,7 @@ static const struct ng_board_ops shared_ops = {
     .dumps_missing = shared_dumps_missing,
     .read_verdict = shared_read_verdict,
     .grown = shared_grown,
+    .agree = shared_agree,
     .put = shared_put,
     .fetch = shared_fetch,
     .have = shared_have,

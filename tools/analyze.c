@@ -49,7 +49,7 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE]",
+    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION]",
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
@@ -111,11 +111,31 @@ static int gather(struct analysis *analysis, char **paths, int count)
     return error;
 }
 
+/* Ranks did not call alike: that is the verdict, unless something is stuck. */
+static int blame_mismatch(struct analysis *analysis, const struct ng_hindsight *hindsight)
+{
+    struct ng_hindsight nothing_stuck = *hindsight;
+
+    if (!hindsight->asked_ns && analysis->verdict.kind != NG_KIND_HEALTHY &&
+        ng_hindsight_is_ordinary(&analysis->view, hindsight, &analysis->verdict)) {
+        nothing_stuck.asked_ns = INT64_MAX;
+        ng_verdict_fini(&analysis->verdict);
+        int error = ng_hindsight_judge(&analysis->view, &nothing_stuck, &analysis->verdict);
+        if (error)
+            return error;
+    }
+    if (analysis->verdict.kind != NG_KIND_HEALTHY)
+        return 0;
+    return ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
+}
+
 static int judge(struct analysis *analysis, int64_t asked_ns)
 {
     struct ng_hindsight hindsight = {.asked_ns = asked_ns,
                                      .stalled_ns = analysis->evidence.stalled_ns,
-                                     .incident = analysis->evidence.incident};
+                                     .incident = analysis->evidence.incident,
+                                     .told = analysis->paths.incidents,
+                                     .told_count = analysis->paths.incident_count};
 
     int error = ng_digest_finish(&analysis->digest);
     if (error)
@@ -124,8 +144,8 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
     error = ng_mismatches_find(&analysis->view, &analysis->digest.histories, &analysis->mismatches);
     if (!error)
         error = ng_hindsight_judge(&analysis->view, &hindsight, &analysis->verdict);
-    if (!error && analysis->verdict.kind == NG_KIND_HEALTHY && analysis->mismatches.count)
-        error = ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
+    if (!error && analysis->mismatches.count)
+        error = blame_mismatch(analysis, &hindsight);
     if (!error)
         error = ng_straggler_blame(&analysis->view, &analysis->verdict);
     analysis->verdict.time_unix_ns = ng_clock_unix_ns();
@@ -145,7 +165,7 @@ static int print(const struct analysis *analysis, bool json, const char *folder)
     const struct ng_verdict *verdict = &analysis->verdict;
     int error;
 
-    /* A healthy verdict has no list of missing evidence. */
+    /* A mismatch that nobody waits for has no list of missing evidence. */
     for (uint32_t i = 0; !verdict->missing_evidence && i < analysis->view.note_count; i++)
         complain("not known", analysis->view.notes[i]);
     fflush(stdout);

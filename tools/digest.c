@@ -25,7 +25,8 @@
 
 void ng_digest_init(struct ng_digest *digest, struct ng_view *view, uint64_t records_whole)
 {
-    *digest = (struct ng_digest){.view = view, .records_left = records_whole};
+    *digest = (struct ng_digest){
+        .view = view, .records_whole = records_whole, .records_left = records_whole};
     ng_histories_init(&digest->histories);
 }
 
@@ -36,6 +37,17 @@ void ng_digest_fini(struct ng_digest *digest)
     free(digest->call_stacks);
     free(digest->marks);
     *digest = (struct ng_digest){0};
+}
+
+void ng_digest_restart(struct ng_digest *digest)
+{
+    struct ng_view *view = digest->view;
+    uint64_t records_whole = digest->records_whole;
+
+    ng_digest_fini(digest);
+    ng_view_fini(view);
+    ng_view_init(view);
+    ng_digest_init(digest, view, records_whole);
 }
 
 /* --- which records to keep --- */
@@ -209,11 +221,24 @@ static int add_process(struct ng_digest *digest, const struct ng_view_process *f
     return 0;
 }
 
+/* The same process id on the same host, which another process may have had before: by what tells those apart, where
+ * both have it. */
+static int find_by_pid(const struct ng_view *view, const struct ng_view_process *told)
+{
+    for (uint32_t i = 0; told->pid > 0 && i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (process->pid == told->pid && (!process->uid || !told->uid || process->uid == told->uid) &&
+            strcmp(process->host, told->host) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
 /* Index in `view` of the process that `told` is; -1 it is not there. Dumps of PyTorch tell neither
  * host nor process id, only the rank. */
 static int find_process(const struct ng_view *view, const struct ng_view_process *told)
 {
-    int found = ng_read_dump_find(view, told->host, told->pid);
+    int found = find_by_pid(view, told);
 
     for (uint32_t i = 0; found < 0 && told->pid == 0 && told->rank >= 0 && i < view->process_count;
          i++)

@@ -20,7 +20,8 @@
 struct ng_digest {
     struct ng_view *view; /* the caller's */
     struct ng_histories histories;
-    uint64_t records_left; /* that may still be kept whole */
+    uint64_t records_whole; /* that may be kept whole, */
+    uint64_t records_left;  /* and those that still may */
     bool *kept_whole;      /* by member */
     uint32_t member_room;
     uint32_t *call_stacks; /* scratch: of the view that is being added, what they are here */
@@ -32,6 +33,9 @@ struct ng_digest {
 /* Nothing to fail. `view` is empty. One thread at a time. */
 void ng_digest_init(struct ng_digest *digest, struct ng_view *view, uint64_t records_whole);
 void ng_digest_fini(struct ng_digest *digest);
+
+/* As it was after ng_digest_init; the view is empty again, and has nothing of what was in it. */
+void ng_digest_restart(struct ng_digest *digest);
 
 /*
  * Add the process that `told`, a view that is not sealed, tells of; it may be freed afterwards. 0;

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "core/board.h"
 #include "core/clock.h"
 #include "core/config.h"
@@ -41,8 +43,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
                     "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
     [OPTION_RANK] = {"rank", "RANK", "only the process of this global rank"},
     [OPTION_OUT] = {"out", "DIR",
-                    "where the dumps go (default: NCCLGUARD_DUMP_DIR, else the job's folder of\n"
-                    "evidence)"},
+                    "where the dumps go (default: NCCLGUARD_DUMP_DIR, else\n"
+                    "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`)"},
     [OPTION_STORE] = {"store", "URL",
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
@@ -55,7 +57,9 @@ static const struct ng_usage usage = {
     .about = "Write a job's evidence now: a dump of each rank (rank_<r>.json, fr/rank_<r>), the\n"
              "verdict of this moment and the timeline. Ranks that are stuck, stopped or dead are\n"
              "dumped from their black boxes, without their help; those that can add their stacks.\n"
-             "The job runs on.\n"
+             "Over Redis, processes of other hosts write theirs into their own NCCLGUARD_DUMP_DIR.\n"
+             "The job runs on. A verdict there on which the guard has acted stays, and, once\n"
+             "the job is over, one about a rank that was gone or calls that differed.\n"
              "Exit status: 0 dumps were written, 1 they could not be, or the store cannot be\n"
              "reached, 2 usage error, no such job or rank.",
     .options = options,
@@ -69,6 +73,17 @@ struct dumping {
     int rank; /* the only one, or -1 for all */
     uint32_t written, failed;
     int error; /* the first */
+    char kept[256]; /* the guard's own verdict that stays; "" none */
+    /* Whose stacks come into the folder: by process of the view, those on the local board. NULL: all. */
+    bool *here;
+};
+
+/* What has become of the order for stacks. */
+struct stacks {
+    uint32_t there, missing; /* of the processes here that live */
+    uint32_t elsewhere;      /* live processes of other hosts */
+    bool asked;              /* those of other hosts were told */
+    char why[NG_OBSERVE_WHY_BYTES]; /* else */
 };
 
 static bool is_wanted(const struct dumping *dumping, uint32_t process)
@@ -96,17 +111,48 @@ static void write_dumps(struct dumping *dumping)
     }
 }
 
+static bool is_word(const char *text)
+{
+    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz_")] == '\0';
+}
+
+/* What the guard saw while ranks waited is more than what is seen now, after it acted or the job ended. */
+static void look_for_guards_verdict(struct dumping *dumping)
+{
+    char path[PATH_MAX], when[32] = "";
+    json_int_t unix_ns = 0;
+    const char *job, *kind, *action;
+    struct tm tm;
+
+    if (snprintf(path, sizeof(path), "%s/verdict.json", dumping->folder) >= (int)sizeof(path))
+        return;
+    json_t *verdict = json_load_file(path, 0, NULL);
+    if (verdict && json_unpack(verdict, "{s:s, s:s, s:s, s?I}", "job", &job, "kind", &kind, "action", &action,
+                               "time_unix_ns", &unix_ns) == 0 &&
+        strcmp(job, dumping->job.name) == 0 && is_word(kind) && is_word(action) &&
+        ng_present_verdict_stays(verdict, ng_present_is_over(&dumping->view))) {
+        time_t seconds = (time_t)(unix_ns / NG_S);
+        if (seconds > 0 && gmtime_r(&seconds, &tm))
+            strftime(when, sizeof(when), ", at %Y-%m-%d %H:%M:%S UTC", &tm);
+        snprintf(dumping->kept, sizeof(dumping->kept), "%.64s, action %.64s%s", kind, action, when);
+    }
+    json_decref(verdict);
+}
+
 /* The verdict and the timeline are of the whole job. */
 static void write_verdict(struct dumping *dumping)
 {
     struct ng_verdict verdict;
 
-    int error = ng_present_judge(&dumping->view, 0, NG_PRESENT_SUSPECT_NS, &verdict);
+    int64_t stuck_ns = ng_jobs_stuck_ns(&dumping->job);
+    int error = ng_present_judge(&dumping->view, 0, stuck_ns, &verdict);
     if (!error) {
-        error = ng_report_save(&verdict, dumping->folder);
-        remember(dumping, error);
+        look_for_guards_verdict(dumping);
+        if (!dumping->kept[0])
+            remember(dumping, ng_report_save(&verdict, dumping->folder));
         error = ng_trace_save(&dumping->view, &verdict, dumping->folder);
-        ng_report_line(&verdict, dumping->job.why, sizeof(dumping->job.why));
+        ng_present_line(&verdict, ng_present_is_over(&dumping->view) ? 0 : stuck_ns, dumping->job.why,
+                        sizeof(dumping->job.why));
         ng_verdict_fini(&verdict);
     }
     remember(dumping, error);
@@ -117,6 +163,49 @@ static void write_verdict(struct dumping *dumping)
 static bool can_answer(const struct dumping *dumping, uint32_t process)
 {
     return is_wanted(dumping, process) && dumping->view.processes[process].life == NG_LIFE_RUNNING;
+}
+
+static bool is_here(const struct dumping *dumping, uint32_t process)
+{
+    return !dumping->here || dumping->here[process];
+}
+
+static bool is_local(const struct ng_job *job)
+{
+    return strncmp(job->observed.url, "local:", 6) == 0;
+}
+
+/* Processes whose ranks share a store also listen to the board of their own host, where a folder's name counts. */
+static struct ng_observed local_board(const struct ng_job *job)
+{
+    struct ng_observed local = job->observed;
+
+    if (!is_local(job))
+        local.url = "local:";
+    return local;
+}
+
+/* Which processes of the view have their black boxes on this host; 0 or -ENOMEM. */
+static int find_those_here(struct dumping *dumping)
+{
+    struct ng_observed local = local_board(&dumping->job);
+    char why[NG_OBSERVE_WHY_BYTES];
+    struct ng_view view;
+
+    if (is_local(&dumping->job))
+        return 0;
+    dumping->here = calloc(dumping->view.process_count, sizeof(*dumping->here));
+    if (!dumping->here)
+        return -ENOMEM;
+    ng_view_init(&view);
+    /* No folder there: none. */
+    if (ng_observe_view(&local, ng_clock_mono_ns(), &view, why, sizeof(why)) > 0)
+        for (uint32_t i = 0; i < dumping->view.process_count; i++)
+            for (uint32_t k = 0; k < view.process_count && !dumping->here[i]; k++)
+                dumping->here[i] = dumping->view.processes[i].uid &&
+                                   dumping->view.processes[i].uid == view.processes[k].uid;
+    ng_view_fini(&view);
+    return 0;
 }
 
 static bool is_newer(const struct timespec *time, const struct timespec *than)
@@ -138,44 +227,57 @@ static bool has_stacks(const struct dumping *dumping, uint32_t process,
            stat(path, &status) == 0 && is_newer(&status.st_mtim, ordered);
 }
 
-static uint32_t count_stacks(const struct dumping *dumping, const struct timespec *ordered,
-                             uint32_t *ret_missing)
+static void count_stacks(const struct dumping *dumping, const struct timespec *ordered, struct stacks *stacks)
 {
-    uint32_t there = 0;
-
-    *ret_missing = 0;
-    for (uint32_t i = 0; i < dumping->view.process_count; i++)
-        if (can_answer(dumping, i)) {
-            bool has = has_stacks(dumping, i, ordered);
-            there += has;
-            *ret_missing += !has;
-        }
-    return there;
+    stacks->there = stacks->missing = stacks->elsewhere = 0;
+    for (uint32_t i = 0; i < dumping->view.process_count; i++) {
+        if (!can_answer(dumping, i))
+            continue;
+        bool here = is_here(dumping, i), has = here && has_stacks(dumping, i, ordered);
+        stacks->there += has;
+        stacks->missing += here && !has;
+        stacks->elsewhere += !here;
+    }
 }
 
-/* How many processes wrote their stacks; of those that live, *ret_missing did not. */
-static uint32_t order_stacks(struct dumping *dumping, uint32_t *ret_missing)
+/* Those of this host write into our folder, and are waited for. */
+static void order_here(const struct dumping *dumping, const struct ng_incident *order, struct stacks *stacks)
+{
+    int64_t until = ng_clock_mono_ns() + STACKS_NS;
+    const struct timespec pause = {.tv_nsec = 20 * NG_MS};
+    struct ng_observed local = local_board(&dumping->job);
+    struct timespec ordered;
+    char why[NG_OBSERVE_WHY_BYTES];
+
+    /* Files are stamped by the coarse clock. */
+    clock_gettime(CLOCK_REALTIME_COARSE, &ordered);
+    if (ng_observe_order(&local, order, until, why, sizeof(why)) <= 0)
+        return;
+    do {
+        count_stacks(dumping, &ordered, stacks);
+        nanosleep(&pause, NULL);
+    } while (stacks->missing && ng_clock_mono_ns() < until);
+}
+
+static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
 {
     struct ng_incident order = {
         .level = NG_INCIDENT_DUMP, .claimant_rank = -1, .seq = (uint64_t)(dumping->rank + 1)};
-    int64_t until = ng_clock_mono_ns() + STACKS_NS;
-    const struct timespec pause = {.tv_nsec = 20 * NG_MS};
-    struct timespec ordered;
-    uint32_t there = count_stacks(dumping, &(struct timespec){.tv_sec = INT64_MAX}, ret_missing);
+    struct stacks *stacks = ret_stacks;
 
-    if (!*ret_missing ||
-        snprintf(order.line, sizeof(order.line), "%s", dumping->folder) >= (int)sizeof(order.line))
-        return 0;
-    /* Files are stamped by the coarse clock. */
-    clock_gettime(CLOCK_REALTIME_COARSE, &ordered);
-    if (ng_observe_order(&dumping->job.observed, &order, until, dumping->job.why,
-                         sizeof(dumping->job.why)) <= 0)
-        return 0;
-    do {
-        there = count_stacks(dumping, &ordered, ret_missing);
-        nanosleep(&pause, NULL);
-    } while (*ret_missing && ng_clock_mono_ns() < until);
-    return there;
+    int error = find_those_here(dumping);
+    count_stacks(dumping, &(struct timespec){.tv_sec = INT64_MAX}, stacks);
+    if (error) {
+        remember(dumping, error);
+        return;
+    }
+    bool fits = snprintf(order.line, sizeof(order.line), "%s", dumping->folder) < (int)sizeof(order.line);
+    if (stacks->missing && fits)
+        order_here(dumping, &order, stacks);
+    /* After them: it reaches those of this host a second time, who are done by now. */
+    if (stacks->elsewhere)
+        stacks->asked = ng_observe_order(&dumping->job.observed, &order, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                         stacks->why, sizeof(stacks->why)) > 0;
 }
 
 /* ---- The command ---- */
@@ -197,27 +299,45 @@ static char *choose_folder(const char *asked, const char *job)
     return strdup(path);
 }
 
-static int tell(const struct dumping *dumping, uint32_t stacks, uint32_t missing, bool asked)
+static void tell_stacks(const struct stacks *stacks, const char *folder)
+{
+    const char *plural = stacks->missing == 1 ? "" : "es", *others = stacks->elsewhere == 1 ? "" : "es";
+
+    if (stacks->missing)
+        printf("no stacks of %u live process%s: no answer within %d s\n", stacks->missing, plural,
+               (int)(STACKS_NS / NG_S));
+    if (stacks->elsewhere && stacks->asked)
+        printf("asked %u live process%s without a black box in %s: over Redis each process writes its stacks "
+               "into its own NCCLGUARD_DUMP_DIR\n",
+               stacks->elsewhere, others, folder);
+    else if (stacks->elsewhere)
+        printf("no stacks of %u live process%s without a black box in %s: %s\n", stacks->elsewhere, others, folder,
+               stacks->why[0] ? stacks->why : "the store could not tell them");
+}
+
+static int tell(const struct dumping *dumping, const struct stacks *stacks)
 {
     if (dumping->error)
         fprintf(stderr, "ncclguard dump: cannot write all of it to %s: %s\n", dumping->folder,
                 strerror(-dumping->error));
     printf("%u dump%s in %s", dumping->written, dumping->written == 1 ? "" : "s", dumping->folder);
-    if (asked && (stacks || missing))
-        printf(", %u with stacks", stacks);
+    if (stacks && (stacks->there || stacks->missing))
+        printf(", %u with stacks", stacks->there);
     printf("\n");
-    if (asked && missing)
-        printf("no stacks of %u live process%s: no answer within %d s, or of another host\n",
-               missing, missing == 1 ? "" : "es", (int)(STACKS_NS / NG_S));
+    if (stacks)
+        tell_stacks(stacks, dumping->job.folder);
     if (dumping->rank < 0)
         printf("%s\n", dumping->job.why);
+    if (dumping->kept[0])
+        printf("verdict.json and verdict.txt there stay the guard's own: %s\n", dumping->kept);
     return dumping->error ? NG_EXIT_FAILED : NG_EXIT_OK;
 }
 
 static int dump(struct dumping *dumping, bool with_stacks)
 {
     struct ng_job *job = &dumping->job;
-    uint32_t stacks = 0, missing = 0, wanted = 0;
+    struct stacks stacks = {0};
+    uint32_t wanted = 0;
 
     int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
                                 &dumping->view, job->why, sizeof(job->why));
@@ -241,10 +361,10 @@ static int dump(struct dumping *dumping, bool with_stacks)
     write_dumps(dumping);
     /* A process that adds its stacks writes its dump anew. */
     if (with_stacks)
-        stacks = order_stacks(dumping, &missing);
+        order_stacks(dumping, &stacks);
     if (dumping->rank < 0)
         write_verdict(dumping);
-    return tell(dumping, stacks, missing, with_stacks);
+    return tell(dumping, with_stacks ? &stacks : NULL);
 }
 
 static int parse_rank(const char *text, int *ret_rank)
@@ -282,6 +402,7 @@ int ng_command_dump(int argc, char **argv)
         ng_view_init(&dumping->view);
         status = dump(dumping, !values[OPTION_STACKS]);
         ng_view_fini(&dumping->view);
+        free(dumping->here);
     } else if (status == 0) {
         fprintf(stderr, "ncclguard dump: out of memory\n");
         status = NG_EXIT_FAILED;

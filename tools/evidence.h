@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/board.h"
 #include "core/view.h"
 #include "tools/digest.h"
 #include "tools/read_flight.h"
@@ -28,10 +29,16 @@ struct ng_evidence_file {
 int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
                      struct ng_evidence_file *ret_file, char *why, size_t why_bytes);
 
+#define NG_EVIDENCE_INCIDENTS 64u
+
 /* Files to read, in the order in which they are read. */
 struct ng_evidence_paths {
     char **paths;
     size_t count, room;
+    /* What guards have left in the folders of what they judged, the newest first of each; up to
+     * NG_EVIDENCE_INCIDENTS. */
+    struct ng_incident *incidents;
+    size_t incident_count;
 };
 
 /* What was found of all of them. */
@@ -57,7 +64,8 @@ void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
 
 /*
  * Read all files, by as many threads as there are processors, into the view of the digest, in their
- * order. 0 or -ENOMEM.
+ * order. Of several jobs, as in a folder that was used again, only the newest is in it, by the names
+ * and times that the files tell; what is left out is refused, in one call for each job. 0 or -ENOMEM.
  */
 int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
                        ng_evidence_refuse_fn *refuse, void *context,

@@ -13,6 +13,7 @@
 
 #include "core/board.h"
 #include "core/box.h"
+#include "store/local.h"
 #include "tools/evidence.h"
 
 static bool starts_with(const char *text, const char *start)
@@ -43,6 +44,11 @@ static bool is_evidence(const char *name)
 static int only_evidence(const struct dirent *entry)
 {
     return is_evidence(entry->d_name) && entry->d_type != DT_DIR;
+}
+
+static int only_incidents(const struct dirent *entry)
+{
+    return starts_with(entry->d_name, NG_INCIDENT_PREFIX) && entry->d_type != DT_DIR;
 }
 
 static int only_folders(const struct dirent *entry)
@@ -100,6 +106,31 @@ static int add_file(struct ng_evidence_paths *paths, const char *path)
     return 0;
 }
 
+/* Verdicts that were reached while the job ran; orders, and what nobody has judged, tell nothing. */
+static int add_incidents(struct ng_evidence_paths *paths, const char *path)
+{
+    struct dirent **entries;
+    struct ng_incident incident;
+    char file[PATH_MAX];
+    int count = scandir(path, &entries, only_incidents, versionsort), error = 0;
+
+    for (int i = count; i > 0 && paths->incident_count < NG_EVIDENCE_INCIDENTS && !error; i--) {
+        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i - 1]->d_name) >= (int)sizeof(file) ||
+            ng_local_read_incident(file, &incident) != 0 || incident.level > NG_INCIDENT_TIMEOUT ||
+            incident.state != NG_INCIDENT_JUDGED)
+            continue;
+        if (!paths->incidents)
+            paths->incidents = calloc(NG_EVIDENCE_INCIDENTS, sizeof(*paths->incidents));
+        if (paths->incidents)
+            paths->incidents[paths->incident_count++] = incident;
+        else
+            error = -ENOMEM;
+    }
+    if (count >= 0)
+        free_entries(entries, count);
+    return error;
+}
+
 static int add_folder(struct ng_evidence_paths *paths, const char *path,
                       ng_evidence_refuse_fn *refuse, void *context)
 {
@@ -118,7 +149,7 @@ static int add_folder(struct ng_evidence_paths *paths, const char *path,
     free_entries(entries, count);
     if (count == 0)
         refuse_folder(path, refuse, context);
-    return error;
+    return error ? error : add_incidents(paths, path);
 }
 
 int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
@@ -161,5 +192,6 @@ void ng_evidence_paths_fini(struct ng_evidence_paths *paths)
     for (size_t i = 0; i < paths->count; i++)
         free(paths->paths[i]);
     free(paths->paths);
+    free(paths->incidents);
     *paths = (struct ng_evidence_paths){0};
 }

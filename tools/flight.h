@@ -65,6 +65,7 @@ struct ng_flight {
     struct ng_flight_text version;
     bool is_flight;  /* it has a list of entries: no other pickle */
     bool on_request; /* ncclguard wrote it because somebody asked for it */
+    int64_t dumped_ns; /* Unix time at which it was so; 0 not told */
 
     /* The reader's own, kept from one file to the next. */
     size_t entry_room, group_room, name_room;

@@ -67,6 +67,7 @@ enum key {
     KEY(ranks)                                                                                     \
     KEY(version)                                                                                   \
     KEY(on_request)                                                                                \
+    KEY(time_dumped_ns)                                                                            \
     KEY(entries)
 #define KEY(name) KEY_##name,
     KEYS(KEY)
@@ -527,6 +528,8 @@ static void take_other(struct ng_flight *flight, const struct ng_unpickle_value 
         flight->version = text_of(value);
     else if (key_of(key) == KEY_on_request)
         flight->on_request = value->kind == NG_UNPICKLE_BOOL && value->number;
+    else if (key_of(key) == KEY_time_dumped_ns)
+        flight->dumped_ns = value->kind == NG_UNPICKLE_INT && value->number > 0 ? value->number : 0;
     else if (key_of(key) == KEY_entries && value->kind == NG_UNPICKLE_LIST)
         flight->is_flight = true;
 }
@@ -580,6 +583,7 @@ int ng_flight_parse(struct ng_flight *flight, uint8_t *bytes, size_t count, char
     flight->entry_count = flight->group_count = flight->name_count = flight->last_name = 0;
     flight->version = (struct ng_flight_text){0};
     flight->is_flight = flight->on_request = false;
+    flight->dumped_ns = 0;
     if (flight->place_count)
         memset(flight->places, 0, flight->place_count * sizeof(*flight->places));
     int error =

@@ -35,7 +35,7 @@
 
 struct ng_job_folder {
     int watch;
-    bool ours;
+    bool ours, stays;
     char path[PATH_MAX];
 };
 
@@ -211,12 +211,28 @@ bool ng_job_folders_used(const struct ng_job_folders *folders)
     return false;
 }
 
-const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
+/* The i-th of those that are ours; NULL there are no more. */
+static struct ng_job_folder *folder_at(const struct ng_job_folders *folders, size_t i)
 {
     for (size_t k = 0; k < folders->count; k++)
         if (folders->list[k].ours && i-- == 0)
-            return strrchr(folders->list[k].path, '/') + 1;
+            return &folders->list[k];
     return NULL;
+}
+
+const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
+{
+    const struct ng_job_folder *folder = folder_at(folders, i);
+
+    return folder ? strrchr(folder->path, '/') + 1 : NULL;
+}
+
+void ng_job_folders_keep(struct ng_job_folders *folders, size_t i)
+{
+    struct ng_job_folder *folder = folder_at(folders, i);
+
+    if (folder)
+        folder->stays = true;
 }
 
 /* Whether the kernel still holds a process's lock on this black box. */
@@ -268,7 +284,7 @@ static bool await_end(const char *path)
 void ng_job_folders_remove(struct ng_job_folders *folders)
 {
     for (size_t i = 0; i < folders->count; i++)
-        if (folders->list[i].ours && await_end(folders->list[i].path))
+        if (folders->list[i].ours && !folders->list[i].stays && await_end(folders->list[i].path))
             ng_paths_remove_board(folders->list[i].path);
     free(folders->list);
     if (folders->fd >= 0)

@@ -38,6 +38,9 @@ bool ng_job_folders_used(const struct ng_job_folders *folders);
  * removed. */
 const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i);
 
+/* The folder of the i-th of them stays. */
+void ng_job_folders_keep(struct ng_job_folders *folders, size_t i);
+
 /*
  * Shared memory is memory: remove the folders that descendants of ours used and in which no process
  * lives any more; up to 2 s for a black box whose lock has outlived its process. Those in which

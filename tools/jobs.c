@@ -22,6 +22,7 @@
 #include "store/url.h"
 #include "tools/command.h"
 #include "tools/library.h"
+#include "tools/present.h"
 #include "tools/tls.h"
 #include "tools/usage.h"
 
@@ -54,6 +55,12 @@ static bool is_name(const char *text)
     return *text && text[strspn(text, letters)] == '\0';
 }
 
+static void take_shorter(int64_t *shortest_ns, int64_t ns)
+{
+    if (ns > 0 && (!*shortest_ns || ns < *shortest_ns))
+        *shortest_ns = ns;
+}
+
 /* The black box `name` in a folder: whose it is, and whether the kernel holds its process's lock on
  * it. */
 static void take_box(struct list *list, int folder, const char *name)
@@ -73,9 +80,16 @@ static void take_box(struct list *list, int folder, const char *name)
         return;
     snprintf(job_name, sizeof(job_name), "%.*s", (int)sizeof(header.job), header.job);
     struct ng_job_here *job = is_name(job_name) ? find(list, job_name) : NULL;
-    if (job) {
-        job->processes++;
-        job->living += held;
+    if (!job)
+        return;
+    job->processes++;
+    job->living += held;
+    /* As `ncclguard analyze` has it: after either the guard speaks. */
+    take_shorter(&job->stuck_ns, header.suspect_ns);
+    take_shorter(&job->stuck_ns, header.timeout_ns);
+    if (held) {
+        take_shorter(&job->living_stuck_ns, header.suspect_ns);
+        take_shorter(&job->living_stuck_ns, header.timeout_ns);
     }
 }
 
@@ -255,6 +269,23 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, str
     return common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name)
                ? ng_jobs_none(command, job)
                : 0;
+}
+
+int64_t ng_jobs_stuck_ns(const struct ng_job *job)
+{
+    struct ng_config config;
+    int64_t stuck_ns = 0;
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(job->folder, 0, &count);
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(jobs[i].name, job->name) == 0)
+            stuck_ns = jobs[i].living_stuck_ns ? jobs[i].living_stuck_ns : jobs[i].stuck_ns;
+    free(jobs);
+    if (stuck_ns)
+        return stuck_ns;
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    return config.suspect_ns ? config.suspect_ns : NG_PRESENT_SUSPECT_NS;
 }
 
 int ng_jobs_none(const char *command, const struct ng_job *job)

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/clock.h"
 #include "store/observe.h"
@@ -26,6 +27,8 @@ struct ng_job {
 struct ng_job_here {
     char name[128];
     unsigned processes, living;
+    int64_t stuck_ns, living_stuck_ns; /* the shortest time after which one of them, or of those that live, calls work
+                                          stuck: suspect time or deadline; 0 none has either */
 };
 
 /*
@@ -35,6 +38,12 @@ struct ng_job_here {
  */
 int ng_jobs_choose(const char *command, const char *name, const char *store,
                    struct ng_job *ret_job);
+
+/*
+ * After which time the job calls work stuck: by its black boxes on this host, those of living processes before others;
+ * else by NCCLGUARD_SUSPECT here, else the default.
+ */
+int64_t ng_jobs_stuck_ns(const struct ng_job *job);
 
 /*
  * The usage error of a job of which nothing can be seen: what there is instead. Returns the exit

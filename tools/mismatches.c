@@ -88,9 +88,7 @@ int ng_mismatches_find(const struct ng_view *view, const struct ng_histories *hi
             .last_seq = difference->last_seq,
             .count = difference->count,
             .op = (enum ng_op)mismatch.expected.op,
-            .confidence = mismatch.undecided    ? NG_CONFIDENCE_UNKNOWN
-                          : mismatch.by_history ? NG_CONFIDENCE_LIKELY
-                                                : NG_CONFIDENCE_CERTAIN,
+            .confidence = ng_mismatch_confidence(&mismatch),
         };
         error = list_culprits(view, &mismatch, &found.arena, report);
     }

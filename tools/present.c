@@ -5,15 +5,31 @@
  */
 #include "tools/present.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "core/report.h"
 #include "core/straggler.h"
+#include "tools/hindsight.h"
 
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
 
 bool ng_present_is_gone(enum ng_life life)
 {
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+bool ng_present_is_over(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        enum ng_life life = view->processes[i].life;
+        if (!ng_present_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+            return false;
+    }
+    return view->process_count > 0;
 }
 
 static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
@@ -75,10 +91,30 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
     return 0;
 }
 
-int ng_present_judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+/* Nobody waits any more, but somebody did: as `ncclguard analyze` judges the same black boxes. What processes were
+ * taken for is of the verdict alone; who shows them says how they ended. */
+static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                               struct ng_verdict *ret_verdict)
+{
+    struct ng_hindsight hindsight = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
+    enum ng_life *lives = malloc(view->process_count * sizeof(*lives));
+
+    if (!lives)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        lives[i] = view->processes[i].life;
+    int error = ng_hindsight_judge(view, &hindsight, ret_verdict);
+    for (uint32_t i = 0; i < view->process_count; i++)
+        view->processes[i].life = lives[i];
+    free(lives);
+    return error;
+}
+
+int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                      struct ng_verdict *ret_verdict)
 {
-    int error = judge(view, asked_ns, suspect_ns, ret_verdict);
+    int error = ng_present_is_over(view) ? judge_after_the_end(view, asked_ns, suspect_ns, ret_verdict)
+                                         : judge(view, asked_ns, suspect_ns, ret_verdict);
 
     if (error)
         return error;
@@ -92,4 +128,46 @@ int ng_present_judge(const struct ng_view *view, int64_t asked_ns, int64_t suspe
     ret_verdict->time_unix_ns = ng_clock_unix_ns();
     snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
     return 0;
+}
+
+/* "5 s", "1.5 s", "300 ms", "1234 ms" */
+static void put_bound(int64_t ns, char *ret_text, size_t bytes)
+{
+    int64_t ms = ns / NG_MS;
+
+    if (ms >= 1000 && ms % 1000 == 0)
+        snprintf(ret_text, bytes, "%" PRId64 " s", ms / 1000);
+    else if (ms >= 1000 && ms % 100 == 0)
+        snprintf(ret_text, bytes, "%" PRId64 ".%" PRId64 " s", ms / 1000, ms % 1000 / 100);
+    else
+        snprintf(ret_text, bytes, "%" PRId64 " ms", ms);
+}
+
+void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line, size_t bytes)
+{
+    const char *text = ng_verdict_kind_text(NG_KIND_HEALTHY);
+    char line[NG_REPORT_LINE_BYTES], bound[32];
+
+    ng_report_line(verdict, line, sizeof(line));
+    const char *found = verdict->kind == NG_KIND_HEALTHY && stuck_ns ? strstr(line, text) : NULL;
+    if (!found) {
+        snprintf(ret_line, bytes, "%s", line);
+        return;
+    }
+    int head = (int)(found - line) + (int)strlen(text);
+    put_bound(stuck_ns, bound, sizeof(bound));
+    snprintf(ret_line, bytes, "%.*s longer than %s%s", head, line, bound, line + head);
+}
+
+bool ng_present_verdict_stays(const json_t *verdict, bool over)
+{
+    const char *action = json_string_value(json_object_get(verdict, "action"));
+    const char *kind = json_string_value(json_object_get(verdict, "kind"));
+    const json_t *detected_by = json_object_get(verdict, "detected_by");
+
+    if (action && strcmp(action, "none") != 0)
+        return true;
+    /* -1: `ncclguard dump` wrote it. */
+    return over && kind && !(json_is_integer(detected_by) && json_integer_value(detected_by) < 0) &&
+           (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0 || strcmp(kind, "mismatch") == 0);
 }

@@ -617,9 +617,12 @@ static void look_at_times(struct reading *reading, const struct stat *status)
         if (entry->record_id >= 0 && entry->record_id < smallest_id)
             smallest_id = entry->record_id;
     }
-    reading->copied =
-        written_ns < newest_ns || written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS;
-    reading->as_of_ns = reading->copied ? newest_ns : written_ns;
+    /* Ours say themselves when it was so. Of PyTorch's the time of the file is all there is: they are written long
+     * after their newest entry, when a deadline has passed. */
+    bool told = reading->flight->dumped_ns > 0 && reading->flight->dumped_ns >= newest_ns;
+    reading->copied = !told && (written_ns < newest_ns ||
+                                written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS);
+    reading->as_of_ns = told ? reading->flight->dumped_ns : reading->copied ? newest_ns : written_ns;
     reading->whole = smallest_id == 0 || !any;
 }
 

@@ -22,10 +22,12 @@
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/proc.h"
+#include "tools/aftermath.h"
 #include "tools/command.h"
 #include "tools/job_folders.h"
 #include "tools/launchers.h"
 #include "tools/library.h"
+#include "tools/present.h"
 #include "tools/supervise.h"
 #include "tools/usage.h"
 
@@ -36,7 +38,8 @@ enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_TIMEOUT] =
         {"timeout", "DURATION",
-         "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n(sets NCCLGUARD_TIMEOUT)"},
+         "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n"
+         "(sets NCCLGUARD_TIMEOUT; making communicators has its own, NCCLGUARD_INIT_TIMEOUT)"},
     [OPTION_ON_TIMEOUT] = {"on-timeout", "POLICY",
                            "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
     [OPTION_STORE] =
@@ -226,32 +229,21 @@ static bool is_younger(const struct stat *verdict, const struct timespec *than)
     return written->tv_sec > than->tv_sec || (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
 }
 
-/* Did somebody act on it? Or is it of a rank that was gone, in a job that has failed since? */
+/* Is it the last word on a job that may have `failed`? */
 static bool is_final(const char *path, bool failed)
 {
     json_error_t error;
     json_t *verdict = json_load_file(path, 0, &error);
-    const char *action = json_string_value(json_object_get(verdict, "action"));
-    const char *kind = json_string_value(json_object_get(verdict, "kind"));
-    bool acted = action && strcmp(action, "none") != 0;
-    bool gone = kind && (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0);
+    bool final = ng_present_verdict_stays(verdict, failed);
 
     json_decref(verdict);
-    return acted || (gone && failed);
+    return final;
 }
 
-/* The verdict of an incident of this run, if there was one. */
-static void print_verdict(const struct job *job, const char *folder, bool failed)
+static void print_text(const char *folder)
 {
     char path[PATH_MAX + 16], buffer[4096];
-    struct stat status;
 
-    snprintf(path, sizeof(path), "%s/verdict.json", folder);
-    if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
-                                                              : is_younger(&status, &job->began)))
-        return;
-    if (!is_final(path, failed))
-        return;
     snprintf(path, sizeof(path), "%s/verdict.txt", folder);
     FILE *text = fopen(path, "re");
     if (text) {
@@ -264,17 +256,60 @@ static void print_verdict(const struct job *job, const char *folder, bool failed
     fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
 }
 
-/* Where the launcher named the job, the evidence lies under that name. */
-static void print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
+/* The verdict of an incident of this run, if there was one. */
+static bool print_verdict(const struct job *job, const char *folder, bool failed)
 {
+    char path[PATH_MAX + 16];
+    struct stat status;
+
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
+                                                              : is_younger(&status, &job->began)))
+        return false;
+    if (!is_final(path, failed))
+        return false;
+    print_text(folder);
+    return true;
+}
+
+/* Where the launcher named the job, the evidence lies under that name. False: there is none. */
+static bool print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
+{
+    bool any = print_verdict(job, job->dump_dir, failed);
     char folder[PATH_MAX];
     const char *name;
 
-    print_verdict(job, job->dump_dir, failed);
     for (size_t i = 0; job->is_named_later && (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dump_dir(name, folder, sizeof(folder));
         if (strcmp(folder, job->dump_dir) != 0)
-            print_verdict(job, folder, failed);
+            any |= print_verdict(job, folder, failed);
+    }
+    return any;
+}
+
+/* The job has failed, and the guard's own verdict is missing: the black boxes may have one. */
+static void look_at_what_is_left(const struct job *job, struct ng_job_folders *folders)
+{
+    char boxes[PATH_MAX], evidence[PATH_MAX];
+    const char *name;
+
+    for (size_t i = 0; (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dir(name, boxes, sizeof(boxes));
+        ng_paths_default_dump_dir(name, evidence, sizeof(evidence));
+        const char *folder = job->is_named_later ? evidence : job->dump_dir;
+        switch (ng_aftermath_look(boxes, name, folder)) {
+        case NG_AFTERMATH_NOTHING:
+            break;
+        case NG_AFTERMATH_SAVED:
+            print_text(folder);
+            break;
+        case NG_AFTERMATH_TOLD:
+            fprintf(stderr,
+                    "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
+                    "`ncclguard analyze %s` reads them, remove them when done\n",
+                    folder, boxes, boxes);
+            ng_job_folders_keep(folders, i);
+        }
     }
 }
 
@@ -360,8 +395,9 @@ int ng_command_run(int argc, char **argv)
                  (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
     int opened = job.nested ? -1 : ng_library_watch(library);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
-    if (error == 0 && !job.nested)
-        print_verdicts(&job, &folders, status != 0);
+    if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
+        !ng_supervise_was_told_to_end())
+        look_at_what_is_left(&job, &folders);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
         warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);

@@ -80,12 +80,16 @@ static int start(char *const *argv, const sigset_t *mask, bool chld_ignored, pid
     return 0;
 }
 
+static bool told_to_end;
+
 /*
  * The terminal, and the kernel on its behalf, signal the whole foreground group (si_code
  * SI_KERNEL): the program has that signal already.
  */
 static void pass_on(pid_t child, const siginfo_t *info)
 {
+    told_to_end |= info->si_signo == SIGINT || info->si_signo == SIGTERM || info->si_signo == SIGHUP ||
+                   info->si_signo == SIGQUIT;
     if (info->si_code == SI_KERNEL)
         return;
     if (info->si_code == SI_QUEUE)
@@ -207,6 +211,11 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_sta
         ng_job_folders_look(folders);
     *ret_status = status;
     return 0;
+}
+
+bool ng_supervise_was_told_to_end(void)
+{
+    return told_to_end;
 }
 
 void ng_supervise_end_like(int status)

@@ -4,6 +4,8 @@
 #ifndef NCCLGUARD_TOOLS_SUPERVISE_H
 #define NCCLGUARD_TOOLS_SUPERVISE_H
 
+#include <stdbool.h>
+
 #include "tools/job_folders.h"
 
 /*
@@ -18,6 +20,10 @@
  * blocked.
  */
 int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_status);
+
+/* Was this process told to end meanwhile, from the terminal or by somebody: SIGINT, SIGTERM, SIGHUP, SIGQUIT? Then
+ * the program was, too. */
+bool ng_supervise_was_told_to_end(void);
 
 /* End this process as a child with this wait status ended: same exit code, or by the same signal
  * (no core file). */

@@ -64,6 +64,7 @@ struct ng_table_paper {
     bool colour;
     int64_t time_unix_ns;
     const char *trouble; /* why the table is not of now; NULL it is */
+    int64_t stuck_ns;    /* what would count as stuck, where nothing is; 0 not mentioned */
 };
 
 /* 0 or -ENOMEM. */

@@ -437,10 +437,12 @@ static void put_value(struct ng_json *json, const char *key, const json_t *value
     ng_json_null(json, key);
 }
 
-/* The same document as verdict.json, inside this one: 0 or -errno. */
+/* What verdict.json has, as members of this one: 0 or -errno. */
 static int put_verdict(struct ng_json *json, const struct ng_verdict *verdict)
 {
     int fd = memfd_create("verdict", MFD_CLOEXEC);
+    const char *name;
+    json_t *one;
 
     if (fd < 0)
         return -errno;
@@ -452,7 +454,7 @@ static int put_verdict(struct ng_json *json, const struct ng_verdict *verdict)
     }
     close(fd);
     if (!error)
-        put_value(json, "verdict", document);
+        json_object_foreach(document, name, one) put_value(json, name, one);
     json_decref(document);
     return error;
 }
@@ -518,16 +520,17 @@ static int prepare(struct writer *writer)
                  : sort_by_process(view, view->member_count, process_of_member, &writer->members);
 }
 
-static int write_document(struct writer *writer, int64_t time_unix_ns, int fd)
+static int write_document(struct writer *writer, int fd)
 {
     const struct ng_view *view = writer->table->view;
     struct ng_json *json = &writer->json;
 
     ng_json_init(json, fd);
     ng_json_open_object(json, NULL, NG_JSON_LINES);
-    ng_json_string(json, "schema", NG_TABLE_SCHEMA);
-    ng_json_string(json, "job", view->job);
-    ng_json_int(json, "time_unix_ns", time_unix_ns);
+    int error = put_verdict(json, writer->table->verdict);
+    if (error)
+        return error;
+    ng_json_string(json, "table_schema", NG_TABLE_SCHEMA);
     put_hosts(writer);
     ng_json_open_object(json, "ranks", NG_JSON_COMPACT);
     put_count(json, "seen", writer->table->seen);
@@ -545,20 +548,17 @@ static int write_document(struct writer *writer, int64_t time_unix_ns, int fd)
     for (uint32_t i = 0; i < view->note_count; i++)
         ng_json_string(json, NULL, view->notes[i]);
     ng_json_close_array(json);
-    int error = put_verdict(json, writer->table->verdict);
-    if (error)
-        return error;
     ng_json_close_object(json);
     return ng_json_finish(json);
 }
 
-int ng_table_write_json(const struct ng_table *table, int64_t time_unix_ns, int fd)
+int ng_table_write_json(const struct ng_table *table, int fd)
 {
     struct writer writer = {.table = table};
     int error = prepare(&writer);
 
     if (!error)
-        error = write_document(&writer, time_unix_ns, fd);
+        error = write_document(&writer, fd);
     free(writer.order);
     free(writer.index_of);
     free(writer.calls.start);

@@ -1,12 +1,11 @@
 /*
  * A job as one JSON object, for programs: `ncclguard top --json`.
  *
- * Schema "ncclguard.top/1"; fields may be added within it. Ids are strings of 16 hex digits. What
- * is not known is -1 (ranks, devices), 0 (pids, ages, sizes, versions) or null.
+ * First the members of a verdict, as core/report.h has them: schema "ncclguard.verdict/1", the job, when it was
+ * seen, kind, culprits and so on. Then the table, schema "ncclguard.top/1"; fields may be added within it. Ids
+ * are strings of 16 hex digits. What is not known is -1 (ranks, devices), 0 (pids, ages, sizes, versions) or null.
  *
- *   schema        "ncclguard.top/1"
- *   job           string
- *   time_unix_ns  when it was seen
+ *   table_schema  "ncclguard.top/1"
  *   hosts         array of string
  *   ranks         {"seen": int, "expected": int}
  *   processes     array of, in order of rank
@@ -63,7 +62,6 @@
  *       async_error  "ncclRemoteError" …; null none
  *       cuda_error   in words; null none
  *   notes         array of string: what could not be read
- *   verdict       as core/report.h has it, schema "ncclguard.verdict/1"
  */
 #ifndef NCCLGUARD_TOOLS_TABLE_JSON_H
 #define NCCLGUARD_TOOLS_TABLE_JSON_H
@@ -75,6 +73,6 @@
 #define NG_TABLE_SCHEMA "ncclguard.top/1"
 
 /* Write it. 0, or the first -errno. */
-int ng_table_write_json(const struct ng_table *table, int64_t time_unix_ns, int fd);
+int ng_table_write_json(const struct ng_table *table, int fd);
 
 #endif

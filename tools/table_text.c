@@ -13,6 +13,7 @@
 #include "core/report.h"
 #include "core/straggler.h"
 #include "tools/findings.h"
+#include "tools/present.h"
 #include "tools/registered.h"
 #include "tools/table.h"
 
@@ -640,7 +641,7 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
         "job %s   %" PRIu32 " host%s   %" PRIu32 "%s ranks seen   %" PRIu32 " process%s: %s   %s",
         job, table->hosts, table->hosts == 1 ? "" : "s", table->seen, of,
         table->view->process_count, table->view->process_count == 1 ? "" : "es", counts, when);
-    ng_report_line(table->verdict, line, NG_REPORT_LINE_BYTES);
+    ng_present_line(table->verdict, paper->stuck_ns, line, NG_REPORT_LINE_BYTES + 40);
     put_sentence(sheet, line, "  ", table->verdict->kind == NG_KIND_HEALTHY ? "32" : "1;31", 4);
     put_suspended(sheet, table);
     for (uint32_t i = 0; i < table->verdict->culprit_count && i < WHYS_TOLD; i++) {

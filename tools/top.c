@@ -48,11 +48,11 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
     [OPTION_ONCE] = {"once", NULL, "print the table once"},
-    [OPTION_JSON] = {"json", NULL, "print everything once as JSON (schema " NG_TABLE_SCHEMA ")"},
+    [OPTION_JSON] = {"json", NULL, "print everything once as JSON (the verdict, and " NG_TABLE_SCHEMA ")"},
     [OPTION_INTERVAL] = {"interval", "DURATION", "time between two looks (default 2s)"},
     [OPTION_STALLED] = {"stalled", "DURATION",
-                        "call work stuck that was pending for this long (default: as the guard\n"
-                        "does, by NCCLGUARD_SUSPECT)"},
+                        "call work stuck that was pending for this long (default: as the job's\n"
+                        "guard does, by the NCCLGUARD_SUSPECT or NCCLGUARD_TIMEOUT it runs with)"},
 };
 
 static const struct ng_usage usage = {
@@ -74,6 +74,7 @@ struct look {
     struct ng_verdict verdict;
     struct ng_table table;
     int64_t time_unix_ns;
+    int64_t stuck_ns; /* what counted as stuck; 0: the job is over */
     bool made;
 };
 
@@ -88,8 +89,7 @@ static void forget(struct look *look)
 }
 
 /* How many processes were seen, 0 included, or -errno with the reason in job->why. */
-static int take_look(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns,
-                     struct look *ret_look)
+static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look)
 {
     struct look *look = ret_look;
 
@@ -105,7 +105,9 @@ static int take_look(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns,
     }
     if (!look->view.job[0])
         snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
-    int error = ng_present_judge(&look->view, asked_ns, suspect_ns, &look->verdict);
+    int64_t stuck_ns = asked_ns ? asked_ns : ng_jobs_stuck_ns(job);
+    look->stuck_ns = ng_present_is_over(&look->view) ? 0 : stuck_ns;
+    int error = ng_present_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
     if (!error) {
         look->verdict.time_unix_ns = look->time_unix_ns;
         error = ng_table_make(&look->view, &look->verdict, &look->table);
@@ -118,19 +120,19 @@ static int take_look(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns,
     return error ? error : count;
 }
 
-static int print_once(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, bool json)
+static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
 {
     struct look look;
-    int count = take_look(job, asked_ns, suspect_ns, &look), error = 0;
+    int count = take_look(job, asked_ns, &look), error = 0;
 
     if (count == 0)
         return ng_jobs_none(COMMAND, job);
     if (count < 0)
         return ng_jobs_failed(COMMAND, job, count);
     if (json) {
-        error = ng_table_write_json(&look.table, look.time_unix_ns, STDOUT_FILENO);
+        error = ng_table_write_json(&look.table, STDOUT_FILENO);
     } else {
-        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns};
+        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns, .stuck_ns = look.stuck_ns};
         ng_table_print(&look.table, &paper, stdout);
     }
     forget(&look);
@@ -143,7 +145,8 @@ static int print_once(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, 
 /* False: the terminal is gone. */
 static bool draw(const struct look *look, const char *trouble)
 {
-    struct ng_table_paper paper = {.time_unix_ns = look->time_unix_ns, .trouble = trouble};
+    struct ng_table_paper paper = {
+        .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
     const char *no_colour = getenv("NO_COLOR");
     char *text = NULL;
     size_t bytes = 0;
@@ -162,11 +165,11 @@ static bool draw(const struct look *look, const char *trouble)
 }
 
 /* Until the person has seen enough, or the job is over. */
-static int watch(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, int64_t interval_ns)
+static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
 {
     struct look looks[2], *shown = &looks[0], *next = &looks[1];
     char trouble[NG_OBSERVE_WHY_BYTES + 64] = "";
-    int count = take_look(job, asked_ns, suspect_ns, shown);
+    int count = take_look(job, asked_ns, shown);
 
     if (count == 0)
         return ng_jobs_none(COMMAND, job);
@@ -187,7 +190,7 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t suspect_ns, int64
             break;
         if (event == NG_SCREEN_REDRAW)
             continue;
-        count = take_look(job, asked_ns, suspect_ns, next);
+        count = take_look(job, asked_ns, next);
         due_ns = ng_clock_mono_ns() + interval_ns;
         if (count != 0)
             seen_ns = ng_clock_mono_ns();
@@ -234,16 +237,10 @@ static int parse_duration(const char *name, const char *text, int minimum_ms, in
     return 0;
 }
 
-static void tell_nobody(void *context, char severity, const char *line)
-{
-    /* Mistakes in the job's variables are the job's matter. */
-}
-
 int ng_command_top(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
     int64_t interval_ns = INTERVAL_NS, asked_ns = 0;
-    struct ng_config config;
     int operand, status;
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
@@ -262,12 +259,10 @@ int ng_command_top(int argc, char **argv)
     }
     status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], job);
     if (status == 0) {
-        ng_config_parse(&config, environ, tell_nobody, NULL);
-        int64_t suspect_ns = config.suspect_ns ? config.suspect_ns : NG_PRESENT_SUSPECT_NS;
         if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
-            status = print_once(job, asked_ns, suspect_ns, values[OPTION_JSON]);
+            status = print_once(job, asked_ns, values[OPTION_JSON]);
         else
-            status = watch(job, asked_ns, suspect_ns, interval_ns);
+            status = watch(job, asked_ns, interval_ns);
     }
     free(job);
     return status;

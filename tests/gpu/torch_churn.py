@@ -4,8 +4,8 @@ all-reduces, buffers of ever new sizes, emptied caches. Seeded; losses are print
     torchrun --standalone --nproc-per-node 2 torch_churn.py [--steps N] [--pool]
 
 PYTORCH_CUDA_ALLOC_CONF chooses the allocator; --pool: what is exchanged comes from a torch.cuda.MemPool. With
-NCCLGUARD_METRICS set, the process rests at its end with all buffers given back, and keeps a copy of the file as
-FILE.rest.
+NCCLGUARD_METRICS set, the process rests after a hundred steps and at its end, with all buffers given back, and keeps
+copies of the file as FILE.early and FILE.rest.
 """
 import argparse
 import contextlib
@@ -36,6 +36,16 @@ def exchanged(flat, peer, group, pool):
     for work in works:
         work.wait()
     return theirs
+
+
+def rest_as(suffix, rank):
+    metrics = os.environ.get("NCCLGUARD_METRICS", "").replace("%r", str(rank))
+    if metrics:
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        time.sleep(11)  # it is written every 5 s
+        shutil.copy(metrics, metrics + suffix)
 
 
 def main():
@@ -82,18 +92,14 @@ def main():
         del flat, theirs, gradients, rest
         if step % 40 == 39:
             torch.cuda.empty_cache()
+        if step == 99:
+            rest_as(".early", rank)
         if step % 50 == 49:
             lines.append(f"rank {rank} step {step} loss {loss.item()!r}")
     weights = sum(weight.detach().double().sum().item() for weight in model.parameters())
     lines.append(f"rank {rank} weights {weights!r}")
     del model, optimizer, loss, data, pool
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    metrics = os.environ.get("NCCLGUARD_METRICS", "").replace("%r", str(rank))
-    if metrics:
-        time.sleep(11)  # it is written every 5 s
-        shutil.copy(metrics, metrics + ".rest")
+    rest_as(".rest", rank)
     dist.destroy_process_group()
     sys.stdout.write("\n".join(lines) + "\n")
 

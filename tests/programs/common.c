@@ -491,7 +491,8 @@ static void launch(const struct member *member, const struct slot *slot, const s
     }
 }
 
-void member_issue(struct member *member)
+/* A frame of its own in every build, as host-stacks wants it; so has member_call. */
+__attribute__((noinline)) void member_issue(struct member *member)
 {
     struct slot *slot = &member->slots[member->issued++];
     struct call call = slot->call;
@@ -518,7 +519,7 @@ void member_collect(struct member *member)
     }
 }
 
-void member_call(struct member *member, enum op op)
+__attribute__((noinline)) void member_call(struct member *member, enum op op)
 {
     member_prepare(member, op);
     member_issue(member);

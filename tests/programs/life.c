@@ -206,6 +206,7 @@ struct crowd {
     const struct options *options;
     const struct place *place;
     atomic_ulong made;
+    atomic_int working; /* threads that have all that they need */
     atomic_bool done;
 };
 
@@ -446,6 +447,8 @@ static void end_quick_early(const struct options *options, const struct place *p
     work_around(options, place, 0, "world", place->rank == options->root ? leave_quickly : NULL);
 }
 
+#define WORKERS 3
+
 /* Collectives on a communicator of this thread alone, until the process ends: then CUDA fails. */
 static void *work_for_ever(void *argument)
 {
@@ -457,6 +460,7 @@ static void *work_for_ever(void *argument)
     NCCL(ncclCommInitRank(&comm, 1, id, 0));
     cudaStream_t stream = device_stream_create();
     void *memory = device_alloc(4096);
+    atomic_fetch_add(&crowd->working, 1);
     while (ncclAllReduce(memory, memory, 1024, ncclFloat, ncclSum, comm, stream) == ncclSuccess &&
            cudaStreamSynchronize(stream) == cudaSuccess)
         atomic_fetch_add(&crowd->made, 1);
@@ -467,10 +471,11 @@ static void *work_for_ever(void *argument)
 static void start_workers(struct crowd *crowd)
 {
     pthread_t thread;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < WORKERS; i++)
         if (pthread_create(&thread, NULL, work_for_ever, crowd))
             FAIL("pthread_create");
-    while (atomic_load(&crowd->made) < crowd->options->iters)
+    /* Whoever still makes a stream when the process ends fails with that, and ends it in its own way. */
+    while (atomic_load(&crowd->made) < crowd->options->iters || atomic_load(&crowd->working) < WORKERS)
         sched_yield();
 }
 

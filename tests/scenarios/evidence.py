@@ -182,7 +182,7 @@ def read_dump(path):
 # ---- fr/rank_<r> ----
 
 FLIGHT = {"version": TEXT, "comm_lib_version": TEXT, "entries": list, "pg_config": dict, "pg_status": dict,
-          "nccl_comm_state": dict}
+          "nccl_comm_state": dict, "time_dumped_ns": Number(1)}
 ENTRY = {"record_id": COUNT, "pg_id": COUNT, "process_group": tuple, "collective_seq_id": COUNT, "p2p_seq_id": COUNT,
          "op_id": Number(1), "profiling_name": TEXT, "time_created_ns": Number(1), "input_sizes": list,
          "input_dtypes": list, "output_sizes": list, "output_dtypes": list, "state": TEXT,

@@ -12,7 +12,7 @@ import delays
 import network as bed
 from host_rows import AFTER_GO, UNDER_WAY
 from processes import Run, kill_job, pid_of_rank, processes_of
-from verdicts import Failure, read_verdict
+from verdicts import Failure, overdue, read_verdict
 
 GUARD_LINE = re.compile(r"ncclguard\[(\d+)\] rank (-?\d+) (\w+): (.*)")
 # What the log says of a store that is lost, and of one that is back.
@@ -56,7 +56,8 @@ class Job:
             env["NCCLGUARD_JOB"] = self.name
         if row.ttl:
             env["NCCLGUARD_STORE_TTL"] = row.ttl
-        env.update(row.env)
+        here = os.path.dirname(os.path.realpath(__file__))
+        env.update({name: value.replace("{tests}", here) for name, value in row.env.items()})
         return env
 
     def command(self, index):
@@ -159,7 +160,7 @@ class Job:
             if good():
                 return
             if time.monotonic() > until:
-                raise Failure(f"{what}: not within {bound:.0f} s")
+                raise overdue(f"{what}: not within {bound:.0f} s", bound, good)
             if all(run.process.poll() is not None for run in self.runs.values()):
                 time.sleep(0.1)
                 if good():
@@ -245,6 +246,9 @@ class Job:
         self.fault_time = time.time()
         self.network.unplug(self.host_of(which))
 
+    def do_hide_store(self, bound, which):
+        self.network.hide_store(self.host_of(which))
+
     def do_reset(self, bound, which):
         self.network.reset(self.host_of(which))
 
@@ -307,7 +311,8 @@ class Job:
             while run.process.poll() is None:
                 self.look_for_secrets()
                 if time.monotonic() > until:
-                    raise Failure(f"{node}: the job did not end within {bound:.0f} s")
+                    raise overdue(f"{node}: the job did not end within {bound:.0f} s", bound,
+                                  lambda: run.process.poll() is not None)
                 time.sleep(0.02)
             run.finish()
 

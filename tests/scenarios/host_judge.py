@@ -5,7 +5,7 @@ import time
 
 from host_job import GUARD_LINE
 from processes import processes_of
-from verdicts import Failure, check, check_names, check_verdict, ranks_in
+from verdicts import Failure, Late, check, check_names, check_verdict, ranks_in
 
 ALLOWED_SECRETS = ("redis.conf", "sentinel.conf")  # files of the servers themselves
 
@@ -142,7 +142,7 @@ def check_told(job):
     # The promise is told_s; the test allows for a loaded machine.
     allowed = row.told_s * job.session.options.slack + 2
     if worst > allowed:
-        raise Failure(f"the last of the ranks said it {worst:.2f} s after the fault, should be within {allowed:.1f} s")
+        raise Late(f"the last of the ranks said it {worst:.2f} s after the fault, should be within {allowed:.1f} s")
     return f", all told after {worst:.2f} s"
 
 
@@ -186,7 +186,8 @@ def judge_fault(job, bound):
     if fault_time and verdicts:
         took = min(verdict["time_unix_ns"] for verdict in verdicts.values()) / 1e9 - fault_time
         if took > row.latest_s * slack + 2 or took < row.earliest_s:
-            raise Failure(f"the verdict came {took:.2f} s after the fault, should be within {row.earliest_s} and "
+            failure = Failure if took < row.earliest_s else Late
+            raise failure(f"the verdict came {took:.2f} s after the fault, should be within {row.earliest_s} and "
                           f"{row.latest_s} s")
         remark = f"verdict after {took:.2f} s"
     if row.told_s:

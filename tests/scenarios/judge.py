@@ -9,8 +9,8 @@ import time
 import evidence
 from processes import end_politely, processes_of
 from rows import ROOT
-from verdicts import (Failure, check, check_names, check_verdict, ranks_in, read_verdict, verdict_of_log,
-                      wanted_action)
+from verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
+                      verdict_of_log, wanted_action)
 
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core"))
 import check_trace  # noqa: E402
@@ -57,19 +57,28 @@ def check_evidence(scenario, verdict, out):
         raise Failure(f"evidence: {wrong}") from None
 
 
+def await_end(run, bound):
+    if run.wait(bound) is None:
+        raise overdue(f"the job did not end within {bound:.0f} s", bound, lambda: run.process.poll() is not None)
+    run.finish()
+
+
 def await_verdict(scenario, run, folders, bound):
     """Until the verdict that the row waits for is there. Returns it; None: the program ended before."""
+    def there():
+        if scenario.verdict_from == "log":
+            return verdict_of_log(run, "deadline passed")
+        verdict = read_verdict(folders.evidence())
+        return verdict if verdict and verdict["action"] == wanted_action(scenario) else None
+
     until = time.monotonic() + bound
     while time.monotonic() < until:
-        if scenario.verdict_from == "log":
-            verdict = verdict_of_log(run, "deadline passed")
-        else:
-            verdict = read_verdict(folders.evidence())
-        if verdict and (scenario.verdict_from == "log" or verdict["action"] == wanted_action(scenario)):
+        verdict = there()
+        if verdict:
             return verdict
         if run.wait(0.05) is not None:
             return None
-    raise Failure(f"no verdict with action {wanted_action(scenario)} after {bound:.0f} s")
+    raise overdue(f"no verdict with action {wanted_action(scenario)} after {bound:.0f} s", bound, there)
 
 
 def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome):
@@ -79,9 +88,7 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
     out = folders.evidence()
     ended_by_itself = verdict is None or scenario.until == "exit"
     if ended_by_itself:
-        if run.wait(bound) is None:
-            raise Failure(f"the job did not end within {bound:.0f} s")
-        run.finish()
+        await_end(run, bound)
         verdict = (verdict_of_log(run, "deadline passed") if scenario.verdict_from == "log" else read_verdict(out))
         if verdict is None:
             raise Failure(f"the job ended with {run.exit()} and there is no verdict")
@@ -100,7 +107,7 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
     left = processes_of(job)
     if left:
         raise Failure(f"processes {left} are left over")
-    if folders.dir is None and folders.shared():
+    if folders.dir is None and (folders.shared() != []) != (scenario.boxes == "stay"):
         raise Failure(f"left in shared memory: {folders.shared()}")
     check_log(scenario, run)
     check_evidence(scenario, verdict, out)
@@ -111,16 +118,14 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
         return ""
     took = verdict["time_unix_ns"] / 1e9 - fault_time
     if took > scenario.latest_s * session.options.slack:
-        raise Failure(f"the verdict came {took:.1f} s after the fault, should be within {scenario.latest_s} s")
+        raise Late(f"the verdict came {took:.1f} s after the fault, should be within {scenario.latest_s} s")
     return f"verdict after {took:.2f} s"
 
 
 def judge_healthy(scenario, run, folders, bare, bound, started):
     out = folders.evidence()
-    if run.wait(bound) is None:
-        raise Failure(f"the job did not end within {bound:.0f} s")
+    await_end(run, bound)
     took = time.time() - started
-    run.finish()
     if bare:
         check("exit status", run.exit(), bare[0])
         check("output (sorted)", run.stdout(), bare[1])
@@ -168,7 +173,7 @@ def judge_late(session, scenario, run, folders, job, bound, outcome):
     check("exit status of top", status, 0)
     check("stragglers of top", {group["straggler"]["rank"] for group in top["groups"] if group["straggler"]},
           {int(scenario.culprits[0])})
-    check_verdict(scenario, top["verdict"])
+    check_verdict(scenario, top)
     subprocess.run([f"{session.options.build}/tools/ncclguard", "dump", "--job", job, "--no-stacks", "--out", out],
                    check=True, capture_output=True, timeout=60, env={**os.environ, **env})
     check_evidence(scenario, {"action": "dump", "missing_evidence": [], "kind": "straggler"}, out)

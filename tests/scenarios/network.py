@@ -133,9 +133,11 @@ class Network:
             words = secrets.token_hex(16)
             file.write(f"{words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:20]}-{words[20:]}\n")
         mounts = [["--bind", self.shared, f"{tmp}/shared"]]
-        if self.build.startswith("/tmp/"):
-            os.makedirs(tmp + self.build[4:])
-            mounts.append(["--bind", self.build, tmp + self.build[4:]])
+        # Each host has a /tmp of its own: what is needed from there is put into it.
+        for needed in (self.build, os.path.dirname(os.path.abspath(__file__))):
+            if needed.startswith("/tmp/"):
+                os.makedirs(tmp + needed[4:])
+                mounts.append(["--bind", needed, tmp + needed[4:]])
         if not same_boot:
             mounts.append(["--bind", boot_id, "/proc/sys/kernel/random/boot_id"])
         # Last, since it hides what lies in the machine's own.
@@ -165,6 +167,10 @@ class Network:
     def cut(self, host):
         self.ip("link", "set", f"port{self.hosts[host].number}", "down")
         self.set_cable(host, 1)
+
+    def hide_store(self, host):
+        """The host reaches nobody, and what the stand-ins move goes on: they have a network of their own."""
+        self.ip("link", "set", f"port{self.hosts[host].number}", "down")
 
     def reset(self, host):
         """Connections of the stand-ins over this cable end with an error at both ends."""

@@ -12,6 +12,8 @@
  * - raw-fork: a child of rank --root, made without fork handlers, calls exit(); step 1 follows
  * - exec: after its collectives it becomes another program, without ending its communicator
  * - chain: 0 waits for 1 in one communicator, and 1 for 2 in another; step 1 comes before each
+ * - aside: 0 waits for 1 in its --times-th collective of one communicator, while 1 and the others make --iters of them
+ *   (the steps) in another, without synchronising: a call that NCCL fails ends them
  * - null-streams: default streams of --devices devices; the first is held up for ever after --iters
  *   collectives, while the last device is the current one
  * - close-all: closes all descriptors and takes their numbers, then --iters collectives (the steps)
@@ -307,6 +309,33 @@ static void chain(const struct options *options, const struct place *place)
     }
 }
 
+static void aside(const struct options *options, const struct place *place)
+{
+    struct member world, pair;
+    ncclComm_t comm = world_init(place, options, 0);
+    ncclComm_t pair_comm = split_off(comm, place, place->rank < 2), others = split_off(comm, place, place->rank > 0);
+    if (pair_comm)
+        init_other(&pair, options, place, pair_comm, 1);
+    for (unsigned long i = 1; pair_comm && i < options->times; i++) {
+        member_call(&pair, OP_ALLREDUCE);
+        member_drain(&pair);
+    }
+    if (others) {
+        member_init(&world, options, "world", place->rank, others, options->iters);
+        for (unsigned long i = 0; i < options->iters; i++) {
+            member_call(&world, OP_ALLREDUCE);
+            pause_between(options);
+        }
+        member_drain(&world);
+        member_fini(&world);
+    }
+    if (pair_comm) {
+        member_call(&pair, OP_ALLREDUCE);
+        member_drain(&pair);
+        member_fini(&pair);
+    }
+}
+
 static void never_return(void *unused)
 {
     (void)unused;
@@ -479,6 +508,7 @@ static const struct {
     {"raw-fork", raw_fork},
     {"exec", become_another},
     {"chain", chain},
+    {"aside", aside},
     {"null-streams", null_streams},
     {"close-all", close_all},
     {"small-files", small_files},

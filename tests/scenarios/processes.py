@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from verdicts import VERDICT_LINE, Failure, TooLate
+from verdicts import VERDICT_LINE, Failure, TooLate, overdue
 
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
@@ -131,7 +131,8 @@ class Run:
         while seen < n or set(processes_of(job)) - {self.process.pid}:
             seen = max(seen, len(set(processes_of(job)) - {self.process.pid}))
             if time.monotonic() > until:
-                raise Failure(f"ranks live on after {bound:.0f} s: {processes_of(job)}")
+                raise overdue(f"ranks live on after {bound:.0f} s: {processes_of(job)}", bound,
+                              lambda: not set(processes_of(job)) - {self.process.pid})
             self.wait(0.1)
         self.reader.start()
 
@@ -186,4 +187,5 @@ def end_politely(run, job, bound):
         run.ended_s = time.time()
         run.process.send_signal(signal.SIGTERM)
     if run.wait(bound) is None:
-        raise Failure("the job does not end after SIGTERM")
+        raise overdue(f"the job does not end within {bound:.0f} s after SIGTERM", bound,
+                      lambda: run.process.poll() is not None)

@@ -4,7 +4,7 @@ import signal
 import time
 
 from pulse import Pulse
-from verdicts import Failure, TooLate
+from verdicts import Failure, Late, TooLate
 
 
 class Task:
@@ -29,7 +29,8 @@ class Task:
                 self.remark, self.failure = "", Failure(f"{type(error).__name__}: {error}")
                 self.failure.__cause__ = error
             pause = pulse.longest_since(began)
-            if not self.failure or not tries_left or not (pause or isinstance(self.failure, TooLate)):
+            missed = isinstance(self.failure, TooLate) or (pause and isinstance(self.failure, Late))
+            if not missed or not tries_left:
                 break
             why = f", since this machine stood still for {pause:.1f} s" if pause else ""
             print(f"     {self.name}, again{why}: {self.failure}", flush=True)
@@ -67,7 +68,8 @@ def run_all(tasks, jobs, close, seconds=None):
                 task = future.result()
                 if task.failure:
                     failed.append(task)
-                    print(f"FAIL {task.name}: {task.failure}", flush=True)
+                    print(f"{'LATE' if isinstance(task.failure, Late) else 'FAIL'} {task.name}: {task.failure}",
+                          flush=True)
                     task.show(task.failure)
                 elif task.ran:
                     print(f"ok   {task.name:44} {task.remark} ({task.took_s:.1f} s)", flush=True)

@@ -14,6 +14,9 @@ import time
 PATIENCE_S = 20.0
 
 
+given = set()  # ports, in this process: between the look at a port and its use nobody else gets it
+
+
 def free_port():
     """One that stays free while nobody listens there: no connection that somebody makes gets such a port by itself."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
@@ -24,6 +27,8 @@ def free_port():
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        if port not in given:
+            given.add(port)
             return port
     raise RuntimeError(f"no port below {below} is free")
 
@@ -201,6 +206,7 @@ class Proxy:
         self.wakened.setblocking(False)
         self.selector.register(self.wakened, selectors.EVENT_READ, self.woken)
         self.port = free_port()
+        self.holder = self.bound()
         self.accepted = 0
         self.ended = False
         self.listen(128)
@@ -222,13 +228,20 @@ class Proxy:
             self.ended = True
             self.waker.send(b"x")
         self.thread.join(PATIENCE_S)
+        self.holder.close()
 
     # In the thread.
 
+    def bound(self):
+        """A socket with our port: one that does not listen refuses, and keeps the port from others."""
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(("127.0.0.1", self.port))
+        return one
+
     def listen(self, backlog):
-        self.listener = socket.socket()
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind(("127.0.0.1", self.port))
+        self.listener = self.bound()
         self.listener.listen(backlog)
         self.listener.setblocking(False)
         if backlog:

@@ -18,7 +18,7 @@ import rows
 import runner
 import score
 from host_rows import Row
-from verdicts import Failure, TooLate
+from verdicts import Failure, Late, TooLate, overdue
 
 
 def scenario(**columns):
@@ -250,16 +250,26 @@ class Runner(unittest.TestCase):
         late, bad = self.task(TooLate("gone"), "well"), self.task(Failure("badly"), "well")
         self.assertEqual(self.run_all(late, bad)[0], [bad])
 
-    def test_what_failed_while_the_machine_stood_still_is_tried_again(self):
+    def test_what_is_late_while_the_machine_stood_still_is_tried_again_and_what_is_wrong_is_not(self):
         class Still:
             def longest_since(self, began):
                 return 5.6
 
-        bad, never = self.task(Failure("badly"), "well"), self.task(*[Failure("badly")] * 5)
+        bad, never, wrong = (self.task(Late("badly"), "well"), self.task(*[Late("badly")] * 5),
+                             self.task(Failure("wrongly"), "well"))
         with unittest.mock.patch.object(runner, "Pulse", Still):
-            failed, said = self.run_all(bad, never)
-        self.assertEqual(failed, [never])
+            failed, said = self.run_all(bad, never, wrong)
+        self.assertEqual(sorted(map(id, failed)), sorted(map(id, (never, wrong))))
+        self.assertIn("FAIL a: wrongly", said)
+        self.assertIn("LATE a: badly", said)
         self.assertIn("a, again, since this machine stood still for 5.6 s: badly", said)
+
+    def test_what_comes_after_its_bound_is_late_and_what_never_comes_hangs(self):
+        came = iter((False, True))
+        self.assertIsInstance(overdue("it came", 5, lambda: next(came)), Late)
+        never = overdue("it came", 0.1, lambda: False)
+        self.assertNotIsInstance(never, Late)
+        self.assertIn("it hangs", str(never))
 
     def test_only_pauses_of_the_run_itself_count(self):
         watch, began = pulse.Pulse(1e9), time.monotonic()

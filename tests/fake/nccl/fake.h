@@ -6,6 +6,8 @@
  * Switches, all read from the environment:
  *   FAKE_NCCL_VERSION        what ncclGetVersion reports and ranks compare: 22809 or 2.28.9
  *   FAKE_NCCL_BUFFER         bytes of each channel between two ranks (512 KiB)
+ *   FAKE_NCCL_SLOTS          how many messages they hold (8, as NCCL's FIFOs; behind sockets between
+ *                            hosts lie the kernel's buffers, and ranks run ahead by hundreds)
  *   FAKE_NCCL_ASYNC_ERROR    rank=R,after=N,code=C: after N collectives rank R's async error is C
  *   FAKE_NCCL_INPROGRESS_MS  how long calls on nonblocking communicators stay in progress
  *   FAKE_NCCL_INIT_MS        how long the making of a communicator takes once all have come (0); a list,
@@ -39,7 +41,7 @@
     FAKE_EXPORT __attribute__((weak, alias("p" #name))) ret name args;                             \
     ret p##name args
 
-#define FAKE_SLOTS      8
+#define FAKE_SLOTS_MAX  1024
 #define FAKE_BOOT_SLOTS 4
 #define FAKE_BOOT_BYTES 192
 #define FAKE_NTYPES     ((int)ncclNumTypes)
@@ -49,8 +51,8 @@
 struct fake_fifo {
     _Alignas(64) _Atomic uint64_t tail; /* slots posted by the sender */
     _Alignas(64) _Atomic uint64_t head; /* slots given back by the receiver */
-    _Alignas(64) _Atomic uint32_t bytes[FAKE_SLOTS];
-    /* FAKE_SLOTS slots follow, each slot_bytes long */
+    _Alignas(64) _Atomic uint32_t bytes[FAKE_SLOTS_MAX];
+    /* As many slots follow as the communicator has for each channel, each slot_bytes long */
     _Alignas(64) unsigned char data[];
 };
 
@@ -85,13 +87,14 @@ struct fake_rank {
 struct fake_shm {
     uint32_t magic;
     uint32_t nranks;
+    uint32_t slots; /* of each channel */
     uint64_t slot_bytes;
     uint64_t total_bytes;
     uint64_t off_ranks, off_links, off_boot, off_ring, off_p2p;
     uint64_t fifo_bytes;
 };
 
-size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes);
+size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes, uint32_t slots);
 int fake_shm_create(int nranks, int *ret_fd);
 int fake_shm_map(int fd, struct fake_shm **ret_shm);
 void fake_shm_unmap(struct fake_shm *shm);

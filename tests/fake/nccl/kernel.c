@@ -27,27 +27,27 @@ static bool halted(const struct ncclComm *comm)
 
 static unsigned char *slot_of(const struct fake_shm *shm, struct fake_fifo *fifo, uint64_t index)
 {
-    return fifo->data + (index % FAKE_SLOTS) * shm->slot_bytes;
+    return fifo->data + (index % shm->slots) * shm->slot_bytes;
 }
 
-static bool fifo_has_room(struct fake_fifo *fifo)
+static bool fifo_has_room(const struct fake_shm *shm, struct fake_fifo *fifo)
 {
-    return atomic_load(&fifo->tail) - atomic_load(&fifo->head) < FAKE_SLOTS;
+    return atomic_load(&fifo->tail) - atomic_load(&fifo->head) < shm->slots;
 }
 
 /* A small message is complete only when the slot holds what the receiver expects. */
-static bool fifo_has_data(struct fake_fifo *fifo, size_t want, bool exact)
+static bool fifo_has_data(const struct fake_shm *shm, struct fake_fifo *fifo, size_t want, bool exact)
 {
     uint64_t head = atomic_load(&fifo->head);
     if (atomic_load(&fifo->tail) == head)
         return false;
-    return !exact || atomic_load(&fifo->bytes[head % FAKE_SLOTS]) >= want;
+    return !exact || atomic_load(&fifo->bytes[head % shm->slots]) >= want;
 }
 
 static void fifo_post(struct fake_shm *shm, struct fake_fifo *fifo, size_t bytes, int peer)
 {
     uint64_t tail = atomic_load(&fifo->tail);
-    atomic_store(&fifo->bytes[tail % FAKE_SLOTS], (uint32_t)bytes);
+    atomic_store(&fifo->bytes[tail % shm->slots], (uint32_t)bytes);
     atomic_store(&fifo->tail, tail + 1);
     fake_bell_ring(shm, peer);
 }
@@ -75,7 +75,7 @@ static unsigned char *wait_room(struct exec *e)
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
-        if (fifo_has_room(e->to) && !fake_network_cut(e->comm, e->next))
+        if (fifo_has_room(e->shm, e->to) && !fake_network_cut(e->comm, e->next))
             return slot_of(e->shm, e->to, atomic_load(&e->to->tail));
         if (was_closed(e->comm, e->next, &closed))
             continue;
@@ -89,7 +89,7 @@ static unsigned char *wait_data(struct exec *e, size_t want)
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
-        if (fifo_has_data(e->from, want, e->exact) && !fake_network_cut(e->comm, e->prev))
+        if (fifo_has_data(e->shm, e->from, want, e->exact) && !fake_network_cut(e->comm, e->prev))
             return slot_of(e->shm, e->from, atomic_load(&e->from->head));
         if (was_closed(e->comm, e->prev, &closed))
             continue;
@@ -331,13 +331,13 @@ static bool p2p_advance(struct ncclComm *comm, struct fake_shm *shm, struct fake
     if (fake_network_cut(comm, op->peer))
         return false;
     if (op->send) {
-        if (!fifo_has_room(fifo))
+        if (!fifo_has_room(shm, fifo))
             return false;
         memcpy(slot_of(shm, fifo, atomic_load(&fifo->tail)), op->data + op->moved, chunk);
         fifo_post(shm, fifo, chunk, op->peer);
     } else {
         uint64_t head = atomic_load(&fifo->head);
-        if (!fifo_has_data(fifo, chunk, op->bytes <= shm->slot_bytes))
+        if (!fifo_has_data(shm, fifo, chunk, op->bytes <= shm->slot_bytes))
             return false;
         memcpy(op->data + op->moved, slot_of(shm, fifo, head), chunk);
         fifo_release(shm, fifo, op->peer);

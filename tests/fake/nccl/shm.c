@@ -22,13 +22,14 @@ static uint64_t round_up(uint64_t value, uint64_t to)
     return (value + to - 1) / to * to;
 }
 
-size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes)
+size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes, uint32_t slots)
 {
     uint64_t n = (uint64_t)nranks, off;
     shm->magic = SHM_MAGIC;
     shm->nranks = (uint32_t)nranks;
-    shm->slot_bytes = round_up(buffer_bytes / FAKE_SLOTS, 64);
-    shm->fifo_bytes = round_up(sizeof(struct fake_fifo) + FAKE_SLOTS * shm->slot_bytes, 4096);
+    shm->slots = slots;
+    shm->slot_bytes = round_up(buffer_bytes / slots, 64);
+    shm->fifo_bytes = round_up(sizeof(struct fake_fifo) + slots * shm->slot_bytes, 4096);
     off = round_up(sizeof(*shm), 64);
     shm->off_ranks = off;
     off += n * sizeof(struct fake_rank);
@@ -47,8 +48,9 @@ size_t fake_shm_layout(struct fake_shm *shm, int nranks, size_t buffer_bytes)
 int fake_shm_create(int nranks, int *ret_fd)
 {
     struct fake_shm header = {0};
-    size_t buffer = (size_t)fake_env_long("FAKE_NCCL_BUFFER", 512 << 10, FAKE_SLOTS * 64, 64 << 20);
-    size_t total = fake_shm_layout(&header, nranks, buffer);
+    long slots = fake_env_long("FAKE_NCCL_SLOTS", 8, 1, FAKE_SLOTS_MAX);
+    size_t buffer = (size_t)fake_env_long("FAKE_NCCL_BUFFER", 512 << 10, slots * 64, 64 << 20);
+    size_t total = fake_shm_layout(&header, nranks, buffer, (uint32_t)slots);
     int fd = memfd_create("fake-nccl", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;

@@ -107,6 +107,7 @@ class Abort : public testing::Test
     void TearDown() override
     {
         made_hold(false);
+        made_release_recorded();
         made_hold_aborts(false);
         made_hold_answers(false);
         made_set_async_error(nullptr, OK);
@@ -283,6 +284,22 @@ TEST_F(Abort, AThreadThatIsBlockedInACallDoesNotKeepItBack)
     }
 }
 
+TEST_F(Abort, AThreadInsideNcclHasAQuarterOfASecondToLeave)
+{
+    static std::atomic<int64_t> aborted_ns;
+    void *comm = init(0);
+    Inside inside;
+    std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comm, inside); });
+    inside.await_entry();
+    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    int64_t begun_ns = ng_clock_mono_ns();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_TRUE(has_returned());
+    EXPECT_GE(aborted_ns - begun_ns, 250 * NG_MS);
+    inside.let_out(OK);
+    blocked.join();
+}
+
 TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
 {
     void *comm = init(0);
@@ -407,6 +424,22 @@ TEST_F(Abort, AnOpenGroupIsWaitedFor)
     made_group_end(0, OK);
     EXPECT_EQ(made_reached(), reached + 1);
     EXPECT_TRUE(has_returned());
+    EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+TEST_F(Abort, ABatchThatStaysOpenIsWaitedForASecond)
+{
+    static std::atomic<int64_t> aborted_ns;
+    void *comm = init(0);
+    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    std::thread([&] {
+        made_group_start(0);
+        made_all_reduce(0, comm, made_stream(0), OK);
+        int64_t begun_ns = ng_clock_mono_ns();
+        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+        EXPECT_TRUE(has_returned());
+        EXPECT_GE(aborted_ns - begun_ns, NG_S);
+    }).join();
     EXPECT_EQ(made_aborts(comm), 1u);
 }
 
@@ -711,6 +744,69 @@ TEST_F(Abort, OneByOneTheOneThatHoldsTheDeviceComesFirst)
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
 }
 
+/* The device runs the younger work; the older work waits behind it. */
+TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
+{
+    void *queued = init(1), *running = init(1);
+    made_set_version(1, 22105);
+    made_hold_recorded(true);
+    made_all_reduce(1, queued, made_stream(0), OK);
+    ASSERT_TRUE(becomes([&] { return made_pending_age_ns(queued) > 0; }));
+    made_hold_recorded(false);
+    struct made_call what = {};
+    what.op = NG_OP_AllReduce;
+    what.comm = running;
+    what.stream = made_stream(0);
+    what.inside = [](void *) { /* between its start and its end */
+        made_hold_recorded(true);
+        return OK;
+    };
+    EXPECT_EQ(made_call(1, &what), OK);
+    ASSERT_TRUE(becomes([&] { return made_pending_record(running) != 0 && made_started(running); }));
+    ASSERT_FALSE(made_started(queued));
+    ASSERT_GT(made_pending_age_ns(queued), made_pending_age_ns(running));
+    made_on_abort([](void *) { made_release_recorded(); });
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_LT(made_abort_place(running), made_abort_place(queued));
+}
+
+TEST_F(Abort, APolicyWaitsForNoCommunicatorThatWasMadeAfterItsOrder)
+{
+    void *comm = init(0);
+    Inside inside;
+    made_hold_aborts(true);
+    ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_fate(comm, ABORTING));
+    void *later = init(0);
+    std::thread ending([&] { EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, later, inside), OK); });
+    inside.await_entry();
+    ASSERT_TRUE(has_fate(later, PROGRAM_ENDS));
+    made_hold_aborts(false);
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+    EXPECT_EQ(made_aborts(later), 0u);
+    inside.let_out(OK);
+    ending.join();
+    comms_.erase(later);
+}
+
+TEST_F(Abort, OnlyAPolicysOrderConcernsAGroupAndOnlyItsOwn)
+{
+    void *comm = init(0), *other = init(0);
+    uint64_t id = group_of(comm).id, other_id = group_of(other).id;
+    made_hold_aborts(true);
+    ASSERT_EQ(made_abort(other_id, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_fate(other, ABORTING));
+    EXPECT_FALSE(made_abort_concerns(other_id)) << "a person's";
+    ASSERT_EQ(made_policy_abort(&id, 1, REASON, LONG_MS), 0);
+    EXPECT_TRUE(made_abort_concerns(id));
+    EXPECT_FALSE(made_abort_concerns(other_id));
+    made_hold_aborts(false);
+    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+    EXPECT_FALSE(made_abort_concerns(id)) << "it is over";
+}
+
 TEST_F(Abort, APolicyWaitsForWhatTheProgramEndsItself)
 {
     for (unsigned op : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
@@ -764,6 +860,29 @@ TEST_F(Abort, APolicyTellsWhichAbortDoesNotReturn)
     })) << why;
     made_hold_aborts(false);
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+}
+
+/* Of three that do not return, one has a thread of the program inside. */
+TEST_F(Abort, APolicyTellsOfTheLikeliestObstacleWhereverItIs)
+{
+    for (int at = 0; at < 3; at++) {
+        void *comms[] = {init(0), init(0), init(0)};
+        char why[400] = "";
+        Inside inside;
+        std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comms[at], inside); });
+        inside.await_entry();
+        made_hold_aborts(true);
+        ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, 50), 0);
+        EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
+        bool told = becomes([&] {
+            return made_stuck(why, sizeof(why)) != 0 && strstr(why, "is still inside ncclAllReduce on it");
+        });
+        made_hold_aborts(false);
+        EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
+        inside.let_out(OK);
+        blocked.join();
+        ASSERT_TRUE(told) << at << ": " << why;
+    }
 }
 
 /* ---- Asynchronous errors ---- */

@@ -54,6 +54,85 @@ TEST_F(Agreement, RanksThatCallSomethingElseAreFound)
     EXPECT_EQ(across(mine), 's');
 }
 
+/* An alarm may be dropped: with others at an abort, where too many wait, or where nobody could look. */
+TEST_F(Agreement, RanksThatWereFoundToDifferAreFoundAgainUntilThatIsTold)
+{
+    uint32_t mine = made(0, 2, 0), theirs = made(1, 2, 1);
+    compared_call(0, mine, 1);
+    compared_call(1, theirs, 2);
+    unsigned alarms = 0, rounds[3];
+    for (unsigned round = 0; alarms < 3 && round < 100; round++) {
+        compared_round();
+        if (compared_alarms())
+            rounds[alarms++] = round;
+    }
+    ASSERT_EQ(alarms, 3u);
+    EXPECT_EQ(rounds[0], 0u);
+    EXPECT_GE(rounds[1], 10u) << "a verdict takes its time";
+    EXPECT_GE(rounds[2] - rounds[1], 20u) << "and it is asked for less and less often";
+    compared_told(id);
+    for (int i = 0; i < 2000; i++)
+        compared_round();
+    EXPECT_EQ(compared_alarms(), 0u);
+}
+
+/* One stands still at collective 41, in which the others have called what `theirs` says, or the same. */
+void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t theirs, uint64_t calls)
+{
+    for (uint64_t i = 1; i <= 41; i++) {
+        compared_call(ahead, its, i);
+        compared_call(behind, still, i == 41 ? theirs : i);
+    }
+    for (uint64_t i = 42; i < 42 + calls; i++)
+        compared_call(ahead, its, i);
+}
+
+class FarBehind : public Agreement
+{
+protected:
+    /* One process called `theirs` as its 41st and stands still, the other has run ahead. */
+    void expect_found(uint64_t theirs, char found)
+    {
+        for (int ahead = 0; ahead < 2; ahead++) {
+            compared_begin();
+            uint32_t mine = made(0, 2, 0), other = made(1, 2, 1);
+            uint32_t slots[] = {mine, other};
+            runs_ahead(ahead, slots[ahead], 1 - ahead, slots[1 - ahead], theirs, 200);
+            EXPECT_EQ(across(mine), found) << "process " << ahead << " is ahead";
+        }
+    }
+};
+
+TEST_F(FarBehind, OneThatStandsStillIsComparedWithThoseThatHaveRunAhead)
+{
+    expect_found(1000, 's');
+}
+
+TEST_F(FarBehind, OneThatStandsStillAndCalledTheSameIsNotTold)
+{
+    expect_found(41, 't');
+}
+
+TEST_F(Agreement, ARecordThatDoesNotFollowFromTheOneBeforeIsNotBelieved)
+{
+    for (int ahead = 0; ahead < 2; ahead++)
+        for (uint32_t back = 0; back < 20; back++) {
+            compared_begin();
+            uint32_t mine = made(0, 2, 0), other = made(1, 2, 1);
+            uint32_t slots[] = {mine, other};
+            runs_ahead(ahead, slots[ahead], 1 - ahead, slots[1 - ahead], 41, 200);
+            compared_spoil(ahead, 200 + back);
+            EXPECT_EQ(across(mine), 't') << "process " << ahead << " is ahead, " << back;
+        }
+}
+
+TEST_F(Agreement, WhatNoRecordTellsOfAnyMoreIsNotTold)
+{
+    uint32_t mine = made(0, 2, 0), other = made(1, 2, 1);
+    runs_ahead(1, other, 0, mine, 1000, 2 * COMPARED_RECORDS);
+    EXPECT_EQ(across(mine), 't');
+}
+
 TEST_F(Agreement, TheNextCommunicatorOfAnIdIsNotComparedWithTheOneBefore)
 {
     uint32_t first = made(0, 2, 0), theirs = made(1, 2, 1);

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Is a text what OpenMetrics wants, as far as the guard uses it? Also what Prometheus's older text format takes.
+"""Is a text what Prometheus' text format 0.0.4 wants, as far as the guard uses it?
 
     check_metrics.py FILE…
 
-Every family has TYPE and HELP before its samples, which stand together; names, labels, units and values are as the
-format has them; no sample comes twice; histograms are whole and grow; the last line is # EOF. Where the package
-prometheus_client is at hand, its parsers must agree. Exit status 0: nothing to say.
+Every family has HELP and TYPE before its samples, which stand together and have its name; names, labels and values are
+as the format has them; no sample comes twice; histograms are whole and grow; the last line is # EOF, a comment. Where
+the package prometheus_client is at hand, its parser must find the same types. Exit status 0: nothing to say.
 """
 import math
 import re
 import sys
 
-SUFFIXES = {"gauge": [""], "counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
+SUFFIXES = {"gauge": [""], "counter": [""], "histogram": ["_bucket", "_count", "_sum"]}
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*$")
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*",?)*)\} (\S+)$')
 LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -33,21 +33,18 @@ def unescape(text):
 
 
 class Family:
-    def __init__(self, name, kind):
-        need(kind in SUFFIXES, f"type {kind}")
-        self.name, self.kind, self.help, self.samples = name, kind, None, []
+    def __init__(self, name, text):
+        self.name, self.kind, self.help, self.samples = name, None, text, []
 
-    def describe(self, keyword, text):
-        need(not self.samples, f"{keyword} of {self.name} after its samples")
-        if keyword == "HELP":
-            need(self.help is None, f"two HELP of {self.name}")
-            self.help = text
-        else:
-            need(keyword == "UNIT" and self.name.endswith("_" + text), f"{keyword} {text} of {self.name}")
+    def be_of_type(self, kind):
+        need(not self.samples and not self.kind, f"TYPE of {self.name} twice, or after its samples")
+        need(kind in SUFFIXES, f"type {kind}")
+        need(self.name.endswith("_total") == (kind == "counter"), f"{self.name} is a {kind}")
+        self.kind = kind
 
     def add(self, line):
         found = SAMPLE.match(line)
-        need(found, f"no sample: {line}")
+        need(found and self.kind, f"no sample, or of no type: {line}")
         need(any(found[1] == self.name + suffix for suffix in SUFFIXES[self.kind]), f"{line} in {self.name}")
         pairs = LABEL.findall(found[2])
         labels = {name: unescape(value) for name, value in pairs}
@@ -83,35 +80,35 @@ def parse(text):
         if line.startswith("# "):
             keyword, name, said = line[2:].split(" ", 2)
             need(NAME.match(name), f"name {name}")
-            if keyword == "TYPE":
+            if keyword == "HELP":
                 need(name not in families, f"{name} comes twice")
                 current = families[name] = Family(name, said)
             else:
-                need(current and current.name == name, f"{keyword} of {name} is not in its place")
-                current.describe(keyword, said)
+                need(keyword == "TYPE" and current and current.name == name, f"{keyword} of {name} is not in its place")
+                current.be_of_type(said)
         else:
-            need(current, f"before any TYPE: {line}")
+            need(current, f"before any HELP: {line}")
             current.add(line)
     for family in families.values():
         family.check()
     return families
 
 
-def ask_prometheus(text):
+def ask_prometheus(text, families):
     try:
-        from prometheus_client.openmetrics import parser as openmetrics
-        from prometheus_client import parser as older
+        from prometheus_client import parser
     except ImportError:
         return
-    need(list(openmetrics.text_string_to_metric_families(text)), "prometheus_client finds nothing")
-    need(list(older.text_string_to_metric_families(text)), "prometheus_client finds nothing in the older format")
+    found = {family.name + ("_total" if family.type == "counter" else ""): family.type
+             for family in parser.text_string_to_metric_families(text)}
+    need(found == {name: family.kind for name, family in families.items()}, f"prometheus_client finds {found}")
 
 
 def read(path):
     with open(path, encoding="utf-8", newline="") as file:
         text = file.read()
     families = parse(text)
-    ask_prometheus(text)
+    ask_prometheus(text, families)
     return families
 
 

@@ -115,9 +115,14 @@ void write_whole_file(const std::string &path, const std::string &content)
     close(fd);
 }
 
+std::string test_folder()
+{
+    return NG_TEST_FOLDER;
+}
+
 void expect_golden(const std::string &text, const std::string &name)
 {
-    std::string path = std::string(NG_TEST_FOLDER) + "/golden/" + name;
+    std::string path = test_folder() + "/golden/" + name;
     if (getenv("NG_TEST_UPDATE"))
         write_whole_file(path, text);
     EXPECT_EQ(text, read_whole_file(path)) << name;

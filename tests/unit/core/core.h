@@ -109,6 +109,9 @@ void write_whole_file(const std::string &path, const std::string &content);
  */
 void forbid_malloc(bool forbidden);
 
+/* The folder of core's tests in the source tree. */
+std::string test_folder();
+
 /* Compare with the file `name` in golden/; with NG_TEST_UPDATE=1 in the environment, write it
  * instead. */
 void expect_golden(const std::string &text, const std::string &name);

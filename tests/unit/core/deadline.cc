@@ -73,7 +73,7 @@ TEST_F(Deadline, WithoutARuleTheConfigurationHolds)
     EXPECT_EQ(ng_deadline_timeout(nullptr, (ng_op)NG_OP_LIMIT), CONFIGURED);
     EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce), SUSPECT);
     EXPECT_FALSE(ng_deadline_rests(comm()));
-    EXPECT_EQ(ng_deadline_policy(group_), ng_deadline_policy(0));
+    EXPECT_EQ(ng_deadline_policy(group_, NG_OP_AllReduce), ng_deadline_policy(0, NG_OP_NONE));
 }
 
 TEST_F(Deadline, ARuleHoldsForItsCommunicatorAndOperationAlone)
@@ -81,14 +81,16 @@ TEST_F(Deadline, ARuleHoldsForItsCommunicatorAndOperationAlone)
     auto said = limits();
     said->timeout_ns[NG_OP_AllReduce] = 2 * S;
     said->suspect_ns[NG_OP_Broadcast] = NG_DEADLINE_NONE;
-    said->policy = 1;
+    said->policy[NG_OP_AllReduce] = 1;
     ng_deadline_limit(comm(), said.get());
     EXPECT_EQ(timeout(), 2 * S);
     EXPECT_EQ(timeout(NG_OP_Broadcast), CONFIGURED);
     EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_Broadcast), 0);
-    EXPECT_EQ(ng_deadline_policy(group_), 0);
+    EXPECT_EQ(ng_deadline_policy(group_, NG_OP_AllReduce), 0);
+    for (ng_op op : {NG_OP_NONE, NG_OP_Broadcast, (ng_op)NG_OP_LIMIT})
+        EXPECT_EQ(ng_deadline_policy(group_, op), ng_deadline_policy(0, op)) << op;
     EXPECT_EQ(ng_deadline_timeout(comm(1), NG_OP_AllReduce), CONFIGURED);
-    EXPECT_NE(ng_deadline_policy(other_), 0);
+    EXPECT_NE(ng_deadline_policy(other_, NG_OP_AllReduce), 0);
     ng_deadline_limit(comm(), limits().get());
     EXPECT_EQ(timeout(), CONFIGURED);
 }
@@ -188,6 +190,48 @@ TEST_F(Deadline, ARestWithOthersIsNoReasonForOthersAndShortensNoOrder)
     EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
     ng_deadline_resume(0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
+}
+
+TEST_F(Deadline, ARestWithOthersReplacesNoOrderHoweverShort)
+{
+    int64_t until = ng_clock_mono_ns() + S;
+    EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
+    EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
+    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    ng_deadline_tend(until);
+    EXPECT_FALSE(ng_deadline_rests(comm()));
+}
+
+TEST_F(Deadline, ARestWithOthersIsProlongedAndNeverShortened)
+{
+    constexpr int64_t REST = 10 * S;
+    EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
+    int64_t begun = ng_clock_mono_ns();
+    while (ng_clock_mono_ns() == begun)
+        ;
+    EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
+    ng_deadline_tend(begun + REST);
+    EXPECT_TRUE(ng_deadline_rests(comm())) << "the second began later";
+    ng_deadline_tend(ng_clock_mono_ns() + REST);
+    EXPECT_FALSE(ng_deadline_rests(comm()));
+}
+
+TEST_F(Deadline, AForkedChildHasNothingOfItsParents)
+{
+    EXPECT_EQ(ng_deadline_suspend(0, INT64_MAX), 0);
+    EXPECT_EQ(ng_deadline_suspend(group_, INT64_MAX), 0);
+    EXPECT_EQ(ng_deadline_set_timeout(0, 9 * S), 0);
+    EXPECT_EQ(ng_deadline_rest_begin(0), 0);
+    EXPECT_EQ(in_child([&] {
+                  made_fork_child();
+                  made_init(0, handles_[2], 2, 0, nullptr, 0);
+                  if (ng_deadline_rests(nullptr) || made_rests(handles_[2]))
+                      return 1;
+                  return ng_deadline_timeout(comm(2), NG_OP_AllReduce) == CONFIGURED ? 0 : 2;
+              }),
+              0);
+    EXPECT_TRUE(ng_deadline_rests(comm())) << "the parent's are as they were";
+    EXPECT_EQ(timeout(), 9 * S);
 }
 
 TEST_F(Deadline, SuspensionsOfSingleGroupsAreBoundedAndReused)

@@ -259,6 +259,21 @@ TEST_F(Deaths, WhereNobodyIsGoneACallThatFailedIsHeldUpForALittle)
     EXPECT_EQ(made_deaths.looks, looks);
 }
 
+/* A program that ends itself then has something to tell the store, which a look would hold up. */
+TEST_F(Deaths, NoLookIsBegunThatMayLastBeyondTheTimeThatACallIsHeldUp)
+{
+    const struct {
+        int64_t look_ms;
+        unsigned looks;
+    } cases[] = {{160, 1}, {140, 2}, {400, 1}};
+    for (const auto &one : cases) {
+        made_deaths_begin(0);
+        made_deaths.look_ns = one.look_ms * NG_MS;
+        made_deaths_hear(nullptr);
+        EXPECT_EQ(made_deaths.looks, one.looks) << one.look_ms;
+    }
+}
+
 /* Where one rank of thousands is gone, the calls of all others fail. */
 TEST_F(Deaths, WhoeverTellsWhoIsGoneAnswersAllThatAsk)
 {
@@ -294,6 +309,236 @@ TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
         EXPECT_EQ(made_deaths.looks, 1u);
         EXPECT_EQ(made_deaths.opened, seq == 7 ? 0u : 1u) << "of another call it is news then";
     }
+}
+
+constexpr uint64_t ROW = 0x600, PAIR = 0x700, COL = 0x800;
+
+/* Rank 2 has died, rank 1 left since NCCL told it of that in the row, and rank 0, this process, waits for rank 1 alone.
+ * `another`: and for rank 3, which left, too, and was told of nothing. */
+Job left_since_told(bool told, bool another)
+{
+    Job job(4);
+    job.group(ROW, "row", {1, 2});
+    job.group(PAIR, "pair", {0, 1});
+    job.group(COL, "col", {0, 3});
+    job.at(ROW, 0).did(3).waits().async_error = told ? 6 : 0;
+    job.at(ROW, 1).did(3);
+    job.at(PAIR, 0).did(5).waits();
+    job.at(PAIR, 1).did(5);
+    job.at(COL, 0).did(6);
+    job.at(COL, 1).did(6);
+    if (another)
+        job.at(COL, 0).waits();
+    job.process(1).life = NG_LIFE_EXITED;
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(3).life = another ? NG_LIFE_EXITED : NG_LIFE_RUNNING;
+    job.process(1).life_age_ns = NG_S;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 2 * NG_S;
+    job.process(3).life_age_ns = another ? NG_S / 2 : 0;
+    return job;
+}
+
+TEST_F(Deaths, WhoLeavesForAnEndThatWasToldIsNoNewsToOneThatWaitsForItAlone)
+{
+    for (bool told : {true, false}) {
+        made_deaths_begin(LONG_AGO);
+        everywhere = here = left_since_told(told, false);
+        made_deaths_told(ROW, 4);
+        made_deaths.ended = 2;
+        made_deaths_rounds(3000);
+        EXPECT_GT(made_deaths.looks, 0u);
+        EXPECT_EQ(made_deaths.opened, told ? 0u : 1u) << "it is where NCCL has not told it anything";
+        EXPECT_EQ(made_deaths.group_id, told ? 0 : PAIR);
+    }
+    /* Where nobody has told that end, it is told now. */
+    made_deaths_begin(LONG_AGO);
+    everywhere = here = left_since_told(true, false);
+    made_deaths.ended = 2;
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+    EXPECT_EQ(made_deaths.group_id, ROW);
+    EXPECT_EQ(made_deaths.seq, 4u);
+}
+
+TEST_F(Deaths, WhoLeftForOneThatDoesNotAnswerIsNoNewsUntilItIsKnownWhetherThatOneIsGone)
+{
+    made_deaths_begin(LONG_AGO);
+    Job job = left_since_told(true, false);
+    job.process(2).life = NG_LIFE_RUNNING;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 0;
+    job.process(2).quiet_ns = 2 * NG_S;
+    everywhere = here = job;
+    made_deaths.ended = 1;
+    made_deaths_rounds(3000);
+    EXPECT_GT(made_deaths.looks, 1u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    job.process(2).quiet_ns = 0; /* it lives, so that was not it */
+    everywhere = here = job;
+    made_deaths_rounds(1500);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.group_id, PAIR);
+}
+
+TEST_F(Deaths, AnotherEndIsNewsThoughTheOneForWhichOthersLeftWasToldJustBefore)
+{
+    made_deaths_begin(LONG_AGO);
+    everywhere = here = left_since_told(true, true);
+    made_deaths_told(ROW, 4);
+    made_deaths.ended = 3;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.group_id, COL);
+    EXPECT_EQ(made_deaths.seq, 7u);
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.opened, 1u) << "once";
+}
+
+/* Who works out the verdict on a deadline reads meanwhile nothing of what others suspect. */
+TEST_F(Deaths, ASuspicionOlderThanTheDeadlineThatWasDealtWithChangesNothing)
+{
+    const struct {
+        uint64_t epoch;
+        bool differs;
+        unsigned read;
+        const char *line;
+    } cases[] = {
+        {MADE_DEADLINE_EPOCH - 1, false, 0, ""},
+        {MADE_DEADLINE_EPOCH - 1, true, 0, "calls differ: "},
+        {MADE_DEADLINE_EPOCH + 1, false, 1, "suspect: "},
+    };
+    for (const auto &one : cases) {
+        made_deaths_begin(0);
+        made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        unsigned before = made_deaths.verdicts_read;
+        testing::internal::CaptureStderr();
+        made_deaths_suspicion(one.epoch, one.differs);
+        std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(made_deaths.verdicts_read - before, one.read) << one.epoch;
+        if (*one.line)
+            EXPECT_NE(said.find(one.line), std::string::npos) << said;
+        else
+            EXPECT_EQ(said, "");
+    }
+    made_deaths_begin(0);
+    made_deaths_suspicion(1, false);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u) << "no deadline before";
+}
+
+/* It may be frozen, which only the others of its host can see. */
+TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADeadlineDoesNot)
+{
+    for (int64_t quiet_ms : {0, 2000, 4000})
+        for (bool deadline : {false, true}) {
+            everywhere = left_before(7);
+            everywhere.process(1).life = NG_LIFE_RUNNING;
+            everywhere.process(1).quiet_ns = quiet_ms * NG_MS;
+            EXPECT_EQ(made_deaths_waits_for_more(WORLD, 7, deadline), quiet_ms == 2000 && !deadline) << quiet_ms;
+        }
+}
+
+/* ---- More alarms than there is room for ---- */
+
+constexpr uint64_t MANY = 100;
+
+TEST_F(Deaths, ADeadlineIsNotDroppedForSuspicionsThatWaitForTheIncidentThread)
+{
+    for (uint64_t group = 1; group <= MANY; group++)
+        made_deaths_differ(group, false);
+    made_deaths_differ(MANY + 1, true);
+    for (uint64_t group = 1; group <= MANY; group++)
+        made_deaths_differ(group, false);
+    made_deaths_alarms();
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_TIMEOUT & 1);
+}
+
+TEST_F(Deaths, ADeadlineIsNotDroppedForSuspicionsThatWaitForTheirTurn)
+{
+    made_deaths.answers_busy = 1u << OWN;
+    for (uint64_t group = 1; group <= MANY; group++) {
+        made_deaths_differ(group, false);
+        made_deaths_alarms();
+    }
+    made_deaths_differ(MANY + 1, true);
+    made_deaths_alarms();
+    made_deaths.asked_levels = 0;
+    made_deaths_alarms();
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_TIMEOUT & 1);
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_SUSPECT & 1);
+}
+
+TEST_F(Deaths, AllOfAProcessesCommunicatorsMayWaitForTheirTurnAtOnce)
+{
+    made_deaths.answers_busy = 1u << OWN;
+    for (uint64_t group = 1; group <= 40; group++)
+        made_deaths_differ(group, false);
+    made_deaths_alarms();
+    unsigned before = made_deaths.asked_count;
+    made_deaths_alarms();
+    EXPECT_EQ(made_deaths.asked_count - before, 40u);
+}
+
+/* ---- News of other hosts ---- */
+
+/* What the log has of one look at the news: lines that are looked for, in any order. */
+std::string said_of_news()
+{
+    testing::internal::CaptureStderr();
+    made_deaths_news();
+    return testing::internal::GetCapturedStderr();
+}
+
+int count(const std::string &text, const std::string &part)
+{
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+        found++;
+    return found;
+}
+
+/* A claimant may be slow to judge, as where evidence is written to a slow file server. */
+TEST_F(Deaths, TheVerdictOnASuspicionIsHeardThoughLaterNewsCameBeforeIt)
+{
+    made_deaths_put(1, nullptr);
+    EXPECT_EQ(said_of_news(), "");
+    made_deaths_put(2, "missing_rank: the second");
+    made_deaths_order(3);
+    std::string said = said_of_news();
+    EXPECT_EQ(count(said, "suspect: missing_rank: the second"), 1) << said;
+    EXPECT_EQ(count(said, "an order of a test"), 1) << said << "nothing waits for the first";
+    EXPECT_EQ(said_of_news(), "");
+    made_deaths_put(1, "missing_rank: the first");
+    said = said_of_news();
+    EXPECT_EQ(count(said, "suspect: missing_rank: the first"), 1) << said;
+    EXPECT_EQ(said_of_news(), "") << "once";
+    EXPECT_EQ(made_deaths.verdicts_read, 2u);
+}
+
+TEST_F(Deaths, OfManySuspicionsThatWereNotJudgedYetEachIsHeardOnce)
+{
+    for (uint64_t epoch = 1; epoch <= 16; epoch++)
+        made_deaths_put(epoch, nullptr);
+    made_deaths_put(17, "missing_rank: number 17");
+    EXPECT_EQ(count(said_of_news(), "suspect: "), 1);
+    for (uint64_t epoch = 16; epoch >= 1; epoch--) {
+        made_deaths_put(epoch, "missing_rank: one more");
+        EXPECT_EQ(count(said_of_news(), "suspect: "), 1) << epoch;
+    }
+    EXPECT_EQ(said_of_news(), "");
+}
+
+TEST_F(Deaths, ASuspicionWhoseClaimantEndedIsLookedAtNoMore)
+{
+    made_deaths_put(1, nullptr);
+    made_deaths_put(2, "missing_rank: the second");
+    EXPECT_EQ(count(said_of_news(), "suspect: "), 1);
+    made_deaths_claimant_ends(1);
+    EXPECT_EQ(said_of_news(), "");
+    unsigned asked = made_deaths.asked_for_life;
+    EXPECT_EQ(said_of_news(), "");
+    EXPECT_EQ(made_deaths.asked_for_life, asked);
 }
 
 } // namespace

@@ -364,8 +364,8 @@ TEST(Flight, ARankWithoutCommunicatorHasAnEmptyFile)
     ASSERT_EQ(ng_flight_save_process(&view.view, 1, folder.path().c_str()), 0);
     EXPECT_EQ(python("import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')), end='')\n",
                      {folder / "fr/rank_1"}),
-              "{'version': '2.10', 'comm_lib_version': '', 'pg_config': {}, 'entries': [], "
-              "'pg_status': {}, 'nccl_comm_state': {}}");
+              "{'version': '2.10', 'comm_lib_version': '', 'time_dumped_ns': 1795000000000000000, 'pg_config': {}, "
+              "'entries': [], 'pg_status': {}, 'nccl_comm_state': {}}");
     EXPECT_EQ(ng_flight_save_process(&view.view, 2, folder.path().c_str()), -EINVAL);
     Job unknown(1, false);
     View nobody(unknown);

@@ -64,23 +64,27 @@ Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_told = t
     return job;
 }
 
-std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE)
+/* The line, and how it is logged. */
+std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE, enum ng_log_level *ret_level = nullptr)
 {
     struct ng_view view;
     struct ng_arena arena = {};
     struct ng_waits waits;
     struct ng_processes processes;
     char line[NG_ROLL_LINE_BYTES] = "";
+    enum ng_log_level level = NG_LOG_OFF;
 
     job.fill(&view);
     EXPECT_EQ(ng_waits_find(&view, STALLED, &arena, &waits), 0);
     EXPECT_EQ(ng_processes_find(&view, &arena, &processes), 0);
     for (uint32_t i = 0; i < waits.count && !line[0]; i++)
         if (waits.waits[i].type == type) {
-            EXPECT_EQ(ng_roll_line(&processes, &waits, i, &arena, line), 0);
+            EXPECT_EQ(ng_roll_line(&processes, &waits, i, &arena, line, &level), 0);
         }
     ng_arena_reset(&arena);
     ng_view_fini(&view);
+    if (ret_level)
+        *ret_level = level;
     return line;
 }
 
@@ -122,6 +126,29 @@ TEST(InitMismatch, WithoutALauncherBothOfOneNumberAreNamedAndNobodyIsBlamedForSu
     EXPECT_EQ(judgement.culprits.size(), 2u);
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
     EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"));
+}
+
+/* Ranks of a part of a job are numbered anew: the launcher's numbers say nothing there. */
+TEST(InitMismatch, TheLauncherOfALargerJobSaysNothingOfItsParts)
+{
+    Job job = with_twin(4, 3, 1);
+    for (int rank = 0; rank < 4; rank++)
+        job.process(rank).world_size = 8;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
+    EXPECT_EQ(judgement.culprits.size(), 2u);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+}
+
+TEST(InitMismatch, ATwinThatNcclToldOfAFailureIsOneAsWell)
+{
+    Job job = initialising(4);
+    job.at(WORLD, 3).state = NG_GROUP_FAILED;
+    job.at(WORLD, 3).group_rank = 1;
+    job.calls.pop_back();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
 }
 
 TEST(InitMismatch, ATwinThatIsDeadIsATriedAgainAndNoMismatch)
@@ -419,6 +446,27 @@ TEST(Roll, SaysWhereRanksDisagree)
     EXPECT_TRUE(mentions(roll_of(with_other_id(4, {3})),
                          "missing 3 (in CommInitRank of group \"dp\"); they disagree on the "
                          "unique id"));
+}
+
+TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
+{
+    enum ng_log_level level;
+    Job job = initialising(4);
+    EXPECT_TRUE(mentions(roll_of(job, NG_WAIT_CREATE, &level), "4 of 4 came (0-3), nobody is missing"));
+    EXPECT_EQ(level, NG_LOG_WARN) << "for half a minute";
+    for (Call &call : job.calls)
+        call.age_ns = 20 * NG_S;
+    roll_of(job, NG_WAIT_CREATE, &level);
+    EXPECT_EQ(level, NG_LOG_INFO);
+    job.calls.pop_back();
+    job.forget(WORLD, 3);
+    EXPECT_TRUE(mentions(roll_of(job, NG_WAIT_CREATE, &level), "missing 3"));
+    EXPECT_EQ(level, NG_LOG_WARN);
+    Job twins = with_twin(4, 3, 1);
+    for (Call &call : twins.calls)
+        call.age_ns = 20 * NG_S;
+    EXPECT_TRUE(mentions(roll_of(twins, NG_WAIT_CREATE, &level), "they disagree on the rank"));
+    EXPECT_EQ(level, NG_LOG_WARN);
 }
 
 TEST(Roll, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)

@@ -97,6 +97,14 @@ Member &Member::grouped(int n)
     return *this;
 }
 
+Member &Member::failed(struct ng_signature signature)
+{
+    entered++;
+    record(signature, NG_RECORD_FAILED, 0).result = 6;
+    entered--; /* NCCL has not taken it */
+    return *this;
+}
+
 Member &Member::keeps(int n)
 {
     return overwritten((int)records.size() > n ? (int)records.size() - n : 0);
@@ -228,6 +236,7 @@ void Job::fill(struct ng_view *view) const
             member->state = from.state;
             member->cuda_error = from.cuda_error;
             member->async_error = from.async_error;
+            member->ended_age_ns = from.ended_age_ns;
             member->creator_tid = from.creator_tid;
             member->created_by = from.created_by;
             member->nranks = from.nranks ? from.nranks : group.nranks;
@@ -236,6 +245,7 @@ void Job::fill(struct ng_view *view) const
             if (member->nranks > view->groups[index].nranks)
                 view->groups[index].nranks = member->nranks;
             member->ordinal = from.ordinal;
+            member->excluded = from.excluded;
             member->derived = from.derived;
             member->entered = from.entered;
             member->scheduled = from.scheduled;
@@ -279,7 +289,7 @@ static std::string written(const std::function<void(int fd)> &write)
     return text;
 }
 
-Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan)
+Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, bool ends)
 {
     struct ng_view view;
     struct ng_verdict verdict;
@@ -290,6 +300,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan)
     query.stalled_ns = stalled_ns;
     query.watchdog = watchdog;
     query.nan = nan;
+    query.ends = ends;
     job.fill(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     judgement.kind = verdict.kind;

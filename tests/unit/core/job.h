@@ -24,12 +24,14 @@ struct Member {
     uint64_t group;
     enum ng_group_state state = NG_GROUP_READY;
     uint32_t ordinal = 0, derived = 0;
+    uint64_t excluded = 0; /* of a shrink: the hash of the ranks that it leaves out */
     uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
              p2p_completed = 0;
     int64_t pending_age_ns = 0;
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
     int cuda_error = 0, async_error = 0;
+    int64_t ended_age_ns = 0;
     uint32_t creator_tid = 0, created_by = 0;
     int nranks = 0, nccl_version = 0; /* as it told itself; 0: as its group */
     std::string pci_id;
@@ -58,6 +60,8 @@ struct Member {
     Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
     /* The newest `n` calls are one NCCL group, and that is closed. */
     Member &grouped(int n);
+    /* One more collective, which NCCL fails since a peer is gone. */
+    Member &failed(struct ng_signature signature = all_reduce());
 
   private:
     friend class Job;
@@ -149,6 +153,7 @@ struct Judgement {
     std::vector<struct ng_verdict_step> cycle;
     bool may_be_gone;
 };
-Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false, bool nan = false);
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false, bool nan = false,
+                bool ends = false);
 
 #endif

@@ -35,20 +35,22 @@ struct CUctx_st {
 };
 struct CUstream_st {
     CUcontext context;
+    atomic_bool beside_default; /* it does not wait for the default stream, nor that for it */
 };
 struct CUevent_st {
     CUcontext context;
     unsigned long long id; /* of the context, when the event was made */
     atomic_bool recorded;
+    atomic_bool holds; /* recorded while made_hold_recorded was on */
     bool timed;
     struct CUevent_st *next; /* of all that were ever made: stale handles are looked at as well */
 };
 
 static struct CUctx_st contexts[2] = {{.id = 1}, {.id = 2}};
-static struct CUstream_st streams[2] = {{&contexts[0]}, {&contexts[1]}};
+static struct CUstream_st streams[2] = {{.context = &contexts[0]}, {.context = &contexts[1]}};
 static _Atomic unsigned long long next_id = 3;
 static _Atomic(struct CUevent_st *) events;
-static atomic_bool held;
+static atomic_bool held, holds_recorded;
 static __thread CUcontext current;
 
 static CUresult ctx_get_current(CUcontext *context)
@@ -92,6 +94,22 @@ static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
 {
     *context = stream->context;
     return CUDA_SUCCESS;
+}
+
+static CUresult stream_get_flags(CUstream stream, unsigned *flags)
+{
+    *flags = atomic_load(&stream->beside_default) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+    return CUDA_SUCCESS;
+}
+
+void made_beside_default(unsigned context, bool beside)
+{
+    atomic_store(&streams[context].beside_default, beside);
+}
+
+void made_enter_context(unsigned context)
+{
+    current = &contexts[context];
 }
 
 static atomic_bool captures; /* every stream */
@@ -163,8 +181,10 @@ static CUresult event_record(CUevent event, CUstream stream)
 
     if (result == CUDA_SUCCESS && stream && stream->context != event->context)
         result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        atomic_store(&event->holds, atomic_load(&holds_recorded));
         atomic_store(&event->recorded, true);
+    }
     return result;
 }
 
@@ -174,7 +194,8 @@ static CUresult event_query(CUevent event)
 
     if (result != CUDA_SUCCESS)
         return result;
-    return held && atomic_load(&event->recorded) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    bool pending = (held && atomic_load(&event->recorded)) || atomic_load(&event->holds);
+    return pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
@@ -216,6 +237,7 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
         .primary_ctx_retain = primary_ctx_retain,
         .primary_ctx_release = primary_ctx_release,
         .stream_get_ctx = stream_get_ctx,
+        .stream_get_flags = stream_get_flags,
         .stream_is_capturing = stream_is_capturing,
         .thread_exchange_capture_mode = thread_exchange_capture_mode,
         .event_create = event_create,
@@ -258,6 +280,18 @@ void *made_stream(unsigned context)
 void made_hold(bool hold)
 {
     atomic_store(&held, hold);
+}
+
+void made_hold_recorded(bool hold)
+{
+    atomic_store(&holds_recorded, hold);
+}
+
+void made_release_recorded(void)
+{
+    atomic_store(&holds_recorded, false);
+    for (struct CUevent_st *event = atomic_load(&events); event; event = event->next)
+        atomic_store(&event->holds, false);
 }
 
 void made_fail(unsigned context, int error)
@@ -710,9 +744,10 @@ int made_abort_state(void)
 int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,
                       int64_t wait_ms)
 {
-    struct ng_scope scope = {.count = count};
+    struct ng_scope scope = {.all = !count, .count = count};
 
-    memcpy(scope.groups, group_ids, count * sizeof(*group_ids));
+    if (count)
+        memcpy(scope.groups, group_ids, count * sizeof(*group_ids));
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
     return ng_abort_groups(&scope, reason, NG_ABORT_POLICY);
 }
@@ -720,6 +755,11 @@ int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *rea
 int made_policy_abort_state(void)
 {
     return (int)ng_abort_state(NG_ABORT_POLICY);
+}
+
+bool made_abort_concerns(uint64_t group_id)
+{
+    return ng_abort_concerns(group_id);
 }
 
 unsigned made_stuck(char *ret_why, unsigned bytes)
@@ -740,6 +780,11 @@ uint64_t made_pending_record(const void *comm)
 int64_t made_pending_age_ns(const void *comm)
 {
     return NG_LOAD(ng_comm_find(comm)->group->pending_age_ns);
+}
+
+bool made_started(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->pending_started);
 }
 
 void made_fork_child(void)

@@ -101,10 +101,11 @@ const char *made_last_error(const void *comm);
 /* Orders to abort, with this bound. */
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms);
 int made_abort_state(void);
-/* The same by a policy, of several groups. */
+/* The same by a policy, of several groups; `count` 0: of all. */
 int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,
                       int64_t wait_ms);
 int made_policy_abort_state(void);
+bool made_abort_concerns(uint64_t group_id); /* is a policy's order about this group under way */
 /* What keeps it from ending: the operation, with the sentence; 0 nothing does. */
 unsigned made_stuck(char *ret_why, unsigned bytes);
 void made_set_version(unsigned library, int version);
@@ -124,6 +125,7 @@ void made_on_abort(void (*function)(void *comm));
 /* Of the oldest work that the watchdog sees waiting; 0 none. */
 uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
+bool made_started(const void *comm);           /* has the device reached it */
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
 void made_log_to(const char *path);
@@ -134,6 +136,12 @@ int made_library_of(const void *comm);
 /* Contexts 0 and 1. */
 void *made_stream(unsigned context);
 void made_hold(bool hold);                   /* work does not finish from now on, or again does */
+/* Events that are recorded from now on stay pending until all of them are released; earlier ones do not. */
+void made_hold_recorded(bool hold);
+void made_release_recorded(void);
+/* The stream of this context does not wait for the default stream from now on, or again does. */
+void made_beside_default(unsigned context, bool beside);
+void made_enter_context(unsigned context); /* it is current on the calling thread */
 void made_capture(bool capture);             /* all streams are being captured into a graph */
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */

@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "core/alarms.h"
@@ -14,8 +16,13 @@
 #include "core/examine.h"
 #include "core/guard.h"
 #include "core/look.h"
+#include "core/news.h"
+#include "core/watchdog.h"
 
 struct made_deaths made_deaths;
+
+static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; level 0: none */
+static bool claimant_ended[MADE_INCIDENTS];
 
 static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
 
@@ -51,7 +58,7 @@ static uint32_t ended(struct ng_board *board)
 static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
 {
     (void)board;
-    (void)level;
+    made_deaths.asked_levels |= 1u << level;
     made_deaths.asked_at_ns[made_deaths.asked_count % MADE_ASKED] = now_ns;
     made_deaths.asked[made_deaths.asked_count++ % MADE_ASKED] = cause;
     return made_deaths.answers_busy >> cause & 1 ? -EBUSY : 0;
@@ -86,7 +93,36 @@ static int read_verdict(struct ng_board *board, const struct ng_incident *incide
     (void)board;
     (void)incident;
     (void)ret_documents;
+    made_deaths.verdicts_read++;
     return -ENOENT;
+}
+
+static int next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                struct ng_incident *ret_incident)
+{
+    (void)board;
+    for (uint64_t at = epoch + 1; source == NG_SOURCE_JOB && at < MADE_INCIDENTS; at++)
+        if (incidents[at].level) {
+            *ret_incident = incidents[at];
+            return 0;
+        }
+    return -ENOENT;
+}
+
+static int get(struct ng_board *board, struct ng_incident *incident)
+{
+    (void)board;
+    if (incident->source != NG_SOURCE_JOB || incident->epoch >= MADE_INCIDENTS || !incidents[incident->epoch].level)
+        return -ENOENT;
+    *incident = incidents[incident->epoch];
+    return 0;
+}
+
+static bool claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    (void)board;
+    made_deaths.asked_for_life++;
+    return !claimant_ended[incident->epoch];
 }
 
 void made_deaths_begin(int64_t pending_age_ns)
@@ -96,6 +132,9 @@ void made_deaths_begin(int64_t pending_age_ns)
                                             .finish = finish,
                                             .view = view,
                                             .view_host = view_host,
+                                            .next = next,
+                                            .get = get,
+                                            .claimant_alive = claimant_alive,
                                             .read_verdict = read_verdict};
     static struct ng_board board = {.ops = &ops};
     static const struct ng_box_identity identity = {.rank = 0, .world_size = 2};
@@ -111,6 +150,9 @@ void made_deaths_begin(int64_t pending_age_ns)
     ng_deaths_after_fork();
     ng_conduct_after_fork();
     ng_alarms_after_fork();
+    ng_news_after_fork();
+    memset(incidents, 0, sizeof(incidents));
+    memset(claimant_ended, 0, sizeof(claimant_ended));
     made_deaths = (struct made_deaths){.fill = made_deaths.fill};
     now_ns += 100 * NG_S;
 }
@@ -165,7 +207,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
 {
-    struct ng_incident incident = {.epoch = 1,
+    struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH,
                                    .source = NG_SOURCE_JOB,
                                    .level = NG_INCIDENT_TIMEOUT,
                                    .state = NG_INCIDENT_JUDGED,
@@ -178,4 +220,88 @@ void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
                                    .line = "missing_rank: of a test"};
 
     ng_conduct_follow(&incident);
+}
+
+void made_deaths_suspicion(uint64_t epoch, bool differs)
+{
+    struct ng_incident incident = {.epoch = epoch,
+                                   .source = NG_SOURCE_JOB,
+                                   .level = NG_INCIDENT_SUSPECT,
+                                   .state = NG_INCIDENT_JUDGED,
+                                   .group_id = 1,
+                                   .differs = differs,
+                                   .claimant_pid = -1,
+                                   .line = "missing_rank: of a test"};
+
+    ng_conduct_hear(&incident);
+}
+
+void made_deaths_put(uint64_t epoch, const char *line)
+{
+    struct ng_incident *incident = &incidents[epoch];
+
+    *incident = (struct ng_incident){.epoch = epoch,
+                                     .source = NG_SOURCE_JOB,
+                                     .level = NG_INCIDENT_SUSPECT,
+                                     .state = line ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
+                                     .group_id = epoch,
+                                     .claimant_pid = -1};
+    if (line)
+        snprintf(incident->line, sizeof(incident->line), "%s", line);
+}
+
+void made_deaths_claimant_ends(uint64_t epoch)
+{
+    claimant_ended[epoch] = true;
+}
+
+void made_deaths_order(uint64_t epoch)
+{
+    made_deaths_put(epoch, "an order of a test");
+    incidents[epoch].level = NG_INCIDENT_RELOAD;
+}
+
+void made_deaths_differ(uint64_t group_id, bool deadline)
+{
+    struct ng_alarm alarm = {.level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+                             .group_id = group_id,
+                             .seq = 1,
+                             .disagreement = {.group_id = group_id, .difference = {.seq = 1}, .ranks = {0, 1}},
+                             .restarts = ng_watchdog_restarts()};
+
+    ng_incident_raise(&alarm);
+}
+
+bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
+{
+    struct ng_alarm alarm = {.level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+                             .group_id = group_id,
+                             .seq = seq,
+                             .op = NG_OP_AllReduce,
+                             .restarts = ng_watchdog_restarts()};
+    struct ng_incident wanted = {.level = alarm.level,
+                                 .group_id = group_id,
+                                 .seq = seq,
+                                 .op = NG_OP_AllReduce,
+                                 .stalled_ns = NG_S};
+    unsigned before = made_deaths.in_vain;
+
+    ng_examine(&wanted, false, &alarm);
+    return made_deaths.in_vain > before;
+}
+
+void made_deaths_alarms(void)
+{
+    struct ng_alarm alarm;
+
+    now_ns += NG_S;
+    while (ng_alarms_take(&alarm))
+        ng_alarms_handle(&alarm);
+    ng_alarms_retry();
+}
+
+void made_deaths_news(void)
+{
+    now_ns += NG_S;
+    ng_news_read(ng_guard.board, NG_SOURCE_JOB);
 }

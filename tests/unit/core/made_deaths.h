@@ -14,7 +14,9 @@ extern "C" {
 
 struct ng_view;
 
-#define MADE_ASKED 64
+#define MADE_ASKED          64
+#define MADE_DEADLINE_EPOCH 5
+#define MADE_INCIDENTS      64
 
 /* What it sees and is told, and what it did. */
 struct made_deaths {
@@ -26,7 +28,10 @@ struct made_deaths {
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
     int64_t asked_at_ns[MADE_ASKED];
+    unsigned asked_levels; /* bit l: at this level */
     unsigned looks, looks_here, in_vain, opened;
+    unsigned verdicts_read; /* of another host, to be kept on this one's disk */
+    unsigned asked_for_life; /* how often it was asked whether a claimant lives */
     unsigned kind; /* of what was opened last */
     uint64_t group_id, seq;
 };
@@ -45,8 +50,32 @@ unsigned made_deaths_hear(void (*at)(unsigned round));
 /* Another has told who has gone from this call. */
 void made_deaths_told(uint64_t group_id, uint64_t seq);
 
-/* Another has judged that the deadline of this call passed, a call that began before now; policy log. */
+/* Another has judged that the deadline of this call passed, a call that began before now; policy log. Its epoch is
+ * MADE_DEADLINE_EPOCH. */
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
+
+/* This process reads what another host suspects; `differs`: that calls differ. */
+void made_deaths_suspicion(uint64_t epoch, bool differs);
+
+/* What others have put on the board: a suspicion of another host, whose verdict is `line`; NULL: not judged yet. */
+void made_deaths_put(uint64_t epoch, const char *line);
+/* Whoever claimed it has ended. */
+void made_deaths_claimant_ends(uint64_t epoch);
+/* A person orders to read the rules again. */
+void made_deaths_order(uint64_t epoch);
+
+/* It is found that calls of a group differ, and told at a suspect time or, `deadline`, as the policy wants. */
+void made_deaths_differ(uint64_t group_id, bool deadline);
+
+/* The incident thread judges what the watchdog suspects of this call, or that its deadline has passed. True: it puts
+ * that off, since others may soon know more. */
+bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline);
+
+/* The incident thread looks into the alarms, a second after the last time. */
+void made_deaths_alarms(void);
+
+/* The incident thread reads the news, a second after the last time. */
+void made_deaths_news(void);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,7 @@ class Poison : public testing::Test
     void TearDown() override
     {
         made_hold(false);
+        made_beside_default(0, false);
         ng_poison_acknowledge();
     }
     static void *make_comm()
@@ -110,6 +111,25 @@ TEST_F(Poison, IsNoneWhereNothingWasCutOff)
     EXPECT_FALSE(stream_is_poisoned(stream_));
 }
 
+/* The device has finished, although no thread has synchronised since. */
+TEST_F(Poison, IsNoneWhereTheWorkHadFinishedThoughNobodyAsked)
+{
+    made_hold(false);
+    all_reduce(stream_);
+    ASSERT_TRUE(made_await_completed(comm_, 1));
+    abort(comm_);
+    EXPECT_FALSE(stream_is_poisoned(stream_));
+}
+
+TEST_F(Poison, OfAnEventIsThatOfItsNewestRecord)
+{
+    all_reduce(stream_);
+    ng_poison_recorded(event(1), stream_, false);
+    ng_poison_recorded(event(1), other_, false);
+    abort(comm_);
+    EXPECT_FALSE(event_is_poisoned(event(1)));
+}
+
 TEST_F(Poison, GoesFromStreamToEventToStream)
 {
     all_reduce(stream_);
@@ -122,6 +142,28 @@ TEST_F(Poison, GoesFromStreamToEventToStream)
     EXPECT_TRUE(stream_is_poisoned(other_));
     EXPECT_TRUE(event_is_poisoned(event(2)));
     EXPECT_FALSE(event_is_poisoned(event(3)));
+}
+
+/* The default stream waits for every stream of its context that was not made otherwise. */
+TEST_F(Poison, ReachesTheDefaultStreamOfItsContextAndOfNoOther)
+{
+    all_reduce(stream_);
+    abort(comm_);
+    made_enter_context(0);
+    EXPECT_TRUE(stream_is_poisoned(nullptr));
+    made_enter_context(1);
+    EXPECT_FALSE(stream_is_poisoned(nullptr));
+    made_enter_context(0);
+}
+
+TEST_F(Poison, OfAStreamThatDoesNotWaitForTheDefaultStreamDoesNotReachIt)
+{
+    made_beside_default(0, true);
+    all_reduce(stream_);
+    abort(comm_);
+    made_enter_context(0);
+    EXPECT_TRUE(stream_is_poisoned(stream_));
+    EXPECT_FALSE(stream_is_poisoned(nullptr));
 }
 
 TEST_F(Poison, LeavesAloneWhatWasSynchronisedBefore)
@@ -189,6 +231,24 @@ TEST_F(Poison, EndsWhenTheProgramAcknowledges)
     abort(comm_);
     ng_poison_acknowledge();
     EXPECT_FALSE(stream_is_poisoned(stream_));
+    EXPECT_FALSE(ng_poison_has_context(nullptr));
+}
+
+TEST_F(Poison, IsOfTheContextsWhoseWorkWasCutOffSinceTheLastAcknowledgement)
+{
+    all_reduce(stream_);
+    abort(comm_);
+    made_enter_context(0);
+    EXPECT_TRUE(ng_poison_has_context(nullptr));
+    made_enter_context(1);
+    EXPECT_FALSE(ng_poison_has_context(nullptr));
+    ng_poison_acknowledge();
+    comm_ = make_comm();
+    all_reduce(other_);
+    abort(comm_);
+    made_enter_context(1);
+    EXPECT_TRUE(ng_poison_has_context(nullptr));
+    made_enter_context(0);
     EXPECT_FALSE(ng_poison_has_context(nullptr));
 }
 

@@ -148,7 +148,24 @@ TEST(Rules, OfSeveralThatHoldEachSettingIsTheLastOnes)
     EXPECT_EQ(said.timeout(), 5 * S);
     EXPECT_EQ(said.timeout(NG_OP_Send), 5 * S);
     EXPECT_EQ(said.limits.suspect_ns[NG_OP_AllReduce], S);
-    EXPECT_EQ(said.limits.policy, NG_ON_TIMEOUT_LOG + 1);
+    EXPECT_EQ(said.limits.policy[NG_OP_AllReduce], NG_ON_TIMEOUT_LOG + 1);
+}
+
+TEST(Rules, APolicyAndChecksAreOfAllOperationsOrOfThoseThatARuleNames)
+{
+    Said said = match("* : policy=log check=tell\n"
+                      "op=Comm*,Send : policy=abort check=refuse\n"
+                      "op=CommSplit : policy=kill\n");
+    for (ng_op op : {NG_OP_NONE, NG_OP_AllReduce, NG_OP_Recv}) {
+        EXPECT_EQ(said.limits.policy[op], NG_ON_TIMEOUT_LOG + 1) << op;
+        EXPECT_EQ(said.limits.check[op], NG_RULE_CHECK_TELL) << op;
+    }
+    for (ng_op op : {NG_OP_Send, NG_OP_CommInitRank}) {
+        EXPECT_EQ(said.limits.policy[op], NG_ON_TIMEOUT_ABORT + 1) << op;
+        EXPECT_EQ(said.limits.check[op], NG_RULE_CHECK_REFUSE) << op;
+    }
+    EXPECT_EQ(said.limits.policy[NG_OP_CommSplit], NG_ON_TIMEOUT_KILL + 1);
+    EXPECT_EQ(said.limits.check[NG_OP_CommSplit], NG_RULE_CHECK_REFUSE);
 }
 
 TEST(Rules, ZeroMeansNoDeadlineRatherThanNothing)
@@ -224,7 +241,7 @@ TEST(Rules, AMistakeNamesFileLineValueAndMend)
         {"group= : name=x", "group= has no value: write one, or leave it out"},
         {"group=\"a b : name=x", "a quote is not closed: write \" at the end of the value"},
         {"op=Send : name=x", "name= is of a whole group: leave op= out, or write two rules"},
-        {"op=Send : policy=log", "policy= is of a whole group: leave op= out"},
+        {"op=Send : rename=x", "rename= is of a whole group: leave op= out"},
     };
     for (const auto &row : rows) {
         std::string told = mistake(row.text);

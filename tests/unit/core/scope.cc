@@ -93,6 +93,26 @@ TEST(Scope, WhoLeftOrIsLostCountsOnlyAsACulprit)
     }
 }
 
+/* Rank 1 left for the end of rank 2, and rank 0 waits for rank 1 where rank 2 has no part. */
+TEST(Scope, WhoLeftSinceNcclToldItOfAnEndTakesItsGroupsAlong)
+{
+    Job job(4);
+    job.group(WORLD, "unconcerned", {0, 3});
+    job.group(LEFT, "pair", {0, 1});
+    job.group(RIGHT, "row", {1, 2});
+    job.at(WORLD, 0).did(2);
+    job.at(WORLD, 1).did(2);
+    job.at(LEFT, 0).did(2).waits();
+    job.at(LEFT, 1).did(2);
+    job.at(RIGHT, 0).did(2).waits().async_error = 6;
+    job.at(RIGHT, 1).did(2);
+    job.process(1).life = NG_LIFE_EXITED;
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(1).life_age_ns = NG_S;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 2 * NG_S;
+    EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{LEFT, RIGHT}));
+}
+
 TEST(Scope, OfACycleItIsEveryGroupInIt)
 {
     Job job(2);

@@ -297,12 +297,19 @@ TEST(Stacks, SurviveThreadsThatComeAndGo)
         }
     });
     Stuck stuck(stuck_simply);
+    int held = 0;
     for (int i = 0; i < 100; i++) {
         Stacks stacks;
         ASSERT_EQ(stacks.error, 0);
-        ASSERT_NE(stacks.of(stuck.tid()), nullptr);
-        EXPECT_GT(stacks.of(stuck.tid())->frame_count, 2u);
+        const struct ng_stack_thread *seen = stacks.of(stuck.tid());
+        ASSERT_NE(seen, nullptr);
+        held += seen->frame_count > 2;
+        /* On a machine that stands still for a quarter of a second. */
+        if (seen->frame_count <= 2) {
+            EXPECT_NE(seen->note, nullptr) << "it is cut, and does not say so";
+        }
     }
+    EXPECT_GT(held, 80);
     stop = true;
     maker.join();
     EXPECT_EQ(stuck.let_go(), 0);

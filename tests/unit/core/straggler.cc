@@ -166,6 +166,17 @@ TEST(Straggler, ItNeedNotBeLateEachTime)
     EXPECT_EQ(find(job_of(what, 1)).confidence, NG_CONFIDENCE_CERTAIN);
 }
 
+TEST(Straggler, OfTwoThatComeLastTogetherNoneIsNamed)
+{
+    Arrivals what;
+    what.late = 2;
+    what.lag = 0.5;
+    Job job = job_of(what, 7);
+    EXPECT_EQ(find(job).rank, 2);
+    job.at(GROUP, 5).samples = job.at(GROUP, 2).samples;
+    EXPECT_FALSE(find(job).any);
+}
+
 TEST(Straggler, TooFewSamplesSayNothing)
 {
     Arrivals what;

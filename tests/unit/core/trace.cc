@@ -108,7 +108,7 @@ Job stuck_job()
 std::string flaw_of(const std::vector<std::string> &traces)
 {
     Folder folder;
-    std::string told, command = "python3 " NG_TEST_FOLDER "/check_trace.py";
+    std::string told, command = "python3 " + test_folder() + "/check_trace.py";
     for (size_t i = 0; i < traces.size(); i++) {
         std::string path = folder / (std::to_string(i) + ".json");
         write_whole_file(path, traces[i]);

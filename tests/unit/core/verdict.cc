@@ -8,6 +8,10 @@
 #include <random>
 #include <set>
 
+extern "C" {
+#include "core/group_id.h"
+}
+
 namespace
 {
 
@@ -234,6 +238,33 @@ TEST(Verdict, ARankThatDidNotAnswerIsNotInACollectiveThatOthersHaveBehindThem)
     EXPECT_EQ(judge(job).seq, 3u);
 }
 
+TEST(Verdict, ARankThatCameAMomentAgoWaitsAndAStallIsAsOldAsItsLongestWait)
+{
+    Job job = waiting_for(4, {2});
+    job.at(WORLD, 1).pending_age_ns = LONG_AGO - NG_S;
+    job.at(WORLD, 3).pending_age_ns = STALLED / 2;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+    EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
+}
+
+/* One rank misses a collective, another misses a split: either may be the cause. */
+TEST(Verdict, ARankMissedInAnotherKindOfCallIsNoFurtherCulprit)
+{
+    Job job(4);
+    job.group(1, "dp", {0, 1});
+    job.group(2, "parent", {2, 3});
+    for (int rank : {0, 1}) {
+        job.at(1, rank).did(3);
+        job.at(2, rank).did(3);
+    }
+    job.at(1, 0).waits();
+    job.at(2, 0).derived = 1;
+    job.inside(2, NG_OP_CommSplit, 2);
+    EXPECT_EQ(judge(job).culprits.size(), 1u);
+}
+
 TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
 {
     Job job(4);
@@ -378,6 +409,7 @@ TEST(Verdict, ADeathIsToldAsFarAsItIsKnown)
         const char *why;
     } rows[] = {{0, "ended without a word (killed, crashed or _exit) before AllReduce #7"},
                 {NG_EXIT_STATUS_SIGNAL + 9, "was killed (signal 9) before AllReduce #7"},
+                {NG_EXIT_STATUS_SIGNAL + 15, "was killed (signal 15) before AllReduce #7"},
                 {NG_EXIT_STATUS_SILENT + 0,
                  "ended without a word (_exit with status 0) before AllReduce #7"},
                 {NG_EXIT_STATUS_SIGNAL + 11, "crashed (signal 11) before AllReduce #7"}};
@@ -633,6 +665,42 @@ TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
     }
 }
 
+/* The first that left is the reason, although another left after the death. */
+TEST(Verdict, OfSeveralThatLeftTheFirstIsTheReasonOfADeath)
+{
+    Job job = waiting_for(4, {0});
+    for (int rank = 0; rank < 4; rank++)
+        job.process(rank).host = "one";
+    job.process(0).life = job.process(1).life = NG_LIFE_EXITED;
+    job.process(0).life_age_ns = 25 * NG_S;
+    job.process(1).life_age_ns = 10 * NG_S;
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(2).life_age_ns = 19 * NG_S;
+    job.process(2).alive_age_ns = 20 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+}
+
+/* The culprit should have made that call next. Ages within a second count as equal. */
+TEST(Verdict, OfWaitsOfAboutOneAgeTheOneWhoseCallWasMadeFirstIsTold)
+{
+    for (uint64_t first : {1, 2}) {
+        Job job(3);
+        job.group(1, "a", {0, 1});
+        job.group(2, "b", {2, 1});
+        for (uint64_t group : {1, 2}) {
+            job.at(group, 0).did(3).waits(all_reduce(), group == first ? LONG_AGO + 200 * NG_MS : LONG_AGO);
+            job.at(group, 1).did(3);
+            job.at(group, 0).pending_age_ns = group == first ? LONG_AGO - 200 * NG_MS : LONG_AGO;
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISSING_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+        EXPECT_EQ(judgement.group, first);
+    }
+}
+
 /* Who ended after its last call is missed by nobody. */
 TEST(Verdict, ADeathAfterAnotherHadFinishedIsOne)
 {
@@ -705,6 +773,44 @@ TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
             EXPECT_EQ(judgement.op, NG_OP_Reduce) << "what the others called";
             EXPECT_TRUE(mentions(judgement.whys.at(0), row.field)) << judgement.whys[0];
         }
+    }
+}
+
+/* Of two ranks that were found to differ, as those of the group that have come to the call so far are known. */
+TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
+{
+    static const struct {
+        int alike, odd; /* of six */
+        enum ng_confidence confidence;
+        bool others_may_tell;
+        size_t culprits;
+    } rows[] = {
+        {1, 1, NG_CONFIDENCE_UNKNOWN, true, 2},
+        {2, 1, NG_CONFIDENCE_LIKELY, true, 1},
+        {3, 1, NG_CONFIDENCE_LIKELY, true, 1},
+        {4, 1, NG_CONFIDENCE_CERTAIN, false, 1}, /* whatever the sixth calls */
+        {3, 3, NG_CONFIDENCE_UNKNOWN, false, 6},
+        {5, 1, NG_CONFIDENCE_CERTAIN, false, 1},
+    };
+    for (const auto &row : rows) {
+        SCOPED_TRACE(std::to_string(row.alike) + " against " + std::to_string(row.odd));
+        Job job(6);
+        job.group(WORLD, "dp");
+        for (int rank = 0; rank < row.alike + row.odd; rank++)
+            job.at(WORLD, rank).waits(all_reduce(rank < row.odd ? 512 : 1024), NG_MS);
+        struct ng_view view;
+        struct ng_verdict verdict;
+        struct ng_verdict_query query = {};
+        query.disagreement = {WORLD, {0, 1}, {0, row.odd}};
+        job.fill(&view);
+        ASSERT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        EXPECT_EQ(verdict.kind, NG_KIND_MISMATCH);
+        EXPECT_EQ(verdict.confidence, row.confidence);
+        EXPECT_EQ(verdict.others_may_tell, row.others_may_tell);
+        ASSERT_EQ(verdict.culprit_count, row.culprits);
+        EXPECT_EQ(verdict.culprits[0].rank, 0);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
     }
 }
 
@@ -792,6 +898,8 @@ TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
     expect_kind(judgement, NG_KIND_MISMATCH);
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
+    for (const std::string &why : judgement.whys)
+        EXPECT_TRUE(mentions(why, "nothing tells who is wrong")) << why;
 }
 
 /* Far back rank `odd` called something else; since then all are alike, and `keeps` records are
@@ -1017,6 +1125,38 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
         << judgement.text;
 }
 
+/* The peer of a queued send may be past the receive already. */
+TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
+{
+    Job job(2);
+    job.group(1, "dp");
+    job.group(2, "pp");
+    for (int rank : {0, 1}) {
+        job.at(1, rank).did(3).waits();
+        job.at(2, rank).p2p(rank ? NG_OP_Recv : NG_OP_Send, 1 - rank, false);
+        job.at(1, rank).pending_started = rank == 0;
+        job.at(2, rank).pending_started = rank == 1;
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+}
+
+TEST(Verdict, ADeadlockIsAsOldAsItsLongestWait)
+{
+    for (uint64_t longest : {1, 2}) {
+        Job job(2);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.at(1, 0).waits(all_reduce(), longest == 1 ? 2 * LONG_AGO : LONG_AGO);
+        job.at(2, 1).waits(all_reduce(), longest == 2 ? 2 * LONG_AGO : LONG_AGO);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.stalled_ns, 2 * LONG_AGO) << longest;
+    }
+}
+
 TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
 {
     Job job(4);
@@ -1189,6 +1329,33 @@ TEST(Verdict, ADeviceThatIsHeldUpByEarlierWorkIsNamed)
     }
 }
 
+/* Something outside of NCCL may hold up all devices. */
+TEST(Verdict, WhereNoDeviceHasReachedTheWorkNobodyIsNamed)
+{
+    Job job = waiting_for(4, {});
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).pending_started = false;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    EXPECT_TRUE(judgement.culprits.empty());
+}
+
+/* Of two devices that have not reached the work, one is in other work of NCCL, the other is not. */
+TEST(Verdict, ADeviceInOtherWorkOfNcclDoesNotHideOneThatIsNot)
+{
+    Job job = waiting_for(4, {});
+    job.group(2, "pair", {1, 3});
+    for (int rank : {0, 1})
+        job.at(2, rank).waits(all_reduce(), LONG_AGO - 5 * NG_S);
+    for (int rank : {1, 2})
+        job.at(WORLD, rank).pending_started = false;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_EQ(judgement.group, WORLD);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+}
+
 TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
 {
     for (auto [ranks, culprit] : sizes_and_culprits()) {
@@ -1264,6 +1431,39 @@ TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
     EXPECT_EQ(judgement.op, NG_OP_CommSplit);
 }
 
+/* The ranks of the new communicator publish a hash of the ranks that it leaves out. */
+TEST(Verdict, ARankThatAShrinkLeavesOutIsNotMissedThere)
+{
+    constexpr uint64_t CHILD = 0xe;
+    for (int left_out : {0, 2}) {
+        int missing = 3 - left_out;
+        Job job(4);
+        job.group(WORLD, "world");
+        job.group(CHILD, "rest", all_but(4, {left_out}));
+        job.derive(CHILD, WORLD);
+        for (int rank = 0; rank < 4; rank++)
+            job.at(WORLD, rank).did(3);
+        for (int rank = 0, child_rank = 0; rank < 4; rank++) {
+            if (rank == left_out)
+                continue;
+            Member &child = job.at(CHILD, child_rank);
+            child.state = NG_GROUP_CREATING;
+            child.ordinal = 1;
+            child.excluded = ng_group_id_excluded(&left_out, 1);
+            if (rank == missing) {
+                job.forget(CHILD, child_rank++);
+                continue;
+            }
+            child_rank++;
+            job.at(WORLD, rank).derived = 1;
+            job.inside(rank, NG_OP_CommShrink, WORLD);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{missing}) << judgement.line;
+    }
+}
+
 TEST(Verdict, ARankThatDidNotComeToFinalizeIsMissing)
 {
     Job job(4);
@@ -1331,6 +1531,52 @@ TEST(Verdict, SendsAndReceivesThatMatchAreAStallOfTheDevice)
     EXPECT_TRUE(judgement.culprits.empty());
 }
 
+TEST(Verdict, ASendBehindOneThatIsStuckBlamesNobodyOnItsOwn)
+{
+    Job job(3);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Send, 1, false).p2p(NG_OP_Send, 2, false);
+    job.at(WORLD, 1).p2p(NG_OP_Recv, 0, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_GPU_STALL);
+    EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
+}
+
+TEST(Verdict, ASendOfARankThatDiedMayHaveDiedWithIt)
+{
+    Job job(2);
+    job.group(WORLD, "pp");
+    job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
+    job.at(WORLD, 1).p2p(NG_OP_Send, 0, true);
+    expect_kind(judge(job), NG_KIND_GPU_STALL);
+    job.process(1).life = NG_LIFE_DEAD;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+}
+
+/* NCCL connects ranks inside the call, and NCCLGUARD_CHECK=strict holds it: the device has nothing of it yet. */
+TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
+{
+    for (int launched : {0, 1, 3}) {
+        Job job(3);
+        job.group(WORLD, "world");
+        for (int rank = 0; rank < 3; rank++) {
+            Member &member = job.at(WORLD, rank).did(5);
+            if (rank < launched) {
+                member.waits();
+            } else {
+                member.opened();
+                job.inside(rank, NG_OP_AllReduce, WORLD, 6, LONG_AGO);
+            }
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, launched == 3 ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN);
+        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << judgement.line;
+    }
+}
+
 /* 0 waits for 1 in one group, 1 for 2 in another, 2 for 3 in a third; 3 went to sleep. */
 TEST(Verdict, TheReasonIsFoundThroughOtherGroups)
 {
@@ -1381,12 +1627,12 @@ TEST(Verdict, ASiblingsGroupEndClosesNoGroup)
     judgement = judge(job);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
 
-    /* Its own does; and so may that of a thread which is not known. */
+    /* Its own does, and the rank is inside that; and so may that of a thread which is not known. */
     job.calls[0].tid = 7;
-    expect_kind(judge(job), NG_KIND_GPU_STALL);
+    expect_kind(judge(job), NG_KIND_UNKNOWN);
     job.calls[0].tid = 8;
     job.at(WORLD, 2).records.back().tid = 0;
-    expect_kind(judge(job), NG_KIND_GPU_STALL);
+    expect_kind(judge(job), NG_KIND_UNKNOWN);
 }
 
 TEST(Verdict, ASiblingsGroupEndSendsNothing)
@@ -1662,6 +1908,125 @@ TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
     EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2, 3}));
 }
 
+/* The process is inside a call of its rank 0, which is none of its rank 1. */
+TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
+{
+    Job job(1, false);
+    job.group(WORLD, "dp", {0, 0, 0, 0});
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(WORLD, rank).device = rank;
+        job.at(WORLD, rank).did(6);
+        if (rank != 1)
+            job.at(WORLD, rank).waits();
+    }
+    job.calls.push_back({0, NG_OP_CommDestroy, WORLD, 0, 0, LONG_AGO, 0});
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7")) << judgement.whys[0];
+}
+
+/* A mark in a graph shows how far its replay has come; between two marks the position is unknown. */
+TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
+{
+    for (bool vague : {false, true}) {
+        struct ng_view view;
+        struct ng_verdict verdict;
+        struct ng_verdict_query query = {};
+        query.stalled_ns = STALLED;
+        waiting_for(2, {}).fill(&view);
+        for (uint32_t i = 0; i < view.member_count; i++) {
+            struct ng_view_member *member = &view.members[i];
+            struct ng_view_record *record = &member->records[member->record_count - 1];
+            record->graph = 5;
+            record->replay = 2;
+            record->graph_position = 3;
+            record->graph_calls = 4;
+            member->pending_vague = vague;
+        }
+        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        EXPECT_EQ(verdict.graph, 5u);
+        EXPECT_EQ(verdict.replay, 2u);
+        EXPECT_EQ(verdict.graph_calls, 4u);
+        EXPECT_EQ(verdict.graph_position, vague ? 0u : 3u);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+    }
+}
+
+/* ---- Call stacks of culprits and of a waiting rank ---- */
+
+namespace
+{
+
+struct Shown {
+    int rank;
+    bool waits;
+    uint64_t group, seq;
+    bool operator==(const Shown &other) const
+    {
+        return rank == other.rank && waits == other.waits && group == other.group && seq == other.seq;
+    }
+};
+
+/* The calls that the verdict shows when every record has frames. */
+std::vector<Shown> shown_calls(const Job &job)
+{
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_verdict_query query = {};
+    struct ng_view_frame frame = {};
+    struct ng_view_call_stack stack = {};
+    std::vector<Shown> shown;
+
+    query.stalled_ns = STALLED;
+    job.fill(&view);
+    stack.count = 1;
+    stack.frames = &frame;
+    uint32_t index = ng_view_intern_call_stack(&view, &stack);
+    for (uint32_t i = 0; i < view.member_count; i++)
+        for (uint32_t k = 0; k < view.members[i].record_count; k++)
+            view.members[i].records[k].call_stack = index;
+    EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+    for (uint32_t i = 0; i < verdict.call_count; i++)
+        shown.push_back({verdict.calls[i].rank, verdict.calls[i].waits, verdict.calls[i].group_id,
+                         verdict.calls[i].seq});
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return shown;
+}
+
+} // namespace
+
+TEST(Verdict, OfACulpritTheNewestCallIsShownAndOfOneThatWaitsTheOneItIsIn)
+{
+    Job job = waiting_for(3, {1});
+    job.at(WORLD, 0).queued();
+    EXPECT_EQ(shown_calls(job), (std::vector<Shown>{{1, false, WORLD, 6}, {0, true, WORLD, 7}}));
+}
+
+/* Ids of records grow with each call of a process, whichever communicator it is on. */
+TEST(Verdict, OfACulpritWithSeveralCommunicatorsTheNewestCallOfAllIsShown)
+{
+    constexpr uint64_t OTHER = 0xe, THIRD = 0xf;
+    for (uint64_t newest : {WORLD, OTHER, THIRD}) {
+        Job job = waiting_for(3, {1});
+        job.group(OTHER, "other", {1, 2});
+        job.group(THIRD, "third", {1, 2});
+        for (uint64_t group : {OTHER, THIRD})
+            for (int rank : {0, 1})
+                job.at(group, rank).did(2);
+        for (uint64_t group : {WORLD, OTHER, THIRD}) {
+            Member &culprit = job.at(group, group == WORLD ? 1 : 0);
+            for (size_t i = 0; i < culprit.records.size(); i++)
+                culprit.records[i].id = (group == newest ? 1000 : 10 * group) + i;
+        }
+        std::vector<Shown> shown = shown_calls(job);
+        ASSERT_FALSE(shown.empty());
+        EXPECT_EQ(shown[0], (Shown{1, false, newest, newest == WORLD ? 6u : 2u}));
+    }
+}
+
 /*
  * Random jobs: ranks in overlapping groups run one program of collectives, each of which is
  * finished when all its members came. The program is the same on all ranks, so without a fault
@@ -1928,6 +2293,24 @@ TEST(Verdict, AStuckWatchdogIsTheReasonOfADeviceThatSeemsNotToFinish)
     EXPECT_EQ(judgement.stalled_ns, 60 * NG_S);
 }
 
+/* The pending work is what the watchdog saw in its last round. */
+TEST(Verdict, OfAStuckWatchdogTheOldestPendingWorkIsTold)
+{
+    constexpr uint64_t OTHER = 0xe, THIRD = 0xf;
+    Job job(2);
+    for (uint64_t group : {WORLD, OTHER, THIRD})
+        job.group(group, group == OTHER ? "oldest" : "younger");
+    job.at(WORLD, 1).did(1).waits(all_reduce(), NG_S);
+    job.at(OTHER, 1).did(2).waits(all_reduce(), 3 * NG_S);
+    job.at(THIRD, 1).did(3).waits(all_reduce(), 2 * NG_S);
+    job.process(1).watchdog_stuck_ns = 60 * NG_S;
+    Judgement judgement = judge(job);
+
+    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
+    EXPECT_EQ(judgement.group, OTHER);
+    EXPECT_EQ(judgement.seq, 3u);
+}
+
 TEST(Verdict, AStuckWatchdogIsToldOfWhereNothingElseIsWrong)
 {
     Job job(4);
@@ -2115,6 +2498,226 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
     EXPECT_EQ(judgement.culprits, std::vector<int>{2});
 }
 
+/* ---- Who left for an end that NCCL told it of, while others wait for it alone ---- */
+
+constexpr uint64_t ROW = 0x500, COL = 0x600, PAIR = 0x700;
+
+/* Rank 2 is gone, rank 1 left since NCCL told it of that in the row, and rank 0 waits for rank 1 in the pair. `wide`:
+ * rank 3 of the row lives. */
+Job left_since_told(enum ng_life life, bool wide = false)
+{
+    Job job(wide ? 4 : 3);
+    job.group(ROW, "row", wide ? std::vector<int>{1, 2, 3} : std::vector<int>{1, 2});
+    if (wide)
+        job.at(ROW, 2).did(3);
+    job.group(PAIR, "pair", {0, 1});
+    job.at(ROW, 0).did(3).waits(all_reduce(), 300 * NG_MS).async_error = 6;
+    job.at(ROW, 1).did(3);
+    job.at(PAIR, 0).did(5).waits();
+    job.at(PAIR, 1).did(5);
+    job.process(1).life = NG_LIFE_EXITED;
+    job.process(1).life_age_ns = 8 * NG_S;
+    job.process(2).life = life;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 8 * NG_S + 400 * NG_MS;
+    return job;
+}
+
+/* As if rank 1 were still there: its group, its call, and who is missed in it. */
+void expect_what_it_left_for(const Job &job, enum ng_verdict_kind kind, uint64_t seq = 4)
+{
+    for (bool ends : {false, true}) {
+        Judgement judgement = judge(job, STALLED, false, false, ends);
+        expect_kind(judgement, kind);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+        EXPECT_EQ(judgement.waiting, std::vector<int>{0}) << judgement.line;
+        EXPECT_EQ(judgement.group, ROW) << judgement.line;
+        EXPECT_EQ(judgement.seq, seq) << judgement.line;
+    }
+}
+
+void expect_leaver(const Job &job)
+{
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << judgement.line;
+    EXPECT_EQ(judgement.group, PAIR) << judgement.line;
+}
+
+TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_LOST, NG_LIFE_EXITED}) {
+        enum ng_verdict_kind kind = life == NG_LIFE_EXITED ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK;
+        Job job = left_since_told(life);
+        expect_what_it_left_for(job, kind);
+        EXPECT_EQ(judge(job).stalled_ns, 8 * NG_S + 300 * NG_MS) << "as long as it would have waited";
+        /* Rank 2 had come to the call, too. */
+        job.at(ROW, 1).waits();
+        expect_what_it_left_for(job, kind);
+        /* Others of the row live, and are not missed in what nobody waits in any more. */
+        expect_what_it_left_for(left_since_told(life, true), kind);
+        /* One of them still waits there: that is the same. */
+        job = left_since_told(life, true);
+        job.at(ROW, 2).waits(all_reduce(), 8 * NG_S);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, kind);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3})) << judgement.line;
+        EXPECT_EQ(judgement.stalled_ns, 8 * NG_S) << "of who waits still";
+    }
+}
+
+/* NCCL may refuse a call before the watchdog has seen that the work before it is stuck, or where all is done. */
+TEST(Verdict, WhatALeaverWasInIsAlsoWhatNcclHasFailed)
+{
+    Job job = left_since_told(NG_LIFE_DEAD);
+    Member all_done = job.at(ROW, 1);
+    all_done.process = 1;
+    all_done.group_rank = 0;
+    job.at(ROW, 0) = all_done;
+    job.at(ROW, 0).failed().async_error = 6;
+    expect_what_it_left_for(job, NG_KIND_DEAD_RANK);
+}
+
+TEST(Verdict, WhoEndedItsCommunicatorOnItsWayOutLeftForTheSame)
+{
+    for (enum ng_group_state state : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
+        Job job = left_since_told(NG_LIFE_DEAD);
+        Member &member = job.at(ROW, 0);
+        member.state = state;
+        member.ended_age_ns = NG_S;
+        member.pending_record = member.pending_seq = 0;
+        expect_what_it_left_for(job, NG_KIND_DEAD_RANK);
+        /* Else it had got over it, and what it did later is its own doing. */
+        member.ended_age_ns = 20 * NG_S;
+        expect_leaver(job);
+    }
+}
+
+TEST(Verdict, WhoLeftWithoutAWordOfNcclIsTheCulprit)
+{
+    Job job = left_since_told(NG_LIFE_DEAD);
+    job.at(ROW, 0).async_error = 0;
+    expect_leaver(job);
+    job.at(ROW, 0).async_error = 2; /* an error of its own */
+    expect_leaver(job);
+    /* Told, but nobody is gone in that group; or of somebody who has done its part. */
+    for (bool wide : {false, true})
+        expect_leaver(left_since_told(NG_LIFE_RUNNING, wide));
+    job = left_since_told(NG_LIFE_EXITED);
+    job.at(ROW, 1).did(1);
+    expect_leaver(job);
+    /* Who ended only after it had left is not what it had been told of. */
+    job = left_since_told(NG_LIFE_DEAD);
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 5 * NG_S;
+    expect_leaver(job);
+    /* Two that each were told of the other, and nobody was first. */
+    job = left_since_told(NG_LIFE_EXITED);
+    job.at(ROW, 1).waits().async_error = 6;
+    expect_leaver(job);
+}
+
+/* Of a host of which nobody else is left to tell, it takes a while until it is known to be gone. */
+TEST(Verdict, WhoLeftForOneThatDoesNotAnswerMayBeNoCulprit)
+{
+    for (bool waits : {false, true}) {
+        Job job = left_since_told(NG_LIFE_RUNNING);
+        job.process(2).quiet_ns = 8 * NG_S;
+        if (waits)
+            job.at(ROW, 1).waits(all_reduce(), 8 * NG_S);
+        expect_leaver(job);
+        EXPECT_TRUE(judge(job).may_be_gone);
+        if (!waits)
+            job.forget(ROW, 1); /* it has not told yet that it is of the row */
+        EXPECT_TRUE(judge(job).may_be_gone);
+        job.at(ROW, 0).async_error = 0;
+        EXPECT_FALSE(judge(job).may_be_gone);
+    }
+    for (bool wide : {false, true})
+        EXPECT_FALSE(judge(left_since_told(NG_LIFE_RUNNING, wide)).may_be_gone);
+}
+
+/* Rank 2 has left for rank 3, and rank 1 for rank 2. */
+TEST(Verdict, LeaversAreFollowedToTheFirstEnd)
+{
+    Job job(4);
+    job.group(ROW, "row", {2, 3});
+    job.group(COL, "col", {1, 2});
+    job.group(PAIR, "pair", {0, 1});
+    job.at(ROW, 0).did(3).waits(all_reduce(), 300 * NG_MS).async_error = 6;
+    job.at(ROW, 1).did(3);
+    job.at(COL, 0).did(4).waits(all_reduce(), 300 * NG_MS).async_error = 6;
+    job.at(COL, 1).did(4);
+    job.at(PAIR, 0).did(5).waits();
+    job.at(PAIR, 1).did(5);
+    job.process(1).life = job.process(2).life = NG_LIFE_EXITED;
+    job.process(1).life_age_ns = 7 * NG_S;
+    job.process(2).life_age_ns = 8 * NG_S;
+    job.process(3).life = NG_LIFE_DEAD;
+    job.process(3).life_age_ns = job.process(3).alive_age_ns = 9 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_EQ(judgement.group, ROW);
+    EXPECT_EQ(judgement.waiting, std::vector<int>{0});
+    /* Without a first one, the chain ends at who was told of nothing. */
+    job.at(ROW, 0).async_error = 0;
+    judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.group, COL);
+}
+
+TEST(Verdict, LeaversAreFollowedThroughSendsAndReceives)
+{
+    for (bool own_group : {false, true}) {
+        Job job(3);
+        if (own_group)
+            job.group(ROW, "pipeline", {0, 1, 2});
+        else
+            job.group(ROW, "row", {1, 2});
+        job.group(PAIR, "pair", {0, 1});
+        Member &left = job.at(ROW, own_group ? 1 : 0);
+        left.p2p(NG_OP_Recv, own_group ? 2 : 1, false, 300 * NG_MS).async_error = 6;
+        job.at(own_group ? ROW : PAIR, 0).p2p(NG_OP_Recv, 1, false);
+        job.process(1).life = NG_LIFE_EXITED;
+        job.process(1).life_age_ns = 8 * NG_S;
+        job.process(2).life = NG_LIFE_DEAD;
+        job.process(2).life_age_ns = job.process(2).alive_age_ns = 8 * NG_S + 400 * NG_MS;
+        expect_what_it_left_for(job, NG_KIND_DEAD_RANK, 0);
+        left.async_error = 0;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    }
+}
+
+/* Whoever mixed up its data had done its part, and left when it was through. */
+TEST(Verdict, TheMismatchThatALeaverWasInIsWhatIsToldOf)
+{
+    Job job = left_since_told(NG_LIFE_EXITED);
+    job.at(ROW, 1).waits(all_reduce(512));
+    expect_what_it_left_for(job, NG_KIND_MISMATCH);
+}
+
+/* The end of rank 3 has nothing to do with that of rank 2. */
+TEST(Verdict, AnEndOfItsOwnGoesBeforeWhatLeaversWereInWhereEndsAreLookedFor)
+{
+    for (bool left : {true, false}) {
+        Job job = left_since_told(NG_LIFE_DEAD, true);
+        job.group(COL, "col", {0, 3});
+        job.at(COL, 0).did(6).waits();
+        job.at(COL, 1).did(6);
+        job.process(3).life = left ? NG_LIFE_EXITED : NG_LIFE_RUNNING;
+        job.process(3).life_age_ns = left ? 6 * NG_S : 0;
+        Judgement judgement = judge(job, STALLED, false, false, true);
+        expect_kind(judgement, left ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{left ? 3 : 2}) << judgement.line;
+        judgement = judge(job);
+        expect_kind(judgement, NG_KIND_DEAD_RANK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << "which is what a deadline is about: " << judgement.line;
+    }
+}
+
 /* A host that does not answer may be gone with all its ranks, which is known only once it has been silent for long. */
 TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
 {
@@ -2204,6 +2807,37 @@ TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasEndedIsItsOwnDoing)
     /* Not so an error of its own. */
     job.at(WORLD, 0).async_error = 2;
     expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+}
+
+TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
+{
+    for (enum ng_group_state state : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1, 3})
+            job.at(WORLD, rank).did(3).async_error = 6;
+        job.at(WORLD, 2).did(3).state = state;
+        expect_kind(judge(job), NG_KIND_HEALTHY);
+        /* What ended with its process was ended by nobody's program. */
+        for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST}) {
+            job.process(2).life = life;
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << life;
+        }
+    }
+}
+
+TEST(Verdict, ARankThatIsGoneReportsNoError)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST}) {
+        Job job(2);
+        job.group(WORLD, "dp");
+        job.at(WORLD, 0).did(3);
+        job.at(WORLD, 1).did(3).async_error = 2;
+        job.process(1).life = life;
+        expect_kind(judge(job), NG_KIND_HEALTHY);
+    }
 }
 
 TEST(Verdict, AnErrorOfACommunicatorThatHasEndedIsHistory)

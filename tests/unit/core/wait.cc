@@ -153,6 +153,17 @@ TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
     EXPECT_STREQ(made_last_error(comm_), REASON);
 }
 
+TEST_F(Wait, AnAbortEndsItLongBeforeItsBound)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    int64_t begun_ns = ng_clock_mono_ns();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_EQ(caller.result(), ncclSystemError);
+    EXPECT_LT(ng_clock_mono_ns() - begun_ns, LONG_MS * NG_MS);
+}
+
 TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
 {
     made_set_timeout(comm_, 200);
@@ -167,6 +178,7 @@ TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorL
     EXPECT_EQ(behind.result(), ncclSystemError) << "what waits behind it has a deadline, too";
     made_hold(false);
     EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    EXPECT_EQ(made_last_error(comm_), nullptr) << "that is over";
     struct made_group group;
     ASSERT_TRUE(made_group_of(comm_, &group));
     EXPECT_EQ(group.entered, 3u);

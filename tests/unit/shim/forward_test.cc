@@ -77,29 +77,45 @@ template <typename Value> static bool same(const Value &left, const Value &right
     return memcmp(&left, &right, sizeof(Value)) == 0;
 }
 
+/* What came of one call. */
+struct outcome {
+    bool same_value;
+    int errno_after;
+    uint64_t calls_before, hash; /* of the arguments that were passed */
+    struct recording recording;
+};
+
+/* Apart from the calls, of which there are some hundred types: each would have these expectations compiled anew. */
+static void expect_forwarded(const struct outcome &outcome)
+{
+    EXPECT_TRUE(outcome.same_value) << "another value came back";
+    EXPECT_EQ(outcome.errno_after, ENOTTY) << "errno of the library did not come back";
+    EXPECT_EQ(outcome.recording.calls, outcome.calls_before + 1);
+    EXPECT_EQ(outcome.recording.hash, outcome.hash) << "other arguments arrived";
+    EXPECT_EQ(outcome.recording.errno_seen, EILSEQ) << "errno of the program did not arrive";
+}
+
 template <typename Function> static void check_forward(Function *function, enum recording_id id)
 {
     using value_type = typename signature<Function>::value_type;
 
     for (unsigned round = 0; round < 3; round++) {
         auto arguments = signature<Function>::make(round);
-        uint64_t before = recording_of(id).calls;
+        struct outcome outcome = {true, 0, recording_of(id).calls, recording_hash(arguments), {}};
 
         errno = EILSEQ;
         recording_set_distinct(true, ENOTTY);
         if constexpr (std::is_void_v<value_type>) {
             std::apply(function, arguments);
+            outcome.errno_after = errno;
         } else {
             value_type value = std::apply(function, arguments);
-            EXPECT_TRUE(same(value, recording_value<value_type>(id))) << "another value came back";
+            outcome.errno_after = errno;
+            outcome.same_value = same(value, recording_value<value_type>(id));
         }
-        EXPECT_EQ(errno, ENOTTY) << "errno of the library did not come back";
         recording_set_distinct(false, 0);
-
-        struct recording recording = recording_of(id);
-        EXPECT_EQ(recording.calls, before + 1);
-        EXPECT_EQ(recording.hash, recording_hash(arguments)) << "other arguments arrived";
-        EXPECT_EQ(recording.errno_seen, EILSEQ) << "errno of the program did not arrive";
+        outcome.recording = recording_of(id);
+        expect_forwarded(outcome);
     }
 }
 

@@ -177,6 +177,25 @@ TEST(LocalIncidents, ASuspicionDoesNotCoverADeadline)
     EXPECT_EQ(got.claimant_pid, getpid());
 }
 
+/* core/news.h relies on it. */
+TEST(LocalIncidents, WhatAwaitsItsVerdictWhenWeJoinIsGivenAndReadOnceItIsJudged)
+{
+    Folder folder;
+    OwnBox theirs(folder.path()), own(folder.path(), 1);
+    Board claimant(folder.path(), &theirs.box);
+    struct ng_incident claimed = {}, got = {};
+
+    ASSERT_EQ(claimant.claim(stall(NG_INCIDENT_SUSPECT, 7, 20), &claimed), 0);
+    Board board(folder.path(), &own.box);
+    ASSERT_EQ(board.next(0, &got), 0);
+    EXPECT_EQ(got.state, NG_INCIDENT_CLAIMED);
+    claimed.state = NG_INCIDENT_JUDGED;
+    ASSERT_EQ(claimant.publish(claimed), 0);
+    EXPECT_EQ(board.next(0, &got), -ENOENT) << "what was judged before we joined looks the same";
+    ASSERT_EQ(board.get(claimed.epoch, &got), 0);
+    EXPECT_EQ(got.state, NG_INCIDENT_JUDGED);
+}
+
 TEST(LocalIncidents, ADeadClaimantsClaimCoversNothing)
 {
     for (bool known : {false, true}) {

@@ -123,7 +123,7 @@ TEST_F(Label, ACircleOrNonsenseEndsTheWay)
 {
     Kv kv(url());
     for (const char *nonsense : {"", "0000000000000000", "zzzzzzzzzzzzzzzz", "12", "ffffffffffffffff",
-                                 "00000000000000090"}) {
+                                 "00000000000000090", "00000000000000033"}) {
         ASSERT_EQ(kv.set(key(9), nonsense), 0);
         EXPECT_EQ(root(kv, 9), 9u) << nonsense;
     }

@@ -57,7 +57,7 @@ struct FaultyKv::Ops {
         int error = self->before(name, writes, deadline_mono_ns);
         if (error)
             return ng_kv_fail(kv, error, "%s", strerror(-error));
-        if (does_nothing(kv))
+        if (!self->under_way)
             return nothing;
         int result = self->after(name, key, done(self->inner));
         kv->connects = self->inner->connects + (uint64_t)self->reconnects;
@@ -223,10 +223,11 @@ FaultyKv::~FaultyKv()
 
 void FaultyKv::set(Mode wanted, int wanted_error)
 {
-    std::lock_guard<std::mutex> guard(lock);
+    std::unique_lock<std::mutex> guard(lock);
     error = wanted_error;
     mode = wanted;
     changed.notify_all();
+    changed.wait(guard, [this] { return !under_way.load(); });
 }
 
 void FaultyKv::lose_answer(const std::string &call, const std::string &key)
@@ -277,12 +278,16 @@ int FaultyKv::before(const char *call, bool writes, int64_t deadline_mono_ns)
     }
     if (mode == FAIL)
         return error;
-    return writes && mode == PASS ? write_error.load() : 0;
+    int refused = writes && mode == PASS ? write_error.load() : 0;
+    under_way = !refused && mode == PASS;
+    return refused;
 }
 
 int FaultyKv::after(const char *call, const char *key, int result)
 {
     std::unique_lock<std::mutex> guard(lock);
+    under_way = false;
+    changed.notify_all();
     if (lost_call == call && strncmp(key, lost_key.c_str(), lost_key.size()) == 0) {
         lost_call.clear();
         return -ECONNRESET;

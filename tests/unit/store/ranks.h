@@ -66,6 +66,7 @@ class FaultyKv : public ng_kv
     FaultyKv(const FaultyKv &) = delete;
     FaultyKv &operator=(const FaultyKv &) = delete;
 
+    /* Calls that have begun are over when it returns. */
     void set(Mode mode, int error = -ECONNREFUSED);
     /* Calls that write fail with `error`; 0 none. */
     void refuse_writes(int error)
@@ -100,6 +101,7 @@ class FaultyKv : public ng_kv
     std::condition_variable changed;
     std::string lost_call, lost_key, held_call, held_key;
     bool held = false;
+    std::atomic<bool> under_way{false};
 };
 
 struct Group {

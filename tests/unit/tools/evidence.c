@@ -18,6 +18,7 @@
 #include "core/rehearsal.h"
 #include "core/verdict.h"
 #include "core/view.h"
+#include "store/local.h"
 #include "tools/read_box.h"
 #include "tools/read_dump.h"
 
@@ -29,11 +30,11 @@ static struct ng_signature all_reduce(void)
         .op = NG_OP_AllReduce, .dtype = 7, .redop = 0, .root = -1, .count = 1024};
 }
 
-static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int nranks)
+static int add_rank(struct ng_view *view, uint64_t group_id, const struct evidence_rank *rank, int nranks)
 {
-    static const enum ng_life lives[] = {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_ENDED_BY_GUARD};
+    static const enum ng_life lives[] = {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_ENDED_BY_GUARD, NG_LIFE_EXITED};
     struct ng_view_process *process = ng_view_add_process(view);
-    uint32_t group = ng_view_intern_group(view, GROUP_ID);
+    uint32_t group = ng_view_intern_group(view, group_id);
 
     process->rank = rank->rank;
     process->world_size = nranks;
@@ -58,6 +59,8 @@ static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int 
             .coll_seq = seq,
             .entered_age_ns = rank->pending_ms * NG_MS,
         };
+    if (rank->differs)
+        member->last.redop = member->records[member->record_count - 1].signature.redop = 2;
     if (rank->pending_ms) {
         member->pending_seq = member->pending_record = rank->completed + 1;
         member->pending_age_ns = rank->pending_ms * NG_MS;
@@ -70,16 +73,44 @@ static int add_rank(struct ng_view *view, const struct evidence_rank *rank, int 
 int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count,
                          int nranks)
 {
+    return evidence_write_dumps_of("test-job", GROUP_ID, 0, folder, ranks, count, nranks);
+}
+
+/* A view of these ranks, sealed. */
+static void make_view(struct ng_view *view, const char *job, uint64_t group_id, int64_t moment_unix_ns,
+                      const struct evidence_rank *ranks, int count, int nranks)
+{
+    ng_view_init(view);
+    snprintf(view->job, sizeof(view->job), "%s", job);
+    for (int i = 0; i < count; i++) {
+        add_rank(view, group_id, &ranks[i], nranks);
+        view->processes[i].moment_unix_ns = moment_unix_ns;
+    }
+    ng_view_seal(view);
+}
+
+int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns, const char *folder,
+                            const struct evidence_rank *ranks, int count, int nranks)
+{
     struct ng_view view;
     int error = 0;
 
-    ng_view_init(&view);
-    snprintf(view.job, sizeof(view.job), "test-job");
-    for (int i = 0; i < count; i++)
-        add_rank(&view, &ranks[i], nranks);
-    ng_view_seal(&view);
+    make_view(&view, job, group_id, moment_unix_ns, ranks, count, nranks);
     for (uint32_t i = 0; i < view.process_count && !error; i++)
         error = ng_dump_save_process(&view, i, folder);
+    ng_view_fini(&view);
+    return error;
+}
+
+int evidence_write_flights(int64_t moment_unix_ns, const char *folder, const struct evidence_rank *ranks, int count,
+                           int nranks)
+{
+    struct ng_view view;
+    int error = 0;
+
+    make_view(&view, "test-job", GROUP_ID, moment_unix_ns, ranks, count, nranks);
+    for (uint32_t i = 0; i < view.process_count && !error; i++)
+        error = ng_flight_save_process(&view, i, folder);
     ng_view_fini(&view);
     return error;
 }
@@ -270,7 +301,7 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
                                        .job = job,
                                        .run_id = getenv("NCCLGUARD_RUN_ID"),
                                        .timeout_ns = 600 * NG_S,
-                                       .suspect_ns = 5 * NG_S,
+                                       .suspect_ns = rank->suspect_ms ? rank->suspect_ms * NG_MS : 5 * NG_S,
                                        .init_timeout_ns = 600 * NG_S,
                                        .faults = rank->rehearsed ? 2 : 0};
 
@@ -315,11 +346,23 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
     }
     /* The clock of a dead process is its last heartbeat. */
     box.header->heartbeat_mono_ns = ng_clock_mono_ns() - rank->dead_ms * NG_MS;
-    if (rank->life == EVIDENCE_ENDED_BY_GUARD) {
-        box.header->life_mono_ns = ng_clock_mono_ns();
-        box.header->life = NG_BOX_ENDED_BY_GUARD;
+    if (rank->life == EVIDENCE_ENDED_BY_GUARD || rank->life == EVIDENCE_EXITED) {
+        box.header->life_mono_ns = ng_clock_mono_ns() - rank->dead_ms * NG_MS;
+        box.header->exit_status = rank->life == EVIDENCE_EXITED;
+        box.header->life = rank->life == EVIDENCE_EXITED ? NG_BOX_EXITED : NG_BOX_ENDED_BY_GUARD;
     }
     return 0;
+}
+
+int evidence_tell_incident(const char *folder, uint64_t seq, const char *line)
+{
+    struct ng_incident incident = {
+        .level = NG_INCIDENT_SUSPECT, .group_id = GROUP_ID, .seq = seq, .op = NG_OP_AllReduce};
+    uint32_t living;
+
+    snprintf(incident.line, sizeof(incident.line), "%s", line);
+    /* As a person's order is left there, which is judged as it is written. */
+    return ng_local_order(folder, &incident, &living);
 }
 
 static uint64_t any(unsigned *seed, uint64_t limit)

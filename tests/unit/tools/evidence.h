@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum evidence_life { EVIDENCE_RUNNING, EVIDENCE_DEAD, EVIDENCE_ENDED_BY_GUARD };
+enum evidence_life { EVIDENCE_RUNNING, EVIDENCE_DEAD, EVIDENCE_ENDED_BY_GUARD, EVIDENCE_EXITED };
 
 /* One rank of a world group, by how far it came. */
 struct evidence_rank {
@@ -23,11 +23,21 @@ struct evidence_rank {
     int64_t pending_ms; /* age of the work in flight; 0 none */
     int64_t dead_ms;    /* how long ago it died */
     bool rehearsed;     /* a fault was injected into it */
+    bool differs;       /* its last call is one with another reduction; dumps alone */
+    int64_t suspect_ms; /* NCCLGUARD_SUSPECT; 0: 5 s. Black boxes alone */
 };
 
 /* rank_<r>.json of these ranks, out of `nranks`, in `folder`. 0 or -errno. */
 int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, int count,
                          int nranks);
+
+/* The same, of a job of this name with a communicator of this id, as it was at this time. */
+int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns, const char *folder,
+                            const struct evidence_rank *ranks, int count, int nranks);
+
+/* The same ranks as PyTorch's flight recorder would tell of them, in `folder`/fr. */
+int evidence_write_flights(int64_t moment_unix_ns, const char *folder, const struct evidence_rank *ranks, int count,
+                           int nranks);
 
 /* The black box of this process, which stays mapped and locked until the process ends. 0 or -errno.
  */
@@ -40,6 +50,9 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
 /* The same, of a job and with a group of these names. */
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks);
+
+/* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or -errno. */
+int evidence_tell_incident(const char *folder, uint64_t seq, const char *line);
 
 /* A process that has all that one may have, by chance; same seed, same process. Of an empty view. */
 struct ng_view;

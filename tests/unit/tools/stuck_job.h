@@ -73,12 +73,12 @@ class Stuck
 {
   public:
     explicit Stuck(const char *job = "test-job", const char *group = "world",
-                   int64_t for_ms = 10000)
+                   int64_t for_ms = 10000, evidence_life life = EVIDENCE_RUNNING, int64_t suspect_ms = 0)
     {
-        const evidence_rank ranks[] = {{0, EVIDENCE_RUNNING, 7, 6, for_ms, 0},
-                                       {1, EVIDENCE_RUNNING, 7, 6, for_ms, 0},
-                                       {2, EVIDENCE_RUNNING, 6, 6, 0, 0},
-                                       {3, EVIDENCE_RUNNING, 7, 6, for_ms, 0}};
+        const evidence_rank ranks[] = {{0, life, 7, 6, for_ms, 0, false, false, suspect_ms},
+                                       {1, life, 7, 6, for_ms, 0, false, false, suspect_ms},
+                                       {2, life, 6, 6, 0, 0, false, false, suspect_ms},
+                                       {3, life, 7, 6, for_ms, 0, false, false, suspect_ms}};
         for (const evidence_rank &rank : ranks)
             owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group));
     }
@@ -88,6 +88,18 @@ class Stuck
     }
     Folder folder;
     std::vector<std::unique_ptr<BoxOwner>> owners;
+};
+
+/* The same, of which no process is left: ended by the guard, or killed from outside. */
+class Ended : public Stuck
+{
+  public:
+    explicit Ended(bool by_guard)
+        : Stuck("test-job", "world", 10000, by_guard ? EVIDENCE_ENDED_BY_GUARD : EVIDENCE_RUNNING)
+    {
+        for (auto &owner : owners)
+            owner->end();
+    }
 };
 
 #endif

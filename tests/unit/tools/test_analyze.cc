@@ -10,6 +10,7 @@
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/stuck_job.h"
+#include "tests/unit/tools/verdict_json.h"
 
 namespace
 {
@@ -27,6 +28,10 @@ struct Json {
         json_decref(root);
     }
     Json(const Json &) = delete;
+    std::string missing_evidence() const
+    {
+        return missing_evidence_of(root);
+    }
     std::string text(const char *key) const
     {
         const char *value = json_string_value(json_object_get(root, key));
@@ -110,6 +115,75 @@ TEST(AnalyzeDumps, TakesFilesOneByOneAndSaysWhoIsNotKnown)
     EXPECT_GT(json_array_size(json_object_get(verdict.root, "missing_evidence")), 0u);
 }
 
+/* The rank that the others wait for knows of no wait. */
+TEST(AnalyzeDumps, AreHealthyForCertainOnlyWhereAllRanksTell)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    Result result = run({"analyze", "--json", folder / "rank_2.json"});
+    EXPECT_EQ(result.code(), 0) << result.out;
+    Json alone(result.out);
+    EXPECT_EQ(alone.text("kind"), "healthy");
+    EXPECT_EQ(alone.text("confidence"), "likely");
+    EXPECT_NE(alone.missing_evidence().find("no evidence of group ranks 0-1,3 of group 0123456789abcdef\n"),
+              std::string::npos)
+        << alone.missing_evidence();
+
+    Folder whole;
+    ASSERT_EQ(evidence_write_dumps(whole.path().c_str(), all_well, 2, 2), 0);
+    Json all(run({"analyze", "--json", whole.path()}).out);
+    EXPECT_EQ(all.text("confidence"), "certain");
+    EXPECT_EQ(all.missing_evidence(), "");
+}
+
+/* Rank 1 of 2 never came to the seventh collective, of a job that wrote over two of the files of one before. */
+TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
+{
+    const int64_t now_ns = INT64_C(1795171332692540364), hour_ns = INT64_C(3600000000000);
+    const evidence_rank newer[] = {
+        {0, EVIDENCE_RUNNING, 9, 8, 10000, 0},
+        {1, EVIDENCE_RUNNING, 8, 8, 0, 0},
+    };
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps_of("first", 0xa, now_ns - hour_ns, folder.path().c_str(), one_missing, 4, 4), 0);
+    ASSERT_EQ(evidence_write_dumps_of("second", 0xb, now_ns, folder.path().c_str(), newer, 2, 2), 0);
+    for (const std::string &nothing : {std::string(), folder / "none"}) {
+        std::vector<std::string> arguments = {"analyze", "--json"};
+        if (!nothing.empty())
+            arguments.push_back(nothing);
+        arguments.push_back(folder.path());
+        Result result = run(arguments);
+        EXPECT_EQ(result.code(), 3) << result.err;
+        EXPECT_NE(result.err.find("rank_2.json, rank_3.json: of another job, first, which is older than second"),
+                  std::string::npos)
+            << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("job"), "second");
+        EXPECT_EQ(verdict.text("kind"), "missing_rank");
+        EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+        EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "seq")), 9);
+        if (nothing.empty()) {
+            EXPECT_EQ(verdict.text("confidence"), "certain");
+            EXPECT_EQ(verdict.missing_evidence(), "");
+        } else {
+            EXPECT_NE(verdict.missing_evidence().find("none: No such file"), std::string::npos)
+                << verdict.missing_evidence();
+        }
+    }
+}
+
+/* Each host was given a name of its own. */
+TEST(AnalyzeDumps, OfOneCommunicatorAreOfOneJobWhateverItIsCalled)
+{
+    const int64_t now_ns = INT64_C(1795171332692540364);
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps_of("here", 0xa, now_ns - 1, folder.path().c_str(), one_missing, 2, 4), 0);
+    ASSERT_EQ(evidence_write_dumps_of("there", 0xa, now_ns, folder.path().c_str(), one_missing + 2, 2, 4), 0);
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.err.find("left out"), std::string::npos) << result.err;
+    EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
+}
+
 TEST(AnalyzeDumps, UsesWhatIsUsableAndNamesTheRest)
 {
     Folder folder;
@@ -165,6 +239,29 @@ TEST(AnalyzeDumps, NoticesADeathThatIsYoungerThanTheSuspectTime)
     EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
 }
 
+TEST(AnalyzeDumps, TellCallsThatDifferBeforeOneThatIsUnderWayForAMoment)
+{
+    for (int64_t under_way_ms : {68, 30000}) {
+        const evidence_rank ranks[] = {
+            {0, EVIDENCE_RUNNING, 8, 8, 0, 0, false, true},
+            {1, EVIDENCE_RUNNING, 8, 8, 0, 0},
+            {2, EVIDENCE_RUNNING, 7, 6, under_way_ms, 0},
+        };
+        Folder folder;
+        ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), ranks, 3, 3), 0);
+        Result result = run({"analyze", "--json", folder.path()});
+        EXPECT_EQ(result.code(), 3) << result.err;
+        Json verdict(result.out);
+        if (under_way_ms > 1000) {
+            EXPECT_NE(verdict.text("kind"), "mismatch") << "one is stuck: " << result.out;
+            continue;
+        }
+        EXPECT_EQ(verdict.text("kind"), "mismatch") << result.out;
+        EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "seq")), 8);
+        EXPECT_EQ(json_array_size(json_object_get(verdict.root, "waiting")), 0u);
+    }
+}
+
 TEST(AnalyzeDumps, CountsAProcessThatTwoFilesTellOfOnce)
 {
     Folder folder;
@@ -172,7 +269,46 @@ TEST(AnalyzeDumps, CountsAProcessThatTwoFilesTellOfOnce)
     Result result = run({"analyze", "--json", folder.path(), folder / "rank_2.json"});
     EXPECT_EQ(result.code(), 3);
     EXPECT_NE(result.err.find("same process"), std::string::npos) << result.err;
-    EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+    EXPECT_EQ(verdict.text("confidence"), "certain") << "nothing is missing";
+    EXPECT_EQ(verdict.missing_evidence(), "");
+}
+
+/* The copies are as old as the copying, and say themselves when it was. */
+TEST(AnalyzeFlight, FilesOfOursThatWereCopiedTellHowLongItWasStuck)
+{
+    const int64_t now_ns = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+    for (int64_t ago_s : {0, 480, 864000}) {
+        Folder folder;
+        const int64_t moment_ns = now_ns - ago_s * INT64_C(1000000000);
+        ASSERT_EQ(evidence_write_flights(moment_ns, folder.path().c_str(), one_missing, 4, 4), 0);
+        Result result = run({"analyze", "--json", folder / "fr"});
+        EXPECT_EQ(result.code(), 3) << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("kind"), "missing_rank");
+        EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+        EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "stalled_ms")), 10000) << ago_s;
+    }
+}
+
+/* Its folder in shared memory and that of its evidence. */
+TEST(AnalyzeMixed, BlackBoxesAndDumpsOfTheSameProcessesAreNoLessCertain)
+{
+    Folder boxes, dumps;
+    auto owners = own_boxes(boxes, one_missing, 4, 4);
+    Result dumped = run({"dump", "--no-stacks", "--out", dumps.path()},
+                        {{"NCCLGUARD_STORE", "local:" + boxes.path()}, {"NCCLGUARD_JOB", ""}});
+    ASSERT_EQ(dumped.code(), 0) << dumped.err;
+    for (const auto &[first, second] : {std::pair(&boxes, &dumps), std::pair(&dumps, &boxes)}) {
+        Result result = run({"analyze", "--json", first->path(), second->path()});
+        EXPECT_EQ(result.code(), 3) << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("kind"), "missing_rank");
+        EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+        EXPECT_EQ(verdict.text("confidence"), "certain");
+        EXPECT_EQ(verdict.missing_evidence(), "");
+    }
 }
 
 struct Unusable {
@@ -284,6 +420,128 @@ TEST(AnalyzeBoxes, NamesTheRankThatDiedLongBeforeTheOthersWereKilled)
     EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
 }
 
+/* The launcher ended the others before anybody had waited for as long as the suspect time. */
+TEST(AnalyzeBoxes, NameTheRankThatDiedFirstThoughNobodyHadWaitedForLong)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 3700, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 4000},
+    };
+    Folder folder, dumps;
+    {
+        auto owners = own_boxes(folder, ranks, 2, 2);
+    }
+    Result dumped = run({"dump", "--no-stacks", "--out", dumps.path()},
+                        {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}});
+    ASSERT_EQ(dumped.code(), 0) << dumped.err;
+    /* Whoever writes a dump of the dead finds all of them dead at the same moment. */
+    for (const Folder *evidence : {&folder, &dumps}) {
+        Result result = run({"analyze", "--json", evidence->path()});
+        EXPECT_EQ(result.code(), 3) << result.out << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("kind"), "dead_rank");
+        EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+        EXPECT_EQ(verdict.text("confidence"), "likely") << "it may have been frozen";
+    }
+}
+
+TEST(AnalyzeBoxes, NameTheRankThatLeftThoughNobodyHadWaitedForLong)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 900, 0},
+        {1, EVIDENCE_EXITED, 6, 6, 0, 1000},
+    };
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, ranks, 2, 2);
+    }
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.out << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "left_early");
+    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+}
+
+TEST(AnalyzeBoxes, OfRanksThatDiedAtOnceDoNotTellWhomTheOthersWaitedFor)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 700, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 600},
+    };
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, ranks, 2, 2);
+    }
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 3) << result.out << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("kind"), "unknown");
+    EXPECT_TRUE(verdict.culprits().empty());
+    EXPECT_NE(verdict.missing_evidence().find("ended first"), std::string::npos);
+}
+
+/* Which of them was first, a guard has told while the job ran. */
+TEST(AnalyzeBoxes, WithWhatAGuardSaidNameTheRankThatDied)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_RUNNING, 7, 6, 700, 0},
+        {1, EVIDENCE_RUNNING, 6, 6, 0, 600},
+        {2, EVIDENCE_RUNNING, 6, 6, 0, 600},
+    };
+    for (bool by_name : {true, false}) {
+        Folder folder;
+        {
+            auto owners = own_boxes(folder, ranks, 3, 3);
+            char host[64] = "";
+            gethostname(host, sizeof(host) - 1);
+            std::string one = "dead_rank: rank 1 (host " + std::string(host) + ", pid " +
+                              std::to_string(owners[1]->pid()) + ") died without finishing AllReduce #7; certain";
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6, "gpu_stall: of what is done; certain"), 0);
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 7,
+                                             by_name ? one.c_str() : "dead_rank: ranks 1,2 died; certain"),
+                      0);
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6, "gpu_stall: of what is done; certain"), 0);
+        }
+        Result result = run({"analyze", "--json", folder.path()});
+        EXPECT_EQ(result.code(), 3) << result.out << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("kind"), by_name ? "dead_rank" : "unknown") << result.out;
+        if (by_name) {
+            EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+            EXPECT_EQ(verdict.text("confidence"), "certain");
+        } else {
+            EXPECT_NE(verdict.missing_evidence().find("a guard said: dead_rank: ranks 1,2 died"), std::string::npos);
+        }
+    }
+}
+
+/* One rank left with the error of the refused call, and the launcher ended the other in it. */
+TEST(AnalyzeBoxes, OfRanksThatEndedInACallThatDifferedBlameNoneOfThem)
+{
+    const evidence_rank ranks[] = {
+        {0, EVIDENCE_EXITED, 7, 6, 0, 0},
+        {1, EVIDENCE_RUNNING, 7, 6, 700, 0},
+    };
+    const std::string said = "mismatch: rank 5 (host far, pid 9) did not match the others in AllReduce #7; certain";
+    for (bool told : {false, true}) {
+        Folder folder;
+        {
+            auto owners = own_boxes(folder, ranks, 2, 6);
+            if (told) {
+                ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 7, said.c_str()), 0);
+            }
+        }
+        Result result = run({"analyze", "--json", folder.path()});
+        EXPECT_EQ(result.code(), 3) << result.out << result.err;
+        Json verdict(result.out);
+        EXPECT_EQ(verdict.text("kind"), told ? "mismatch" : "left_early") << result.out;
+        EXPECT_EQ(verdict.culprits(), told ? std::vector<int>{} : std::vector<int>{0});
+        if (told) {
+            EXPECT_NE(verdict.missing_evidence().find("a guard said: " + said), std::string::npos) << result.out;
+        }
+    }
+}
+
 TEST(AnalyzeBoxes, OfAJobThatWasKilledInGoodHealthAreHealthy)
 {
     const evidence_rank busy[] = {
@@ -296,6 +554,7 @@ TEST(AnalyzeBoxes, OfAJobThatWasKilledInGoodHealthAreHealthy)
     }
     Result result = run({"analyze", folder.path()});
     EXPECT_EQ(result.code(), 0) << result.out << result.err;
+    EXPECT_NE(result.out.find("likely"), std::string::npos) << "one waited for the other: " << result.out;
     /* Asked for a shorter time, it is a rank that has not come. */
     EXPECT_EQ(run({"analyze", "--stalled", "2ms", folder.path()}).code(), 3);
 }
@@ -319,6 +578,23 @@ TEST(AnalyzeBoxes, ThatWereCutOffAreNamedAndTheOthersUsed)
     EXPECT_NE(result.err.find(name + ": a black box that was cut off"), std::string::npos)
         << result.err;
     EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
+}
+
+TEST(AnalyzeBoxes, OfWhichOneWasCutOffAreHealthyWithADoubt)
+{
+    Folder folder;
+    {
+        auto owners = own_boxes(folder, all_well, 2, 2);
+    }
+    std::string name = std::filesystem::directory_iterator(folder.path())->path().filename();
+    std::filesystem::resize_file(folder / name, 8192);
+    Result result = run({"analyze", "--json", folder.path()});
+    EXPECT_EQ(result.code(), 0) << result.out << result.err;
+    Json verdict(result.out);
+    EXPECT_EQ(verdict.text("confidence"), "likely");
+    EXPECT_NE(verdict.missing_evidence().find(name + ": a black box that was cut off"), std::string::npos)
+        << verdict.missing_evidence();
+    EXPECT_NE(verdict.missing_evidence().find("no evidence of group rank "), std::string::npos);
 }
 
 /* What must come back from a dump: everything but when it was written and what the reader calls its

@@ -111,6 +111,86 @@ TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
     EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_2.json"), "\"life\": \"dead\""));
 }
 
+/* Nobody waits any more, but it is known what for: as `analyze` says of the same black boxes. */
+TEST(Dump, OfAJobThatHasEndedIsWhatHeldItUp)
+{
+    for (bool by_guard : {true, false}) {
+        Ended job(by_guard);
+        Dump dump(job);
+        EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
+        EXPECT_TRUE(has(dump.result.out, "missing_rank: rank 2")) << dump.result.out;
+        EXPECT_TRUE(has(read_file(dump.out.path() + "/verdict.json"), "\"kind\": \"missing_rank\""));
+        const char *life = by_guard ? "\"life\": \"ended_by_guard\"" : "\"life\": \"dead\"";
+        EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_0.json"), life)) << "as what it ended";
+        EXPECT_EQ(run({"analyze", job.folder.path()}).code(), 3);
+    }
+}
+
+TEST(Dump, AVerdictOnWhichTheGuardHasActedStays)
+{
+    const std::string acted =
+        R"({"job": "test-job", "time_unix_ns": 1795171332692540364, "kind": "missing_rank", "action": "kill"})";
+    for (int64_t for_ms : {10000, 300}) {
+        Stuck job("test-job", "world", for_ms);
+        Folder out;
+        out.write("verdict.json", acted);
+        out.write("verdict.txt", "by the guard");
+        Result result = run({"dump", "--no-stacks", "--out", out.path()}, job.environment());
+        EXPECT_EQ(result.code(), 0) << result.err;
+        EXPECT_EQ(read_file(out / "verdict.json"), acted);
+        EXPECT_EQ(read_file(out / "verdict.txt"), "by the guard");
+        EXPECT_TRUE(has(result.out, "verdict.json and verdict.txt there stay the guard's own: missing_rank, action "
+                                    "kill, at 2026-")) << result.out;
+        EXPECT_TRUE(has(result.out, for_ms > 5000 ? "missing_rank: rank 2" : "healthy")) << result.out;
+        EXPECT_TRUE(exists(out / "rank_3.json"));
+        EXPECT_TRUE(exists(out / "trace.json"));
+    }
+}
+
+TEST(Dump, AGuardsVerdictOnCallsThatDifferedStaysOnceTheJobIsOver)
+{
+    for (int by : {1, -1})
+        for (bool over : {true, false}) {
+            std::unique_ptr<Stuck> running(over ? nullptr : new Stuck);
+            std::unique_ptr<Ended> ended(over ? new Ended(false) : nullptr);
+            Folder out;
+            out.write("verdict.json", R"({"job": "test-job", "kind": "mismatch", "action": "none", "detected_by": )" +
+                                          std::to_string(by) + "}");
+            Result result = run({"dump", "--no-stacks", "--out", out.path()},
+                                over ? ended->environment() : running->environment());
+            EXPECT_EQ(result.code(), 0) << result.err;
+            EXPECT_EQ(has(read_file(out / "verdict.json"), "mismatch"), over && by >= 0) << over << by;
+        }
+}
+
+TEST(Dump, AVerdictOfAnotherJobOrOnWhichNobodyActedOrWhichIsNoneIsReplaced)
+{
+    for (const char *there : {R"({"job": "other-job", "kind": "missing_rank", "action": "kill"})",
+                              R"({"job": "test-job", "kind": "gpu_stall", "action": "none"})",
+                              R"({"job": "test-job", "kind": 3, "action": "kill"})", "[]", "", "{"}) {
+        Stuck job;
+        Folder out;
+        out.write("verdict.json", there);
+        Result result = run({"dump", "--no-stacks", "--out", out.path()}, job.environment());
+        EXPECT_EQ(result.code(), 0) << result.err;
+        EXPECT_FALSE(has(result.out, "stay the guard's")) << result.out;
+        EXPECT_TRUE(has(read_file(out / "verdict.json"), "\"detected_by\": -1")) << there;
+    }
+}
+
+/* Whatever the shell that asks has in its environment. */
+TEST(Dump, WhatCountsAsStuckIsWhatTheJobSays)
+{
+    Stuck early("test-job", "world", 2500, EVIDENCE_RUNNING, 1000);
+    Dump stuck(early);
+    EXPECT_TRUE(has(stuck.result.out, "missing_rank: rank 2")) << stuck.result.out;
+    EXPECT_TRUE(has(read_file(stuck.out.path() + "/verdict.json"), "\"kind\": \"missing_rank\""));
+    Stuck late("test-job", "world", 7000, EVIDENCE_RUNNING, 20500);
+    Dump healthy(late);
+    EXPECT_TRUE(has(healthy.result.out, "healthy: nothing is stuck longer than 20.5 s; certain"))
+        << healthy.result.out;
+}
+
 TEST(Dump, OneRankAlone)
 {
     Stuck job;
@@ -138,6 +218,22 @@ TEST(Dump, MistakesAreNamed)
         EXPECT_TRUE(has(dump.result.err, row.names)) << dump.result.err;
         EXPECT_TRUE(has(dump.result.err, row.mends)) << dump.result.err;
     }
+}
+
+TEST(Dump, GoesWhereTheHelpSaysIfNobodySaysWhere)
+{
+    Stuck job;
+    Folder temporary;
+    std::string help = run({"dump", "--help"}).out;
+    EXPECT_TRUE(has(help, "NCCLGUARD_DUMP_DIR")) << help;
+    EXPECT_TRUE(has(help, "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`")) << help;
+    std::map<std::string, std::string> environment = job.environment();
+    environment["TMPDIR"] = temporary.path();
+    environment["NCCLGUARD_DUMP_DIR"] = "";
+    Result result = run({"dump", "--no-stacks"}, environment);
+    std::string folder = temporary / ("ncclguard-" + std::to_string(getuid()) + "/test-job");
+    EXPECT_TRUE(has(result.out, "4 dumps in " + folder + "\n")) << result.out;
+    EXPECT_TRUE(exists(folder + "/rank_3.json"));
 }
 
 TEST(Dump, AFolderThatCannotBeMadeIsTold)

@@ -10,6 +10,7 @@
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/unpickled.h"
+#include "tests/unit/tools/verdict_json.h"
 
 namespace
 {
@@ -76,14 +77,7 @@ class Verdict
     }
     std::string missing_evidence() const
     {
-        std::string all;
-        size_t i;
-        json_t *line;
-        json_array_foreach(json_object_get(root_, "missing_evidence"), i, line)
-        {
-            all += std::string(json_string_value(line)) + "\n";
-        }
-        return all;
+        return missing_evidence_of(root_);
     }
     size_t findings() const
     {

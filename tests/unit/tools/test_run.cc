@@ -228,7 +228,10 @@ std::string fixture(const std::string &name)
 
 TEST(Run, WarnsOnceWhenNoProcessOfTheProgramLoadedTheLibrary)
 {
-    Result result = run({"run", fixture("static")});
+    /* A library of its own: whoever opens the one of this build beside it is seen, too. */
+    Folder folder;
+    std::string library = folder.write("libncclguard.so", read_file(fixture("libnccl.so.2")));
+    Result result = run({"run", fixture("static")}, {{"NCCLGUARD_LIB", library}});
     EXPECT_EQ(result.code(), 3);
     ASSERT_EQ(lines(result.err).size(), 1u) << result.err;
     EXPECT_NE(result.err.find("warning: no process of " + fixture("static")), std::string::npos);
@@ -578,9 +581,9 @@ TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
 }
 
 /* A verdict as the library would leave it. */
-std::string write_verdict(const std::string &action)
+std::string write_verdict(const std::string &action, const std::string &kind = "missing_rank")
 {
-    return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action +
+    return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action + "\", \"kind\": \"" + kind +
            "\"}' > $NCCLGUARD_DUMP_DIR/.v; echo 'rank 2 is to blame' > "
            "$NCCLGUARD_DUMP_DIR/verdict.txt; "
            "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
@@ -601,6 +604,20 @@ TEST(Run, PrintsTheVerdictOfThisRun)
     Result nested =
         run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
     EXPECT_EQ(nested.err, "rank 2 is to blame\n");
+}
+
+/* Whoever gets the error of a refused call ends with it. */
+TEST(Run, PrintsThatCallsDifferedWhereTheJobFailed)
+{
+    for (const char *kind : {"mismatch", "gpu_stall"})
+        for (int status : {0, 3}) {
+            Folder folder;
+            Result result = run({"run", "--out", folder / "e", "sh", "-c",
+                                 write_verdict("none", kind) + "exit " + std::to_string(status)});
+            EXPECT_EQ(result.code(), status);
+            bool printed = status != 0 && std::string(kind) == "mismatch";
+            EXPECT_EQ(result.err, printed ? "rank 2 is to blame\n" : "") << kind;
+        }
 }
 
 TEST(Run, SaysWhereTheEvidenceLiesWhenTheTextIsMissing)

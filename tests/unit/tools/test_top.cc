@@ -16,6 +16,7 @@
 #include <memory>
 #include <random>
 
+#include "tests/gtest/in_time.h"
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/stuck_job.h"
@@ -54,7 +55,7 @@ TEST(Top, ShowsTheOnlyJobThatThereIs)
     EXPECT_FALSE(has(result.out, "\033")) << result.out;
 }
 
-TEST(Top, JsonIsOneObjectWithTheVerdictInIt)
+TEST(Top, JsonIsTheVerdictAndTheTable)
 {
     Stuck job;
     Result result = run({"top", "--json", "--job", "test-job"}, job.environment());
@@ -62,15 +63,15 @@ TEST(Top, JsonIsOneObjectWithTheVerdictInIt)
     json_error_t error;
     json_t *root = json_loads(result.out.c_str(), 0, &error);
     ASSERT_NE(root, nullptr) << error.text;
-    EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.top/1");
+    EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.verdict/1");
+    EXPECT_STREQ(json_string_value(json_object_get(root, "table_schema")), "ncclguard.top/1");
     EXPECT_EQ(json_array_size(json_object_get(root, "processes")), 4u);
-    json_t *verdict = json_object_get(root, "verdict");
-    EXPECT_STREQ(json_string_value(json_object_get(verdict, "kind")), "missing_rank");
-    EXPECT_STREQ(json_string_value(json_object_get(verdict, "job")), "test-job");
+    EXPECT_STREQ(json_string_value(json_object_get(root, "kind")), "missing_rank");
+    EXPECT_STREQ(json_string_value(json_object_get(root, "job")), "test-job");
     for (const char *key : {"schema", "time_unix_ns", "group", "seq", "op", "culprits", "waiting",
                             "confidence", "missing_evidence", "detected_by", "stalled_ms",
                             "action"})
-        EXPECT_NE(json_object_get(verdict, key), nullptr) << key;
+        EXPECT_NE(json_object_get(root, key), nullptr) << key;
     json_decref(root);
 }
 
@@ -126,6 +127,33 @@ TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
     Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
     EXPECT_EQ(result.code(), 0) << result.err;
     EXPECT_TRUE(has(result.out, "dead_rank: rank 1")) << result.out;
+}
+
+/* Nobody waits any more, but it is known what for. The table says how each process ended. */
+TEST(Top, OfAJobThatHasEndedSaysWhatHeldItUp)
+{
+    for (bool by_guard : {true, false}) {
+        Ended job(by_guard);
+        Result result = run({"top", "--once"}, job.environment());
+        EXPECT_EQ(result.code(), 0) << result.err;
+        EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+        EXPECT_EQ(has(result.out, "guard"), by_guard) << result.out;
+    }
+}
+
+/* Not what the shell that asks has in its environment; the user's own word comes first. */
+TEST(Top, WhatCountsAsStuckIsWhatTheJobSays)
+{
+    Stuck early("test-job", "world", 2500, EVIDENCE_RUNNING, 1000);
+    std::map<std::string, std::string> environment = early.environment();
+    environment["NCCLGUARD_SUSPECT"] = "9s";
+    Result result = run({"top", "--once"}, environment);
+    EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+    result = run({"top", "--once", "--stalled", "100s"}, environment);
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 100 s; certain")) << result.out;
+    Stuck late("test-job", "world", 7000, EVIDENCE_RUNNING, 20000);
+    result = run({"top", "--once"}, late.environment());
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 20 s; certain")) << result.out;
 }
 
 /* ---- A terminal ---- */
@@ -634,7 +662,7 @@ TEST(StoreOnRedis, TheDoctorTellsWhetherItAnswersAndWhatIsWrong)
     stop_child(redis.pid());
     auto start = std::chrono::steady_clock::now();
     Result silent = run({"doctor", "--store", with_secret(redis.host()), "--", "/bin/true"});
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    EXPECT_IN_TIME(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
     EXPECT_TRUE(has(store_line(silent.out), "mend: see whether the server is stuck"))
         << silent.out;
     kill(redis.pid(), SIGCONT);

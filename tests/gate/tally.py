@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Counts what ran, for tests/run: single cases of GoogleTest and unittest, rows of scenarios, else whole tests.
 
-    tests/house/tally FOLDER
+    tests/gate/tally.py FOLDER
 
 FOLDER holds one file a step: NAME.meson (meson's testlog.json), NAME.text (output of a runner whose last line is
-`N passed, N failed[, N skipped]`; the first line here is its exit status), NAME.failed (why a step could not be done).
+`N passed, N failed[, N skipped]`; the first line here is its exit status), NAME.failed (why a step could not be done);
+and perhaps flaky.json, a list of the names of failures that count as passed.
 The last line printed is `N passed, N failed`, with `, N skipped` where there are any. With CI=true in the environment
 a skip is a failure, unless the machine lacks the hardware. Exit status 0: nothing failed.
 """
@@ -18,12 +19,14 @@ HARDWARE = re.compile(r"\b(GPUs?|NVLink|InfiniBand|cores?|aarch64|x86-64|hardwar
 GTEST = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) tests?(?:\.|, listed below)", re.M)
 GTEST_SKIP = re.compile(r"^.*: Skipped\n(.*)$", re.M)
 GTEST_FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,.*)?(?: \(\d+ ms\))?$", re.M)
+GTEST_CASE = re.compile(r"^\[ RUN      \] (\S+)\n(.*?)^\[  FAILED  \] \1\b", re.M | re.S)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\s*\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 UNITTEST_SKIP = re.compile(r"\.\.\. skipped ['\"](.*)['\"]$", re.M)
 UNITTEST_FAILED = re.compile(r"^(?:FAIL|ERROR): (.*)$", re.M)
 RUNNER = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 RUNNER_SKIP = re.compile(r"^skip\b:? *(.*)$", re.M | re.I)
-RUNNER_FAILED = re.compile(r"^(FAIL .*)$", re.M)
+RUNNER_FAILED = re.compile(r"^((?:FAIL|LATE) .*)$", re.M)
+ROW = re.compile(r"^(FAIL|LATE) (.*?): ")
 
 
 class Count:
@@ -32,6 +35,19 @@ class Count:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, 0, 0
         self.failures, self.skips = [], []  # words about them; perhaps fewer than there are
+        self.late = set()  # those of the failures that only passed a bound of time
+        self.cases = False  # they are cases of GoogleTest
+
+
+def late_cases(text):
+    """Cases of GoogleTest of which nothing failed but bounds of time (tests/gtest/in_time.h)."""
+    late = set()
+    for name, words in GTEST_CASE.findall(text):
+        # Each failure begins a paragraph with the place of its line.
+        parts = re.split(r"^\S+:\d+: Failure$", words, flags=re.M)[1:]
+        if parts and all(re.search(r"^late: ", part, re.M) for part in parts):
+            late.add(name)
+    return late
 
 
 def count_text(text, good):
@@ -39,7 +55,7 @@ def count_text(text, good):
     count = Count()
     found = False
     for word, number in GTEST.findall(text):
-        found = True
+        found = count.cases = True
         if word == "PASSED":
             count.passed += int(number)
         elif word == "FAILED":
@@ -63,8 +79,12 @@ def count_text(text, good):
         count.failed += int(failed)
         count.skipped += int(skipped or 0)
     count.failures = sorted(set(GTEST_FAILED.findall(text))) + UNITTEST_FAILED.findall(text)
+    # A program that crashed has no summary: then what failed is not all that went wrong.
+    count.late = late_cases(text) if any(word == "FAILED" for word, _ in GTEST.findall(text)) else set()
     if runs:
-        count.failures += sorted(set(RUNNER_FAILED.findall(text)))
+        rows = sorted(set(RUNNER_FAILED.findall(text)))
+        count.failures += rows
+        count.late |= {row for row in rows if row.startswith("LATE ")}
     count.skips = [line.strip() for line in GTEST_SKIP.findall(text)] + UNITTEST_SKIP.findall(text)
     if runs:
         count.skips += RUNNER_SKIP.findall(text)
@@ -79,7 +99,13 @@ def count_meson(path):
     """(name, Count) of each test of a testlog.json."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            test = json.loads(line)
+            try:
+                test = json.loads(line)
+            except ValueError:
+                count = Count()
+                count.failed, count.failures = 1, [f"no line of meson's: {line.strip()[:80]}"]
+                yield "log", count
+                continue
             text = (test.get("stdout") or "") + "\n" + (test.get("stderr") or "")
             if test["result"] == "SKIP":
                 count = Count()
@@ -110,29 +136,56 @@ def count_file(folder, name):
     yield step, count
 
 
+def counts(folder):
+    """(test, Count) of all that ran; a test is `STEP: NAME`, or a step."""
+    for name in sorted(os.listdir(folder)):
+        if name.rsplit(".", 1)[-1] in ("meson", "text", "failed"):
+            yield from count_file(folder, name)
+
+
+def key_of(test, failure):
+    """The name of one failure: its test, and the case or row in it."""
+    row = ROW.match(failure + " ")
+    return f"{test}: {row[2] if row else failure}"
+
+
+def read_flaky(folder):
+    try:
+        with open(os.path.join(folder, "flaky.json")) as file:
+            return set(json.load(file))
+    except FileNotFoundError:
+        return set()
+
+
 def main(arguments):
     if len(arguments) != 1:
-        sys.exit("usage: tally FOLDER")
+        sys.exit("usage: tally.py FOLDER")
     folder = arguments[0]
     in_ci = os.environ.get("CI") == "true"
-    passed = failed = skipped = 0
-    for name in sorted(os.listdir(folder)):
-        if name.rsplit(".", 1)[-1] not in ("meson", "text", "failed"):
-            continue
-        for test, count in count_file(folder, name):
-            if in_ci:
-                # A skip whose reason was not told counts as one without a good reason.
-                excused = sum(1 for reason in count.skips if HARDWARE.search(reason))
-                bad = max(0, count.skipped - excused)
-                count.skipped -= bad
-                count.failed += bad
-                if bad:
-                    count.failures += [f"skipped: {reason}" for reason in count.skips if not HARDWARE.search(reason)]
-            passed, failed, skipped = passed + count.passed, failed + count.failed, skipped + count.skipped
-            if count.failed:
-                print(f"FAIL {test}: {count.failed} failed: {'; '.join(count.failures) or 'see the log'}")
-            elif count.skipped:
-                print(f"SKIP {test}: {count.skipped} skipped: {'; '.join(count.skips) or 'no reason is given'}")
+    flaky, passed, failed, skipped, excused = read_flaky(folder), 0, 0, 0, []
+    for test, count in counts(folder):
+        if in_ci:
+            # A skip whose reason was not told counts as one without a good reason.
+            lacking = sum(1 for reason in count.skips if HARDWARE.search(reason))
+            bad = max(0, count.skipped - lacking)
+            count.skipped -= bad
+            count.failed += bad
+            if bad:
+                count.failures += [f"skipped: {reason}" for reason in count.skips if not HARDWARE.search(reason)]
+        good = [failure for failure in count.failures if key_of(test, failure) in flaky and count.failed]
+        excused += [key_of(test, failure) for failure in good]
+        count.failed -= len(good)
+        count.passed += len(good)
+        count.failures = [failure for failure in count.failures if failure not in good]
+        passed, failed, skipped = passed + count.passed, failed + count.failed, skipped + count.skipped
+        if count.failed:
+            print(f"FAIL {test}: {count.failed} failed: {'; '.join(count.failures) or 'see the log'}")
+        elif count.skipped:
+            print(f"SKIP {test}: {count.skipped} skipped: {'; '.join(count.skips) or 'no reason is given'}")
+    for name in excused:
+        print(f"FLAKY {name}: late, and in time alone")
+    if excused:
+        print(f"{len(excused)} flaky")
     if passed + failed == 0:
         failed = 1
         print("FAIL nothing ran")

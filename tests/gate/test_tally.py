@@ -33,7 +33,7 @@ def tally(ci=False, **files):
         env = {name: value for name, value in os.environ.items() if name != "CI"}
         if ci:
             env["CI"] = "true"
-        done = subprocess.run([sys.executable, os.path.join(HERE, "tally"), folder], capture_output=True, text=True,
+        done = subprocess.run([sys.executable, os.path.join(HERE, "tally.py"), folder], capture_output=True, text=True,
                               env=env, timeout=60)
         return done.returncode, done.stdout.rstrip("\n").split("\n")[-1], done.stdout + done.stderr
 
