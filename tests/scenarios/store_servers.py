@@ -1,5 +1,6 @@
 """Redis servers for tests, and a TCP proxy that does to a connection what networks and dying servers do."""
 import collections
+import errno
 import os
 import random
 import selectors
@@ -205,8 +206,7 @@ class Proxy:
         self.waker, self.wakened = socket.socketpair()
         self.wakened.setblocking(False)
         self.selector.register(self.wakened, selectors.EVENT_READ, self.woken)
-        self.port = free_port()
-        self.holder = self.bound()
+        self.holder = self.reserve()
         self.accepted = 0
         self.ended = False
         self.listen(128)
@@ -231,6 +231,17 @@ class Proxy:
         self.holder.close()
 
     # In the thread.
+
+    def reserve(self):
+        """A socket that holds our port, which another process may have taken between the look at it and its use."""
+        for _ in range(5):
+            self.port = free_port()
+            try:
+                return self.bound()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise RuntimeError("five ports that were free have been taken at once")
 
     def bound(self):
         """A socket with our port: one that does not listen refuses, and keeps the port from others."""
