@@ -160,13 +160,13 @@ static void tend(void *context, const struct ng_local_peer *peer)
         shared->buried[shared->buried_count++ % NEIGHBOURS] = uid;
 }
 
-static void tend_neighbours(struct shared *shared, bool death)
+static void tend_neighbours(struct shared *shared, bool at_once)
 {
     int64_t now = ng_clock_mono_ns();
 
     /* What we tell is of our incarnation: nobody would take it for his before we know which. */
     if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_label(shared->publisher) ||
-        (!death && now - shared->tended_ns < TEND_NS))
+        (!at_once && now - shared->tended_ns < TEND_NS))
         return;
     shared->tended_ns = now;
     ng_local_each(shared->host, tend, shared);
@@ -232,6 +232,9 @@ static int shared_begin(struct ng_board *board, enum ng_incident_level level, en
 {
     struct ng_ask question = {.incident.level = level, .cause = cause};
 
+    /* The first rank that looks at the job, perhaps of another host, learns only from this host that a rank here is
+     * frozen. A deadline passes on all ranks at about the same time, and this thread may be busy from now on. */
+    tend_neighbours((struct shared *)board, true);
     return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
 }
 

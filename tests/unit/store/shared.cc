@@ -193,6 +193,19 @@ TEST_P(Shared, ANeighbourTellsOfTheStopped)
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_RUNNING; }));
 }
 
+TEST_P(Shared, BeforeARankLooksItReportsItsFrozenNeighbours)
+{
+    Rank &a = start(one, 0);
+    Rank &b = start(one, 1), &far = start(two, 2);
+    round(); /* a has looked after its neighbours just now */
+    dead.insert(&b);
+    b.kv.set(FaultyKv::FAIL);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S, __ATOMIC_SEQ_CST);
+    a.board->ops->begin(a.board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
+    /* No further round of a: its incident thread would be waiting for the verdict. */
+    EXPECT_TRUE(eventually([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
+}
+
 TEST_P(Shared, AHostThatIsCutOffIsLost)
 {
     Rank &a = start(one, 0, NG_S), &b = start(one, 1, NG_S), &far = start(two, 2, NG_S);
