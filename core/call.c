@@ -290,7 +290,7 @@ static inline __attribute__((always_inline)) int hand_work(const struct ng_call 
             keep_captured(call, passage);
             return NG_NCCL_SUCCESS;
         }
-        ng_work_give_up(work);
+        ng_work_give_up(work, 1);
         ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
         return NG_NCCL_SUCCESS;
     }
@@ -315,7 +315,7 @@ static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_pass
     } else if (!work) {
         if (!p2p)
             NG_STORE(comm->group->scheduled, seq);
-        ng_work_give_up(work);
+        ng_work_give_up(work, 1);
         ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
     } else {
         ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);

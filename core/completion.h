@@ -68,7 +68,7 @@ static inline void ng_completion_note(const struct ng_comm *comm,
         ng_completion_add(comm, record, state);
 }
 
-/* Watchdog: so many have, and their records are gone. */
+/* So many will not be told: their records are gone, or nobody can see them end. Any thread. */
 static inline void ng_completion_lose(uint64_t count)
 {
     if (__builtin_expect(atomic_load_explicit(&ng_completion_wanted, memory_order_acquire), 0))

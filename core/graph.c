@@ -495,7 +495,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     part->work = NULL;
     if (!work || !ng_gpu_record(work->gpu, work->end, stream)) {
         ng_ring_set_chain(entered.last_record, NG_RECORD_UNWATCHED);
-        ng_work_give_up(work);
+        ng_work_give_up(work, part->count);
         return;
     }
     ng_work_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p, now_mono_ns);

@@ -51,7 +51,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
         pending = ng_thread_add_pending(calls);
         if (!pending) {
             /* It would look like a group that is never closed. */
-            ng_work_give_up(NULL);
+            ng_work_give_up(NULL, 1);
             ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
             if (!p2p)
                 NG_STORE(passage->comm->group->scheduled, passage->seq);
@@ -206,7 +206,7 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     }
     if (!work || result != NG_NCCL_SUCCESS ||
         !ng_gpu_record(work->gpu, work->end, pending->stream)) {
-        ng_work_give_up(work);
+        ng_work_give_up(work, pending->coll_count + pending->p2p_count);
         ng_ring_set_chain(pending->last_record, NG_RECORD_UNWATCHED);
         return;
     }

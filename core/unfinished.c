@@ -68,7 +68,7 @@ static void launched(struct ng_comm *comm, struct ng_work *work)
         NG_STORE(comm->group->scheduled, work->last_seq);
     if (!ng_gpu_record(work->gpu, work->end, work->stream)) {
         ng_ring_set_chain(work->last_record, NG_RECORD_UNWATCHED);
-        ng_work_give_up(work);
+        ng_work_give_up(work, ng_work_operations(work));
         return;
     }
     ng_ring_set_chain(work->last_record, NG_RECORD_SCHEDULED);

@@ -139,12 +139,6 @@ static struct ng_box_record *far_from_overwritten(uint64_t id)
     return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
 }
 
-/* How many operations a work stands for. */
-static uint64_t operations_of(const struct ng_work *work)
-{
-    return work->p2p_count + (work->last_seq ? work->last_seq - work->first_seq + 1 : 0);
-}
-
 /* A record has reached its last state. */
 static void count_record(struct ng_comm *comm, const struct ng_box_record *record,
                          enum ng_record_state state)
@@ -158,17 +152,20 @@ static void count_record(struct ng_comm *comm, const struct ng_box_record *recor
     }
     if (state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED)
         ng_completion_note(comm, record, state);
+    else if (state == NG_RECORD_UNWATCHED)
+        ng_completion_lose(1);
 }
 
 /* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
 static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint64_t seen,
                          enum ng_record_state state)
 {
-    uint64_t all = operations_of(work), lost = all > seen ? all - seen : 0;
+    uint64_t all = ng_work_operations(work), lost = all > seen ? all - seen : 0;
 
-    if (state != NG_RECORD_COMPLETED)
+    if (state == NG_RECORD_STARTED)
         return;
-    NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
+    if (state == NG_RECORD_COMPLETED)
+        NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
     ng_completion_lose(lost);
 }
 

@@ -8,6 +8,7 @@
 #define NCCLGUARD_CORE_WORK_H
 
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/gpu.h"
 #include "core/guard.h"
 
@@ -22,12 +23,20 @@ static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
                                                   memory_order_release, memory_order_relaxed));
 }
 
-/* Nobody will see this work finish: NCCL launches it later, or no event was to be had. */
-static inline void ng_work_give_up(struct ng_work *work)
+/* Nobody will see these operations finish: NCCL launches them later, or no event was to be had. Their work, if any, is
+ * given back. */
+static inline void ng_work_give_up(struct ng_work *work, uint64_t operations)
 {
     if (work)
         ng_gpu_give(work);
     atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
+    ng_completion_lose(operations);
+}
+
+/* How many operations a work stands for. */
+static inline uint64_t ng_work_operations(const struct ng_work *work)
+{
+    return work->p2p_count + (work->last_seq ? work->last_seq - work->first_seq + 1 : 0);
 }
 
 static inline void ng_work_fill(struct ng_work *work, uint64_t last_record, uint64_t first_seq,

@@ -533,6 +533,32 @@ TEST_P(ResetDevices, TheErrorThatEndsADeviceIsInTheBlackBoxOfEveryCommunicatorTh
     EXPECT_TRUE(made_await_completed(again, 1));
 }
 
+TEST_P(ResetDevices, EachOperationThatNobodyCanSeeEndIsCountedAsNotTold)
+{
+    void *comm = init(0);
+    ASSERT_TRUE(made_tell());
+    made_all_reduce(0, comm, stream_, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    ASSERT_TRUE(made_await_completed(comm, 2));
+    made_hold(true);
+    for (int i = 0; i < 3; i++)
+        made_all_reduce(0, comm, stream_, OK); /* their events are lost with their context */
+    made_fail(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+    ASSERT_TRUE(made_await_cuda_error(comm, CUDA_ERROR_ILLEGAL_ADDRESS));
+    made_all_reduce(0, comm, stream_, OK); /* there is no event for it, nor for what follows */
+    made_group_start(0);
+    for (int i = 0; i < 5; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    made_send(0, comm, stream_, 1, OK);
+    made_group_end(0, OK);
+    uint64_t told = 0, dropped = 0;
+    ASSERT_TRUE(made_told(&told, &dropped));
+    EXPECT_EQ(told, 2u);
+    EXPECT_EQ(dropped, 3u + 1u + 6u);
+    made_hold(false);
+    made_reset(0);
+}
+
 TEST_P(ResetDevices, AResetWithWorkInFlightLosesThatWorkAlone)
 {
     void *comm = init(0);

@@ -14,6 +14,7 @@
 #include "core/call.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/completion.h"
 #include "core/deadline.h"
 #include "core/durations.h"
 #include "core/guard.h"
@@ -914,6 +915,29 @@ uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes)
 uint64_t made_records_lost(void)
 {
     return ng_guard.box.header->records_lost;
+}
+
+static void count_told(void (*callback)(void), void *told, const struct ng_completion *completion)
+{
+    (void)callback;
+    (void)completion;
+    atomic_fetch_add((_Atomic uint64_t *)told, 1);
+}
+
+static _Atomic uint64_t told;
+
+bool made_tell(void)
+{
+    atomic_store(&told, 0);
+    return ng_completion_begin(count_told, NULL, &told) == 0;
+}
+
+bool made_told(uint64_t *ret_told, uint64_t *ret_dropped)
+{
+    if (ng_completion_end(ng_clock_mono_ns() + 20 * NG_S, ret_dropped) != 0)
+        return false;
+    *ret_told = atomic_load(&told);
+    return true;
 }
 
 struct made_record made_newest_record(void)

@@ -162,6 +162,10 @@ unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
 uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes);
 uint64_t made_records_lost(void);
 
+/* The program wants to be told of each operation that ends; and no more: how many it was told of, and how many not. */
+bool made_tell(void);
+bool made_told(uint64_t *ret_told, uint64_t *ret_dropped);
+
 /* Wait until the watchdog has seen collective `seq`, or the error. False: not within 20 s. */
 bool made_await_completed(const void *comm, uint64_t seq);
 bool made_await_cuda_error(const void *comm, int error);
