@@ -48,6 +48,7 @@
 #include "core/ring.h"
 #include "core/segments.h"
 #include "core/wait.h"
+#include "core/work.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
