@@ -103,9 +103,10 @@ void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
  * any call on it: the abort waits for those. */
 void ng_abort_await(struct ng_comm *comm);
 
-/* What calls get to hear for a reason that begins with a kind of verdict: ncclSystemError, or
- * ncclRemoteError where a peer is to blame and the library knows that error. Any thread. */
-int ng_abort_result(const struct ng_nccl *nccl, const char *reason);
+/* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
+ * where a peer is to blame and the library knows that error; else, and to the culprit itself,
+ * ncclSystemError. Any thread. */
+int ng_abort_result(const struct ng_comm *comm, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
  * newest wait (core/wait.h); NULL neither. For ever readable. */

@@ -176,7 +176,7 @@ static int fail(struct ng_comm *comm, const char *reason)
     atomic_store(&comm->wait_failed, false);
     snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
     atomic_store(&comm->wait_failed, true);
-    return ng_abort_result(atomic_load(&comm->nccl), reason);
+    return ng_abort_result(comm, reason);
 }
 
 static int wait_for(struct wait *wait, const struct ng_work *waiter)

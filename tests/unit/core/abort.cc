@@ -470,6 +470,18 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
 }
 
+TEST_F(Abort, TheCulpritsOwnCallsDoNotBlameAPeer)
+{
+    for (const char *reason :
+         {"missing_rank: rank 0 (host a, pid 1) is alive but never called AllReduce",
+          "missing_rank: ranks 0,3 never called AllReduce"}) {
+        void *comm = init(0);
+        ASSERT_EQ(made_abort(0, reason, LONG_MS), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << reason;
+    }
+}
+
 TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
 {
     void *comm = init(0);
