@@ -11,8 +11,9 @@
  *                                     has returned, at most until its bound
  *   CommGetAsyncError                 ncclSuccess, and the error below as the answer
  *   GetLastError                      the reason
- *   all others                        ncclSystemError; ncclRemoteError where a peer was the cause
- * until NCCL gives the same handle to a new communicator.
+ *   all others                        ncclSystemError; ncclRemoteError where a peer was the cause;
+ * in a NCCL group its end returns that, too, and NCCL launches none of it until NCCL gives the same
+ * handle to a new communicator.
  *
  * A call that is on its way into NCCL at that moment has either said where it is before it looked
  * (its thread's slot in the black box, or `guests`, or `open_groups`), and is waited for, or sees

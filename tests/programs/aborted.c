@@ -272,7 +272,27 @@ static ncclComm_t wait_for_abort(void)
     return comm;
 }
 
-static void try_all(ncclComm_t comm)
+/* All ranks of `living` do it: were its all-reduce launched, the sums would tell. */
+static void try_group(ncclComm_t comm, ncclComm_t living)
+{
+    static const float one[COUNT] = {1};
+    float after[COUNT];
+    int error = error_here();
+
+    device_copy_in(buffer, one, sizeof(one), other_stream);
+    NCCL(ncclGroupStart());
+    say("grouped AllReduce of one that lives",
+        ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, living, other_stream));
+    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
+           error);
+    int result = ncclGroupEnd();
+    expect("GroupEnd", result, error < 0 && result != ncclSuccess ? result : error);
+    device_copy_out(after, buffer, sizeof(after), other_stream);
+    device_stream_sync(other_stream);
+    expect("grouped AllReduce is launched", memcmp(one, after, sizeof(one)) != 0, false);
+}
+
+static void try_all(ncclComm_t comm, ncclComm_t living)
 {
     ncclResult_t answer = ncclSuccess;
     ncclComm_t child = NULL;
@@ -281,10 +301,7 @@ static void try_all(ncclComm_t comm)
 
     expect("AllReduce", all_reduce(comm), error);
     expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
-    NCCL(ncclGroupStart());
-    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
-           error);
-    say("GroupEnd", ncclGroupEnd());
+    try_group(comm, living);
     expect("CommCount", ncclCommCount(comm, &number), error);
     expect("CommUserRank", ncclCommUserRank(comm, &number), error);
     expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);
@@ -357,7 +374,7 @@ int main(int argc, char **argv)
     if (where == DEAD)
         expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
     if (comm && where != RACE && (where != INIT || !last))
-        try_all(comm);
+        try_all(comm, without_dead);
     if (all) {
         await_error(without_dead); /* not all are aborted in the same moment */
         expect("AllReduce with the one before", all_reduce(without_dead), error_here());

@@ -470,6 +470,86 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
 }
 
+TEST_F(Abort, ABatchWithARefusedCallEndsWithItsErrorAndNcclLaunchesNoneOfIt)
+{
+    void *dead = init(0), *alive = init(0);
+    ASSERT_EQ(made_abort(group_of(dead).id, "dead_rank: rank 3 died", LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal}) {
+        unsigned spoiled = made_spoiled(), reached = made_reached();
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(call(0, op, dead), (int)ncclRemoteError) << ng_op_name(op);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(made_spoiled(), spoiled) << "the group may be thrown away as a whole";
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError) << ng_op_name(op);
+        EXPECT_EQ(made_spoiled(), spoiled + 1);
+        EXPECT_EQ(made_reached(), reached + 4) << "NCCL closes its group";
+        EXPECT_EQ(group_of(alive).entered, 0u) << "no other rank counts calls that did not happen";
+        EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
+    }
+    unsigned spoiled = made_spoiled();
+    made_group_start(0);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "that was the other group's";
+    EXPECT_EQ(made_spoiled(), spoiled);
+    EXPECT_EQ(group_of(alive).entered, 1u);
+}
+
+TEST_F(Abort, OnlyTheOutermostEndOfARefusedBatchFails)
+{
+    void *dead = init(0);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    for (unsigned end : {NG_OP_GroupEnd, NG_OP_GroupSimulateEnd}) {
+        unsigned spoiled = made_spoiled();
+        made_group_start(0);
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
+        EXPECT_EQ(made_spoiled(), spoiled);
+        EXPECT_EQ(call(0, end, nullptr), BROKEN) << ng_op_name((enum ng_op)end);
+        EXPECT_EQ(made_spoiled(), spoiled + 1);
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "once";
+    }
+}
+
+TEST_F(Abort, ARefusedCallConcernsNoBatchOfAnotherThreadOrLibraryAndAQuestionNone)
+{
+    void *dead = init(0), *alive = init(0), *elsewhere = init(1), *child = nullptr;
+    ASSERT_EQ(made_abort(group_of(dead).id, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    made_group_start(0);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+    std::thread([&] { EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN); }).join();
+    EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, dead, nullptr), (int)ncclInvalidArgument);
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, dead), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
+    made_group_start(0);
+    made_group_start(1);
+    EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK);
+    struct made_call split = {};
+    split.op = NG_OP_CommSplit;
+    split.comm = dead;
+    split.new_comm = &child;
+    EXPECT_EQ(made_call(0, &split), BROKEN);
+    EXPECT_EQ(call(1, NG_OP_GroupEnd, nullptr), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN) << "its child is not there";
+}
+
+TEST_F(Abort, ABatchThatHoldsAnAbortedCommunicatorEndsWithItsError)
+{
+    void *comm = init(0);
+    std::thread([&] {
+        made_group_start(0);
+        made_all_reduce(0, comm, made_stream(0), OK);
+        ASSERT_EQ(made_abort(0, "dead_rank: rank 3 died", 100), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError);
+    }).join();
+}
+
 TEST_F(Abort, TheCulpritsOwnCallsDoNotBlameAPeer)
 {
     for (const char *reason :

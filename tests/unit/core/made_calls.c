@@ -403,6 +403,24 @@ static int group_end(void)
     return NG_NCCL_SUCCESS;
 }
 
+/* Only the guard calls it, in a NCCL group that shall fail. */
+static _Atomic unsigned spoiled;
+
+static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,
+                      void *comm, void *stream)
+{
+    (void)send, (void)receive, (void)count, (void)dtype, (void)redop, (void)stream;
+    if (comm)
+        abort();
+    atomic_fetch_add(&spoiled, 1);
+    return NG_NCCL_INVALID_ARGUMENT;
+}
+
+unsigned made_spoiled(void)
+{
+    return atomic_load(&spoiled);
+}
+
 unsigned made_aborts(const void *comm)
 {
     unsigned count = 0;
@@ -466,6 +484,7 @@ void made_begin(int64_t records)
                                         .comm_cu_device = comm_cu_device,
                                         .group_start = group_start,
                                         .group_end = group_end,
+                                        .all_reduce = all_reduce,
                                         .comm_get_async_error = get_async_error,
                                         .get_last_error = get_last_error,
                                         .get_unique_id = get_unique_id};

@@ -94,6 +94,8 @@ unsigned made_op_all_reduce(void); /* values of `op` */
 unsigned made_op_group_end(void);
 /* How many calls of the program reached NCCL so far. */
 unsigned made_reached(void);
+/* How many NCCL groups the guard has made fail. */
+unsigned made_spoiled(void);
 /* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
 int made_passed(const void *comm);
 const char *made_last_error(const void *comm);
