@@ -19,6 +19,7 @@
 #include "core/callers.h"
 #include "core/capture.h"
 #include "core/clock.h"
+#include "core/ended.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/init_abort.h"
@@ -173,7 +174,7 @@ int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_com
 
     *ret_guest = NULL;
     if (!comm)
-        return NG_CALL_PROCEED;
+        return ng_ended_answer(handle, call ? call->op : NG_OP_NONE);
     atomic_fetch_add(&comm->guests, 1);
     if (!ng_comm_is_condemned(comm)) {
         *ret_guest = comm;
@@ -206,7 +207,7 @@ const char *ng_abort_reason(const void *handle)
     const struct ng_comm *comm = handle ? ng_comm_find(handle) : not_made();
 
     if (!comm)
-        return NULL;
+        return ng_ended_reason(handle);
     return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
 }
 

@@ -95,7 +95,8 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 
 /*
  * A call that is in no thread's slot begins: NG_CALL_PROCEED, with *ret_guest for ng_abort_left, or
- * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL).
+ * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL), also
+ * where the program has ended the communicator itself (core/ended.h).
  */
 int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
 void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
@@ -110,7 +111,8 @@ void ng_abort_await(struct ng_comm *comm);
 int ng_abort_result(const struct ng_comm *comm, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
- * newest wait (core/wait.h); NULL neither. For ever readable. */
+ * newest wait (core/wait.h), or that the program has ended it; NULL none of these. For ever
+ * readable. */
 const char *ng_abort_reason(const void *handle);
 
 /* In a forked child. */

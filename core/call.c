@@ -18,6 +18,7 @@
 #include "core/comm.h"
 #include "core/creation.h"
 #include "core/deaths.h"
+#include "core/ended.h"
 #include "core/failure.h"
 #include "core/gpu.h"
 #include "core/group_calls.h"
@@ -104,7 +105,11 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
         return NG_CALL_PROCEED;
     struct ng_comm *comm = ng_comm_find(call->comm);
     if (__builtin_expect(!comm, 0)) {
-        ng_check_unknown(call);
+        int answer = ng_ended_answer(call->comm, call->op);
+        if (answer != NG_CALL_PROCEED) {
+            ng_group_calls_refuse(call->nccl, answer);
+            return answer;
+        }
         if (!(comm = ng_creation_adopt(call)))
             return NG_CALL_PROCEED;
     }

@@ -21,6 +21,10 @@ struct ng_nccl;
 void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uint64_t seq,
                      int result);
 
+/* A call of the program, by its name without "nccl", on a communicator that it has ended itself:
+ * what it returns without NCCL. */
+void ng_failure_tell_ended(const char *name, const void *handle, int result);
+
 /* NCCL reports this of a communicator without being called. */
 void ng_failure_tell_async(const struct ng_nccl *nccl, const struct ng_comm *comm, int error);
 

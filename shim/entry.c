@@ -10,6 +10,7 @@
 
 #include "core/abort.h"
 #include "core/call.h"
+#include "core/ended.h"
 #include "core/group_calls.h"
 #include "core/inject.h"
 #include "core/nonblocking.h"
@@ -270,6 +271,7 @@ static inline const char *closed_text(const void *owner)
         if (owner && !is_bypassed(ng_bypassed, ng_caller)) {                                       \
             int ng_answer = ng_abort_visit(owner, NULL, &ng_guest);                                \
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
+                ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
                 /* Its window is there once the group has ended. */                                \
                 if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
                     ng_group_calls_refuse(&ng_instance->nccl, ng_answer);                          \

@@ -16,6 +16,7 @@
  *   dead      it kills itself instead of its second all-reduce
  *   idle      nobody waits for anything
  *   again     as warm, and then once more with the new communicator
+ *   own       nobody waits, and each rank aborts its communicator itself, but goes on to use it
  *   race      as warm, but the others abort their communicator themselves, again and again, from
  *             two threads, as soon as they hear of it
  *
@@ -58,11 +59,12 @@ enum where {
     IDLE,
     RACE,
     AGAIN,
+    OWN,
     PLACES
 };
-static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",   "split",
+static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",    "split",
                                           "finalize", "destroy", "init",  "replay", "graph",
-                                          "dead",     "idle",    "race",  "again"};
+                                          "dead",     "idle",    "race",  "again",  "own"};
 
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
@@ -323,6 +325,28 @@ static void try_all(ncclComm_t comm, ncclComm_t living)
     expect("CommAbort again", ncclCommAbort(comm), ncclSuccess);
 }
 
+/* NCCL has freed it: it would crash. */
+static void try_own(ncclComm_t living)
+{
+    ncclComm_t comm = world_init(&place, &options, 0), child = NULL;
+    int number = -1;
+    void *handle = NULL;
+
+    wanted_error = ncclInvalidArgument;
+    NCCL(all_reduce(comm));
+    device_stream_sync(stream);
+    NCCL(ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle));
+    NCCL(ncclCommAbort(comm));
+    expect("AllReduce", all_reduce(comm), ncclInvalidArgument);
+    try_group(comm, living);
+    expect("CommCount", ncclCommCount(comm, &number), ncclInvalidArgument);
+    expect("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL), ncclInvalidArgument);
+    expect("CommDeregister", ncclCommDeregister(comm, handle), ncclSuccess);
+    expect("CommDestroy", ncclCommDestroy(comm), ncclSuccess);
+    expect("CommAbort again", ncclCommAbort(comm), ncclSuccess);
+    expect("reason", strstr(ncclGetLastError(comm), "destroyed or aborted") != NULL, true);
+}
+
 /* The ranks that live add up their numbers, from 1. */
 static void use(ncclComm_t comm, const struct place *mine)
 {
@@ -370,7 +394,9 @@ int main(int argc, char **argv)
     use(other, &place);
     if (where == DEAD)
         NCCL(ncclCommSplit(other, last ? NCCL_SPLIT_NOCOLOR : 0, place.rank, &without_dead, NULL));
-    ncclComm_t comm = wait_for_abort();
+    if (where == OWN)
+        try_own(other);
+    ncclComm_t comm = where == OWN ? NULL : wait_for_abort();
     if (where == DEAD)
         expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
     if (comm && where != RACE && (where != INIT || !last))

@@ -562,6 +562,67 @@ TEST_F(Abort, TheCulpritsOwnCallsDoNotBlameAPeer)
     }
 }
 
+TEST_F(Abort, WhatTheProgramHasEndedItselfNcclNeverSeesAgain)
+{
+    constexpr int INVALID = ncclInvalidArgument;
+    for (unsigned end : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
+        void *comm = init(0), *alive = init(0), *child = nullptr;
+        EXPECT_EQ(call(0, end, comm), OK);
+        unsigned reached = made_reached();
+        int answer = -1;
+        for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal})
+            EXPECT_EQ(call(0, op, comm), INVALID) << ng_op_name((enum ng_op)op);
+        EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, &answer), INVALID);
+        EXPECT_EQ(made_passed(comm), INVALID);
+        struct made_call split = {};
+        split.op = NG_OP_CommSplit;
+        split.comm = comm;
+        split.new_comm = &child;
+        EXPECT_EQ(made_call(0, &split), INVALID);
+        for (unsigned op :
+             {NG_OP_CommDestroy, NG_OP_CommAbort, NG_OP_CommFinalize, NG_OP_CommRevoke})
+            EXPECT_EQ(call(0, op, comm), OK) << ng_op_name((enum ng_op)op);
+        EXPECT_EQ(made_reached(), reached);
+        ASSERT_NE(made_last_error(comm), nullptr);
+        EXPECT_NE(std::string(made_last_error(comm)).find("destroyed or aborted"),
+                  std::string::npos);
+        EXPECT_NE(log().find("ncclAllReduce: the program has destroyed or aborted communicator"),
+                  std::string::npos);
+
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), INVALID);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), INVALID);
+        EXPECT_EQ(group_of(alive).entered, 0u);
+    }
+}
+
+TEST_F(Abort, AHandleOfTheProgramsPastThatNcclGivesAgainIsAlive)
+{
+    void *comm = init(0);
+    for (int round = 0; round < 3; round++) {
+        EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), (int)ncclInvalidArgument);
+        init(0, comm);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
+        EXPECT_EQ(made_passed(comm), -1);
+        EXPECT_EQ(made_last_error(comm), nullptr);
+    }
+    /* Also while another thread is still inside the call that makes it. */
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+    void *variable = nullptr;
+    Inside inside;
+    inside.on_entry = [&] { __atomic_store_n(&variable, comm, __ATOMIC_RELEASE); };
+    std::thread maker([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    EXPECT_EQ(made_passed(comm), -1);
+    unsigned reached = made_reached();
+    EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
+    EXPECT_EQ(made_reached(), reached + 1) << "that is the way out";
+    inside.let_out(ncclInternalError);
+    maker.join();
+}
+
 TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
 {
     void *comm = init(0);
