@@ -54,7 +54,7 @@ static uint64_t count_up(uint64_t key)
     return atomic_fetch_add(&told[place].count, 1) + 1;
 }
 
-static bool is_power_of_ten(uint64_t count)
+bool ng_failure_is_power_of_ten(uint64_t count)
 {
     while (count % 10 == 0)
         count /= 10;
@@ -67,7 +67,7 @@ static uint64_t is_worth_telling(uint32_t op, int result, const struct ng_comm *
     uint64_t words[] = {op, (uint64_t)result, comm ? atomic_load(&comm->group->id) : 0};
     uint64_t count = count_up(ng_hash(0, words, sizeof(words)) | 1);
 
-    return is_power_of_ten(count) ? count : 0;
+    return ng_failure_is_power_of_ten(count) ? count : 0;
 }
 
 static void add_result(struct ng_text *line, const struct ng_nccl *nccl, int result)
@@ -134,7 +134,7 @@ void ng_failure_tell_ended(const char *name, const void *handle, int result)
 
     uint64_t count =
         ng_log_enabled(NG_LOG_WARN) ? count_up(ng_hash(0, words, sizeof(words)) | 1) : 0;
-    if (!count || !is_power_of_ten(count))
+    if (!count || !ng_failure_is_power_of_ten(count))
         return;
     ng_text_add(&line, "nccl%s: the program has destroyed or aborted communicator %p: ", name,
                 handle);

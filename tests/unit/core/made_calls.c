@@ -500,6 +500,11 @@ void made_block_calls(void)
     ng_guard.config.blocking_wait = true;
 }
 
+void made_check_arguments(void)
+{
+    ng_guard.config.check = NG_CHECK_SIGNATURE_ARGS;
+}
+
 void made_poison(void)
 {
     ng_guard.config.poison = NG_POISON_ON;
