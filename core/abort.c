@@ -19,6 +19,7 @@
 #include "core/callers.h"
 #include "core/capture.h"
 #include "core/clock.h"
+#include "core/ended.h"
 #include "core/guard.h"
 #include "core/incident.h"
 #include "core/init_abort.h"
@@ -26,6 +27,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/poison.h"
+#include "core/report.h"
 #include "core/thread.h"
 #include "core/unfinished.h"
 #include "core/verdict.h"
@@ -118,10 +120,21 @@ static bool names_peer(const char *reason)
     return false;
 }
 
-int ng_abort_result(const struct ng_nccl *nccl, const char *reason)
+/* To the culprit itself no peer is. */
+static bool is_own_fault(const struct ng_comm *comm, const char *reason)
 {
-    return names_peer(reason) && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
-                                                                       : NG_NCCL_SYSTEM_ERROR;
+    int rank = ng_guard.box.header->rank;
+
+    return ng_report_line_blames(reason, rank >= 0 ? rank : NG_LOAD(comm->group->group_rank));
+}
+
+int ng_abort_result(const struct ng_comm *comm, const char *reason)
+{
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+    bool peer = names_peer(reason) && !is_own_fault(comm, reason);
+
+    return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
+                                                         : NG_NCCL_SYSTEM_ERROR;
 }
 
 void ng_abort_await(struct ng_comm *comm)
@@ -161,7 +174,7 @@ int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_com
 
     *ret_guest = NULL;
     if (!comm)
-        return NG_CALL_PROCEED;
+        return ng_ended_answer(handle, call ? call->op : NG_OP_NONE);
     atomic_fetch_add(&comm->guests, 1);
     if (!ng_comm_is_condemned(comm)) {
         *ret_guest = comm;
@@ -194,7 +207,7 @@ const char *ng_abort_reason(const void *handle)
     const struct ng_comm *comm = handle ? ng_comm_find(handle) : not_made();
 
     if (!comm)
-        return NULL;
+        return ng_ended_reason(handle);
     return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
 }
 
@@ -349,10 +362,9 @@ static bool is_meant(const struct order *order, const struct ng_comm *comm)
 
 static void condemn(struct order *order, struct ng_comm *comm)
 {
-    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
-    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(nccl, order->reason);
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(comm, order->reason);
 
     bool in_flight = ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
     if (!ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))

@@ -11,8 +11,9 @@
  *                                     has returned, at most until its bound
  *   CommGetAsyncError                 ncclSuccess, and the error below as the answer
  *   GetLastError                      the reason
- *   all others                        ncclSystemError; ncclRemoteError where a peer was the cause
- * until NCCL gives the same handle to a new communicator.
+ *   all others                        ncclSystemError; ncclRemoteError where a peer was the cause;
+ * in a NCCL group its end returns that, too, and NCCL launches none of it until NCCL gives the same
+ * handle to a new communicator.
  *
  * A call that is on its way into NCCL at that moment has either said where it is before it looked
  * (its thread's slot in the black box, or `guests`, or `open_groups`), and is waited for, or sees
@@ -94,7 +95,8 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 
 /*
  * A call that is in no thread's slot begins: NG_CALL_PROCEED, with *ret_guest for ng_abort_left, or
- * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL).
+ * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL), also
+ * where the program has ended the communicator itself (core/ended.h).
  */
 int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
 void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
@@ -103,12 +105,14 @@ void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
  * any call on it: the abort waits for those. */
 void ng_abort_await(struct ng_comm *comm);
 
-/* What calls get to hear for a reason that begins with a kind of verdict: ncclSystemError, or
- * ncclRemoteError where a peer is to blame and the library knows that error. Any thread. */
-int ng_abort_result(const struct ng_nccl *nccl, const char *reason);
+/* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
+ * where a peer is to blame and the library knows that error; else, and to the culprit itself,
+ * ncclSystemError. Any thread. */
+int ng_abort_result(const struct ng_comm *comm, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
- * newest wait (core/wait.h); NULL neither. For ever readable. */
+ * newest wait (core/wait.h), or that the program has ended it; NULL none of these. For ever
+ * readable. */
 const char *ng_abort_reason(const void *handle);
 
 /* In a forked child. */

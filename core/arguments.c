@@ -11,6 +11,7 @@
 
 #include "core/call.h"
 #include "core/comm.h"
+#include "core/failure.h"
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/nccl.h"
@@ -315,7 +316,7 @@ uint64_t ng_arguments_sent_bytes(const struct ng_call *call, const struct ng_com
 void ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, const char *why,
                        int result)
 {
-    static _Atomic uint64_t told[LINES_MAX];
+    static _Atomic uint64_t told[LINES_MAX], untold;
     const struct ng_comm *comm = passage->comm;
     char group[160];
     uint64_t key = NG_LOAD(comm->group->id) * NG_OP_LIMIT + call->op + 1;
@@ -323,14 +324,20 @@ void ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, c
     if (passage->record)
         NG_STORE(passage->record->flags, NG_LOAD(passage->record->flags) | NG_RECORD_INVALID);
     /* A program that does it once does it in every step. */
-    for (unsigned i = 0; i < LINES_MAX; i++) {
-        uint64_t there = 0;
-        if (atomic_compare_exchange_strong(&told[i], &there, key))
-            break;
+    unsigned i = 0;
+    for (uint64_t there = 0;
+         i < LINES_MAX && !atomic_compare_exchange_strong(&told[i], &there, key); i++, there = 0)
         if (there == key)
             return;
-        if (i == LINES_MAX - 1)
-            return;
+    if (i == LINES_MAX) {
+        uint64_t count = atomic_fetch_add(&untold, 1) + 1;
+        if (ng_failure_is_power_of_ten(count))
+            ng_log(NG_LOG_ERROR,
+                   "invalid calls: %u operations of groups have a line of their own; those of "
+                   "others are "
+                   "counted: %" PRIu64 " so far",
+                   LINES_MAX, count);
+        return;
     }
     ng_comm_describe(comm, group, sizeof(group));
     ng_log(NG_LOG_ERROR, "invalid call: nccl%s #%" PRIu64 " of %s: %s; %s%s", ng_op_name(call->op),

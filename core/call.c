@@ -18,6 +18,7 @@
 #include "core/comm.h"
 #include "core/creation.h"
 #include "core/deaths.h"
+#include "core/ended.h"
 #include "core/failure.h"
 #include "core/gpu.h"
 #include "core/group_calls.h"
@@ -104,7 +105,11 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
         return NG_CALL_PROCEED;
     struct ng_comm *comm = ng_comm_find(call->comm);
     if (__builtin_expect(!comm, 0)) {
-        ng_check_unknown(call);
+        int answer = ng_ended_answer(call->comm, call->op);
+        if (answer != NG_CALL_PROCEED) {
+            ng_group_calls_refuse(call->nccl, answer);
+            return answer;
+        }
         if (!(comm = ng_creation_adopt(call)))
             return NG_CALL_PROCEED;
     }
@@ -224,15 +229,21 @@ static __attribute__((noinline)) void keep_captured(const struct ng_call *call, 
     uncount_captured(call, passage);
 }
 
+/* The call returns this without NCCL. */
+static int turn_down(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    if (passage->group_calls)
+        ng_group_calls_refuse(call->nccl, result);
+    return result;
+}
+
 static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
 {
     if (ng_guard.registers)
         ng_registrations_leave(passage->comm, true);
-    int result = ng_abort_answer(passage->comm, call);
-
-    ng_thread_leave(passage->thread);
-    fail_work(call, passage, result);
-    return result;
+    return turn_down(call, passage, ng_abort_answer(passage->comm, call));
 }
 
 /* While the call waited to give registrations back, another thread of the program aborted the
@@ -240,9 +251,7 @@ static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
 static int refuse_aborted(const struct ng_call *call, struct ng_passage *passage)
 {
     ng_registrations_leave(passage->comm, true);
-    ng_thread_leave(passage->thread);
-    fail_work(call, passage, NG_NCCL_INTERNAL_ERROR);
-    return NG_NCCL_INTERNAL_ERROR;
+    return turn_down(call, passage, NG_NCCL_INTERNAL_ERROR);
 }
 
 static int check_work(const struct ng_call *call, struct ng_passage *passage)
@@ -253,8 +262,7 @@ static int check_work(const struct ng_call *call, struct ng_passage *passage)
     int result = ng_check_call(call, passage, reason, sizeof(reason));
     if (result == NG_CALL_PROCEED)
         return result;
-    ng_thread_leave(passage->thread);
-    fail_work(call, passage, result);
+    turn_down(call, passage, result);
     ng_check_keep_reason(passage->comm, reason);
     return result;
 }
@@ -431,17 +439,23 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
     if (!thread)
         return NG_CALL_PROCEED;
     ret_passage->thread = thread;
+    int answer;
     switch (op_class) {
     case NG_CLASS_GROUP:
         return ng_group_calls_enter(call, thread);
     case NG_CLASS_CREATE:
-        return enter_creation(call, thread, ret_passage);
+        answer = enter_creation(call, thread, ret_passage);
+        break;
     case NG_CLASS_END:
-        return ng_ending_enter(call, thread, ret_passage);
+        answer = ng_ending_enter(call, thread, ret_passage);
+        break;
     default: /* QUERY, ONESIDED: seen at leave, or passed */
         ret_passage->visits = true;
-        return visit(call, ret_passage);
+        answer = visit(call, ret_passage);
     }
+    if (op_class != NG_CLASS_QUERY)
+        ng_group_calls_refuse(call->nccl, answer);
+    return answer;
 }
 
 /* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
@@ -458,10 +472,13 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
 {
     if (!passage->thread)
         return result;
+    enum ng_op_class op_class = ng_op_table[call->op].op_class;
+    /* The call that was refused has been told of. */
+    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, passage->thread);
     /* While it is still said to be inside: that is what waits for whoever is gone. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_hear(comm_of(call, passage));
-    switch (ng_op_table[call->op].op_class) {
+    switch (op_class) {
     case NG_CLASS_GROUP:
         result = ng_group_calls_leave(call, passage->thread, result);
         break;
@@ -472,7 +489,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
         result = ng_ending_leave(call, passage, result);
         break;
     default:
-        if (ng_op_table[call->op].op_class == NG_CLASS_ONESIDED)
+        if (op_class == NG_CLASS_ONESIDED)
             result = ng_nonblocking_finish(passage->comm,
                                            ng_thread_open_group(passage->thread, call->nccl),
                                            passage->thread, result);
@@ -486,7 +503,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
             ng_unfinished_heard(passage->comm, *(const int *)call->recv_buffer);
         }
     }
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
         ng_failure_tell(call, comm_of(call, passage), 0, result);
     if (passage->visits)
         ng_abort_left(passage->comm);

@@ -14,7 +14,6 @@
 #include "core/call.h"
 #include "core/comm.h"
 #include "core/guard.h"
-#include "core/log.h"
 #include "core/nan.h"
 #include "core/strict.h"
 
@@ -117,16 +116,6 @@ int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *
                        ng_op_table[call->op].op_class == NG_CLASS_P2P ? 0 : passage->seq,
                        NG_LOAD(comm->group->p2p_entered));
     return result;
-}
-
-int ng_check_unknown(const struct ng_call *call)
-{
-    if (!arguments || !call->comm || !ng_comm_has_ended(call->comm))
-        return NG_CALL_PROCEED;
-    ng_log(NG_LOG_ERROR,
-           "nccl%s: comm %p was destroyed or aborted; allowed is one that lives. The call is made",
-           ng_op_name(call->op), call->comm);
-    return NG_CALL_PROCEED;
 }
 
 void ng_check_keep_reason(struct ng_comm *comm, const char *reason)

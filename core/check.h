@@ -44,9 +44,6 @@ bool ng_check_ends(uint64_t group_id, enum ng_op op);
 int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *ret_reason,
                   unsigned bytes);
 
-/* A call on a communicator that nobody knows: as above. */
-int ng_check_unknown(const struct ng_call *call);
-
 /* What ncclGetLastError tells of a call that was turned down. */
 void ng_check_keep_reason(struct ng_comm *comm, const char *reason);
 

@@ -42,6 +42,8 @@ static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first 
 static uint32_t ended_first, ended_count;
 static uint16_t aborted[NG_COMM_CAPACITY]; /* by the guard: likewise, and their handles are kept */
 static uint32_t aborted_first, aborted_count;
+static atomic_bool
+    some_not_known; /* there was no room for a communicator: it may have any handle */
 
 static void *reserve_memory(size_t bytes)
 {
@@ -257,6 +259,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     struct ng_comm *comm = take_record();
     if (!comm) {
         pthread_mutex_unlock(&registry_lock);
+        atomic_store(&some_not_known, true);
         atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
         return NULL;
     }
@@ -489,11 +492,17 @@ bool ng_comm_has_ended(const void *handle)
 {
     bool ended = false;
 
-    if (!handle || ng_comm_find(handle))
+    if (!handle || ng_comm_find(handle) || atomic_load(&some_not_known))
         return false;
     /* The table knows those that live alone; records keep theirs until they are used again. */
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        ended |= NG_LOAD(comms[i].group->handle) == (uintptr_t)handle && !has_life(comms[i].group);
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        uint32_t state = atomic_load_explicit(&comms[i].group->state, memory_order_acquire);
+        if (NG_LOAD(comms[i].group->handle) != (uintptr_t)handle)
+            continue;
+        if (state != NG_GROUP_DESTROYED && state != NG_GROUP_ABORTED)
+            return false;
+        ended = true;
+    }
     return ended;
 }
 
@@ -649,4 +658,5 @@ void ng_comm_after_fork(void)
     comm_count = 0;
     ended_first = ended_count = 0;
     aborted_first = aborted_count = 0;
+    atomic_store(&some_not_known, false);
 }

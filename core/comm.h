@@ -200,7 +200,9 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
     return comm ? atomic_load_explicit(&comm->nccl, memory_order_relaxed) : NULL;
 }
 
-/* Was there a communicator with this handle that has ended, and none since? Lock-free. */
+/* Has the program destroyed or aborted the communicator with this handle, and does it belong to
+ * none since, as far as records go back? Where communicators were made that there was no room for,
+ * nobody knows: false. Lock-free. */
 bool ng_comm_has_ended(const void *handle);
 
 /* The handle of a communicator that was made behind our back: a record of its own kind. NULL no

@@ -16,6 +16,7 @@
 #include "core/callers.h"
 #include "core/clock.h"
 #include "core/comm.h"
+#include "core/ended.h"
 #include "core/family.h"
 #include "core/group_id.h"
 #include "core/guard.h"
@@ -156,6 +157,9 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
 
     if (calls && calls->broken)
         return NG_NCCL_SYSTEM_ERROR;
+    int ended = ng_comm_find(call->comm) ? NG_CALL_PROCEED : ng_ended_answer(call->comm, call->op);
+    if (ended != NG_CALL_PROCEED)
+        return ended;
 
     passage->created_before = calls ? calls->created_count : 0;
     ng_guard_find_cuda(); /* each rank tells its device before it waits for others */
@@ -398,7 +402,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
     passage->comm = comm;
     passage->turn = NULL;
     if (!comm)
-        return NG_CALL_PROCEED;
+        return ng_ended_answer(call->comm, call->op);
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
     /* Either the program ends it, or the guard. */
     if (ends_handle(call->op) && claim_end(comm)) {

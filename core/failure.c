@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/call.h"
 #include "core/comm.h"
@@ -53,7 +54,7 @@ static uint64_t count_up(uint64_t key)
     return atomic_fetch_add(&told[place].count, 1) + 1;
 }
 
-static bool is_power_of_ten(uint64_t count)
+bool ng_failure_is_power_of_ten(uint64_t count)
 {
     while (count % 10 == 0)
         count /= 10;
@@ -66,7 +67,7 @@ static uint64_t is_worth_telling(uint32_t op, int result, const struct ng_comm *
     uint64_t words[] = {op, (uint64_t)result, comm ? atomic_load(&comm->group->id) : 0};
     uint64_t count = count_up(ng_hash(0, words, sizeof(words)) | 1);
 
-    return is_power_of_ten(count) ? count : 0;
+    return ng_failure_is_power_of_ten(count) ? count : 0;
 }
 
 static void add_result(struct ng_text *line, const struct ng_nccl *nccl, int result)
@@ -122,6 +123,25 @@ void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uin
     }
     ng_text_add(&line, " returned ");
     add_result(&line, call->nccl, result);
+    log_line(&line, count);
+}
+
+void ng_failure_tell_ended(const char *name, const void *handle, int result)
+{
+    uint64_t words[] = {ng_hash(0, name, strlen(name)), (uint64_t)result, (uintptr_t)handle};
+    char text[200] = "";
+    struct ng_text line = {text, 0, sizeof(text)};
+
+    uint64_t count =
+        ng_log_enabled(NG_LOG_WARN) ? count_up(ng_hash(0, words, sizeof(words)) | 1) : 0;
+    if (!count || !ng_failure_is_power_of_ten(count))
+        return;
+    ng_text_add(&line, "nccl%s: the program has destroyed or aborted communicator %p: ", name,
+                handle);
+    if (result == NG_NCCL_SUCCESS)
+        ng_text_add(&line, "there is nothing to be done");
+    else
+        ng_text_add(&line, "the call is refused with %s", ng_result_name(result));
     log_line(&line, count);
 }
 

@@ -7,6 +7,7 @@
 #ifndef NCCLGUARD_CORE_FAILURE_H
 #define NCCLGUARD_CORE_FAILURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ng_call;
@@ -21,8 +22,15 @@ struct ng_nccl;
 void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uint64_t seq,
                      int result);
 
+/* A call of the program, by its name without "nccl", on a communicator that it has ended itself:
+ * what it returns without NCCL. */
+void ng_failure_tell_ended(const char *name, const void *handle, int result);
+
 /* NCCL reports this of a communicator without being called. */
 void ng_failure_tell_async(const struct ng_nccl *nccl, const struct ng_comm *comm, int error);
+
+/* Is the time with this number, from 1, one of those that are told of? */
+bool ng_failure_is_power_of_ten(uint64_t count);
 
 /* What a result mostly means, and where to look; "" nothing is known. */
 const char *ng_failure_hint(int result);

@@ -238,16 +238,41 @@ void ng_group_calls_let_go(struct ng_group_calls *calls)
     }
 }
 
-/* Is the guard's abort of one of the group's communicators under way, or over? */
-static bool holds_aborted(const struct ng_group_calls *calls)
+void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)
 {
-    bool aborted = false;
+    if (result <= NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)
+        return;
+    struct ng_thread *thread = ng_thread_get();
+    struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
+    if (calls)
+        calls->error = result; /* the newest counts, as in NCCL */
+}
 
+bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread)
+{
+    const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+
+    return calls && calls->error != NG_NCCL_SUCCESS;
+}
+
+/* NCCL is about to close a group of which it has not seen all: with an error of its own it launches
+ * nothing. The call is one that every release refuses, before it asks CUDA for anything. */
+static void spoil(const struct ng_nccl *nccl)
+{
+    if (nccl->all_reduce)
+        nccl->all_reduce(NULL, NULL, 0, 0, 0, NULL, NULL);
+}
+
+/* One of the group's communicators whose abort by the guard is under way, or over; NULL none. */
+static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
+{
     for (uint32_t i = 0; i < calls->pending_count; i++)
-        aborted |= atomic_load(&calls->pending[i].comm->fate) >= NG_FATE_ABORTING;
+        if (atomic_load(&calls->pending[i].comm->fate) >= NG_FATE_ABORTING)
+            return calls->pending[i].comm;
     for (uint32_t i = 0; i < calls->created_count; i++)
-        aborted |= atomic_load(&calls->created[i].comm->fate) >= NG_FATE_ABORTING;
-    return aborted;
+        if (atomic_load(&calls->created[i].comm->fate) >= NG_FATE_ABORTING)
+            return calls->created[i].comm;
+    return NULL;
 }
 
 /* Of several streams of one communicator, the one that its first collective was on knows the rolling
@@ -285,7 +310,7 @@ static void undo_all(struct ng_group_calls *calls, int result)
 }
 
 /* NCCL would read what it has freed. */
-static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread)
+static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread, int result)
 {
     if (ng_guard.registers)
         ng_registrations_leave_group(calls);
@@ -295,9 +320,22 @@ static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread)
            "cannot be used from this thread any more",
            thread->tid);
     ng_thread_leave(thread);
-    undo_all(calls, NG_NCCL_SYSTEM_ERROR);
-    ng_creation_bind(calls, NG_NCCL_SYSTEM_ERROR);
-    return NG_NCCL_SYSTEM_ERROR;
+    undo_all(calls, result);
+    ng_creation_bind(calls, result);
+    return result;
+}
+
+/* The last look before NCCL closes the group. */
+static int let_close(struct ng_group_calls *calls, struct ng_thread *thread,
+                     const struct ng_nccl *nccl)
+{
+    const struct ng_comm *aborted = find_aborted(calls);
+
+    if (aborted)
+        return refuse_end(calls, thread, aborted->abort_result);
+    if (calls->error != NG_NCCL_SUCCESS)
+        spoil(nccl);
+    return NG_CALL_PROCEED;
 }
 
 int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
@@ -311,8 +349,8 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
     if (call->op == NG_OP_GroupStart || calls->depth != 1)
         return NG_CALL_PROCEED;
     if (call->op == NG_OP_GroupSimulateEnd)
-        return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
-    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        return let_close(calls, thread, call->nccl);
+    for (uint32_t i = 0; i < calls->pending_count && calls->error == NG_NCCL_SUCCESS; i++) {
         struct ng_pending *pending = &calls->pending[i];
         pending->work = start_work(pending);
         if (pending->capturing && pending->first_seq)
@@ -329,7 +367,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
     ng_group_calls_let_go(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_enter_group(calls);
-    return holds_aborted(calls) ? refuse_end(calls, thread) : NG_CALL_PROCEED;
+    return let_close(calls, thread, call->nccl);
 }
 
 static void open_group(const struct ng_call *call, struct ng_thread *thread)
@@ -365,6 +403,8 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
         return result;
     }
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    if (calls && calls->depth == 1 && calls->error != NG_NCCL_SUCCESS)
+        result = calls->error;
     if (calls && calls->depth == 1)
         result = ng_nonblocking_finish_group(calls, thread, result);
     if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
@@ -392,5 +432,6 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
         result = await_works(calls, result);
     calls->pending_count = 0;
     calls->joined_count = 0;
+    calls->error = NG_NCCL_SUCCESS;
     return result;
 }

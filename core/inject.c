@@ -22,6 +22,7 @@
 #include "core/creation.h"
 #include "core/fault_match.h"
 #include "core/fault_spec.h"
+#include "core/group_calls.h"
 #include "core/group_id.h"
 #include "core/guard.h"
 #include "core/inject_gpu.h"
@@ -364,6 +365,11 @@ static bool prepare(uint32_t index, struct ng_call *call, const struct ng_comm *
     }
 }
 
+static bool closes_group(enum ng_op op)
+{
+    return op == NG_OP_GroupEnd || op == NG_OP_GroupSimulateEnd;
+}
+
 /* It happens. NG_CALL_PROCEED, or what the program gets at once. */
 static int happen(const struct ng_fault *fault, struct ng_call *call, const struct ng_comm *comm,
                   struct ng_injection *injection)
@@ -385,8 +391,11 @@ static int happen(const struct ng_fault *fault, struct ng_call *call, const stru
         end_process(fault);
         break;
     case NG_FAULT_ERROR:
-        injection->replaces = true;
         injection->result = (int)fault->number;
+        /* NCCL has to see the end of a group: it closes it, and nothing of it is launched. */
+        injection->replaces = !closes_group(call->op);
+        if (ng_op_table[call->op].op_class != NG_CLASS_QUERY)
+            ng_group_calls_refuse(call->nccl, injection->result);
         break;
     case NG_FAULT_ASYNC_ERROR:
         ng_inject_state_fail(comm, (int)fault->number);
@@ -527,6 +536,8 @@ int ng_inject_result(const struct ng_call *call, struct ng_injection *injection,
         (result == NG_NCCL_IN_PROGRESS || (result == NG_NCCL_SUCCESS && !call->creation)) &&
         delay_answers(call, injection))
         result = NG_NCCL_IN_PROGRESS;
+    if (closes_group(call->op) && injection->result != NG_NCCL_SUCCESS)
+        result = injection->result;
     return result;
 }
 

@@ -64,6 +64,8 @@ struct ng_nccl {
     int (*comm_deregister)(void *comm, void *handle);
     int (*group_start)(void);
     int (*group_end)(void);
+    int (*all_reduce)(const void *send, void *receive, size_t count, int dtype, int redop,
+                      void *comm, void *stream);
     const char *(*get_error_string)(int result);
     const char *(*get_last_error)(void *comm);
 };

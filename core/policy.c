@@ -25,6 +25,7 @@
 #include "core/escalate.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/wait.h"
 #include "core/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
@@ -63,6 +64,8 @@ const char *ng_policy_name(enum ng_on_timeout policy)
 static _Atomic uint32_t changes; /* futex word: grows with each change of what follows */
 static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
 static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
+static _Atomic int64_t
+    notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
@@ -160,8 +163,12 @@ static bool act_at_bound(int64_t now_mono_ns)
     int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
     int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
 
-    if (end_at && now_mono_ns >= end_at)
-        return true;
+    if (end_at && now_mono_ns >= end_at) {
+        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken())
+            return true;
+        /* The program goes its own way. Another notice may have come. */
+        atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
+    }
     if (stuck_at && now_mono_ns >= stuck_at) {
         if (atomic_load(&tearing_down) || !abort_is_over())
             return true;
@@ -227,6 +234,7 @@ void ng_policy_after_fork(void)
     atomic_store(&abort_at_mono_ns, 0);
     atomic_store(&end_at_mono_ns, 0);
     atomic_store(&stuck_at_mono_ns, 0);
+    atomic_store(&notice_ends_mono_ns, 0);
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
     atomic_store(&tearing_down, false);
@@ -287,6 +295,26 @@ static void abort_or_end(const struct ng_scope *scope, const char *line)
     ng_watchdog_restart();
 }
 
+/* The process is to end, but calls that wait for the device (core/wait.h) return the error first.
+ */
+static void give_notice(const char *line)
+{
+    int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
+
+    if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_wait_is_taken())
+        return; /* the one that was given before ends it */
+    ends = ng_clock_mono_ns() + wait_ns;
+    atomic_store(&notice_ends_mono_ns, ends);
+    atomic_store(&end_at_mono_ns, ends);
+    ng_wait_fail_all(line);
+    tell_thread();
+    ng_log(NG_LOG_ERROR,
+           "NCCLGUARD_BLOCKING_WAIT: calls that wait return the error; the process is ended in "
+           "%.1f s if "
+           "none does",
+           (double)wait_ns / NG_S);
+}
+
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
 {
     const struct ng_scope all = NG_SCOPE_ALL;
@@ -302,7 +330,9 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
         abort_or_end(scope, line);
         return;
     case NG_ON_TIMEOUT_KILL:
-        end_process();
+        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced))
+            end_process();
+        give_notice(line);
     }
 }
 

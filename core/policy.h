@@ -36,8 +36,9 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 
 /*
  * Act on a verdict that is written and logged: `line` is the verdict's, and
- * becomes the reason that the program's calls give. `kill` does not return; `abort` and `teardown`
- * do, and are to be tended.
+ * becomes the reason that the program's calls give. `abort` and `teardown` are to be tended. `kill`
+ * does not return; but with NCCLGUARD_BLOCKING_WAIT calls that wait return the error first, and the
+ * process ends only where none of them has within NCCLGUARD_ABORT_WAIT, without a further word.
  */
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line);
 

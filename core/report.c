@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/clock.h"
@@ -344,6 +345,32 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     line.bytes = whole;
     ng_text_add(&line, "%s", tail_text);
     make_safe(&line);
+}
+
+/* As add_body writes them. */
+bool ng_report_line_blames(const char *line, int rank)
+{
+    const char *at = strstr(line, ": ");
+    char *end;
+
+    if (!at || rank < 0)
+        return false;
+    at += strlen(": ");
+    bool one = strncmp(at, "rank ", strlen("rank ")) == 0;
+    if (!one && strncmp(at, "ranks ", strlen("ranks ")) != 0)
+        return false;
+    at += strlen(one ? "rank" : "ranks");
+    do {
+        long first = strtol(++at, &end, 10), last = first;
+        if (end == at)
+            return false;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (rank >= first && rank <= last)
+            return true;
+        at = end;
+    } while (*at == ',');
+    return false;
 }
 
 void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verdict)

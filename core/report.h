@@ -85,6 +85,10 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
  * characters. */
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes);
 
+/* Does a line of that kind name `rank` as a culprit? The global rank, as there; of many culprits
+ * the line has the first ones alone. */
+bool ng_report_line_blames(const char *line, int rank);
+
 /* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for
  * no rank. */
 void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);

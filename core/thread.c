@@ -35,6 +35,7 @@ static void forget_group_calls(struct ng_group_calls *calls)
 {
     calls->depth = calls->pending_count = calls->created_count = calls->joined_count = calls->grouped_count = 0;
     calls->broken = false;
+    calls->error = NG_NCCL_SUCCESS;
 }
 
 static void release(void *memory)

@@ -59,6 +59,8 @@ struct ng_created {
 struct ng_group_calls {
     uint32_t depth; /* open ncclGroupStart */
     bool broken;    /* holds a communicator that NCCL has freed: it can never be closed */
+    int error; /* of the newest call in it that was refused without NCCL: it ends with that; else
+                  success */
     struct ng_pending *pending;
     uint32_t pending_count, pending_room;
     struct ng_grouped_call *grouped; /* of all that is pending */

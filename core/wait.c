@@ -33,6 +33,9 @@
 static _Atomic uint32_t told;
 static _Atomic uint64_t told_line[LINE_WORDS];
 static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
+/* The process is to end: the verdict with this number is the answer to all waits that began before
+ * it; 0 none. And the one that a call has returned as its error. */
+static _Atomic uint32_t notice, taken;
 
 uint32_t ng_wait_newest(void)
 {
@@ -68,6 +71,19 @@ bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
     *ret_policy = (enum ng_on_timeout)policy;
     memcpy(ret_line, words, sizeof(words));
     return true;
+}
+
+void ng_wait_fail_all(const char *line)
+{
+    ng_wait_tell(line, NG_ON_TIMEOUT_KILL);
+    atomic_store(&notice, ng_wait_newest());
+}
+
+bool ng_wait_is_taken(void)
+{
+    uint32_t number = atomic_load(&notice);
+
+    return number && atomic_load(&taken) == number;
 }
 
 /* ---- One wait ---- */
@@ -142,15 +158,26 @@ static void keep_time(struct wait *wait)
         wait->overdue_ns += step + 1;
 }
 
-/* The deadline has passed, and nothing but this call's result shall come of it. */
+/* The process is to end, and this wait began before that was said. */
+static bool is_given_notice(const struct wait *wait)
+{
+    uint32_t number = atomic_load(&notice);
+
+    return number && (int32_t)(number - wait->told_before) > 0;
+}
+
+/* The deadline has passed, and nothing but this call's result shall come of it; or that comes
+ * first. */
 static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
 {
     int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
     enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id), NG_OP_NONE);
 
-    if (!wait->overdue_ns)
+    if (!wait->overdue_ns && !is_given_notice(wait))
         return false;
     bool heard = ng_wait_hear(wait->told_before, ret_reason, &policy);
+    if (heard && is_given_notice(wait))
+        return true;
     if (!heard && atomic_load(&wait->comm->wait_failed)) {
         /* The verdict on what is still in front of it. */
         snprintf(ret_reason, NG_COMM_REASON_BYTES, "%s", wait->comm->wait_reason);
@@ -176,7 +203,8 @@ static int fail(struct ng_comm *comm, const char *reason)
     atomic_store(&comm->wait_failed, false);
     snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
     atomic_store(&comm->wait_failed, true);
-    return ng_abort_result(atomic_load(&comm->nccl), reason);
+    atomic_store(&taken, atomic_load(&notice));
+    return ng_abort_result(comm, reason);
 }
 
 static int wait_for(struct wait *wait, const struct ng_work *waiter)
@@ -236,4 +264,5 @@ const char *ng_wait_reason(const struct ng_comm *comm)
 void ng_wait_after_fork(void)
 {
     atomic_store(&told, 0);
+    atomic_store(&notice, 0);
 }

@@ -11,7 +11,9 @@
  * for the verdict, but no longer than for the dumps (or, where a verdict about another group leads
  * to an abort there, than for that). The communicator is left as it is: the work
  * may still finish, and later calls are made. A policy that aborts: the error of the aborted
- * communicator, once that is aborted. `kill`: nothing, the process ends.
+ * communicator, once that is aborted. `kill`: that of `log`, once the verdict is on disk, from all
+ * calls that wait; the process ends only where none has returned within NCCLGUARD_ABORT_WAIT
+ * (core/policy.h). A program that has the error knows how to end, or to go on.
  *
  * Not waited for: what is captured into a graph, what NCCL launches later (ncclInProgress), and
  * work for which no event could be had.
@@ -45,6 +47,13 @@ void ng_wait_expire(uint32_t slot, int64_t entered_mono_ns);
 
 /* Incident thread: the verdict on a deadline, in one line, and what the job does about it. */
 void ng_wait_tell(const char *line, enum ng_on_timeout policy);
+
+/* Incident thread: the process is to end for this verdict. All calls that wait now return it as
+ * their error. */
+void ng_wait_fail_all(const char *line);
+
+/* Has one of them, so that the program has it? Any thread. */
+bool ng_wait_is_taken(void);
 
 /* Which verdict is the newest: for ng_wait_end, before the first wait of a call. */
 uint32_t ng_wait_newest(void);

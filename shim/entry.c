@@ -10,6 +10,8 @@
 
 #include "core/abort.h"
 #include "core/call.h"
+#include "core/ended.h"
+#include "core/group_calls.h"
 #include "core/inject.h"
 #include "core/nonblocking.h"
 #include "shim/depth.h"
@@ -268,11 +270,16 @@ static inline const char *closed_text(const void *owner)
         ++*ng_depth;                                                                               \
         if (owner && !is_bypassed(ng_bypassed, ng_caller)) {                                       \
             int ng_answer = ng_abort_visit(owner, NULL, &ng_guest);                                \
-            if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0))                                 \
+            if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
+                ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
+                /* Its window is there once the group has ended. */                                \
+                if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
+                    ng_group_calls_refuse(&ng_instance->nccl, ng_answer);                          \
                 return _Generic(ng_instance->functions.api_name,                                   \
                     ncclResult_t(*) prototype: (ncclResult_t)ng_answer,                            \
                     const char *(*)prototype: closed_text(owner),                                  \
                     default: closed_##api_name());                                                 \
+            }                                                                                      \
             bool ng_is_text = _Generic(ng_instance->functions.api_name,                            \
                 const char *(*)prototype: true,                                                    \
                 default: false);                                                                   \

@@ -1,7 +1,7 @@
 /*
- * What a program meets whose communicator somebody else aborts: `aborted WHERE [ERROR [REASON [all]]]`
- * waits on every rank until it happens, then says what each function of NCCL returns for the dead
- * handle, and works on. WHERE:
+ * What a program meets whose communicator somebody else aborts: `aborted WHERE [ERROR [REASON
+ * [all]]]` waits on every rank until it happens, then says what each function of NCCL returns for
+ * the dead handle, and works on. WHERE:
  *
  *   warm      the last rank leaves out the second all-reduce: the others wait for their streams
  *   cold      it leaves out the first: the others wait inside the call
@@ -11,11 +11,12 @@
  *   finalize  it leaves out an all-reduce, and the others wait inside ncclCommFinalize
  *   destroy   the same inside ncclCommDestroy, which nobody can abort
  *   init      it does not come to ncclCommInitRank: the others wait inside that
- *   replay    as warm, but the others wait in the replay of a graph, which they have destroyed since
- *   graph     as warm, but the others hold a graph with captured work, which an abort waits for
+ *   replay    as warm, but the others wait in the replay of a graph, which they have destroyed
+ * since graph     as warm, but the others hold a graph with captured work, which an abort waits for
  *   dead      it kills itself instead of its second all-reduce
  *   idle      nobody waits for anything
  *   again     as warm, and then once more with the new communicator
+ *   own       nobody waits, and each rank aborts its communicator itself, but goes on to use it
  *   race      as warm, but the others abort their communicator themselves, again and again, from
  *             two threads, as soon as they hear of it
  *
@@ -24,9 +25,10 @@
  * `dead` those that are left, then make a new communicator and use it, and one that was there
  * before: without the dead rank it works on, with it it is dead, too. At last "rank R: works on".
  *
- * ERROR is the number that calls shall return, REASON what ncclGetLastError shall hold; "-" any.
- * all: every communicator is aborted, also the one that was there before.
- * Exit status 0 if all is as it should be, 5 if not.
+ * ERROR is the number that calls shall return (6: a peer is to blame; to the last rank, which is
+ * that peer, they return 2), REASON what ncclGetLastError shall hold; "-" any. all: every
+ * communicator is aborted, also the one that was there before. Exit status 0 if all is as it should
+ * be, 5 if not.
  */
 #include "tests/programs/common.h"
 
@@ -57,11 +59,12 @@ enum where {
     IDLE,
     RACE,
     AGAIN,
+    OWN,
     PLACES
 };
-static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",   "split",
+static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",    "split",
                                           "finalize", "destroy", "init",  "replay", "graph",
-                                          "dead",     "idle",    "race",  "again"};
+                                          "dead",     "idle",    "race",  "again",  "own"};
 
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
@@ -225,13 +228,20 @@ static void wait_for_last(ncclComm_t comm)
     }
 }
 
+/* What calls on the dead one are to return on this rank: to that which the others missed no peer is
+ * to blame. */
+static int error_here(void)
+{
+    return last && wanted_error == ncclRemoteError ? ncclSystemError : wanted_error;
+}
+
 /* Once more, with one that works. */
 static void wait_again(ncclComm_t comm)
 {
     if (!last)
         wait_on_device(comm);
     await_error(comm);
-    expect("AllReduce again", all_reduce(comm), wanted_error);
+    expect("AllReduce again", all_reduce(comm), error_here());
     expect("CommDestroy again", ncclCommDestroy(comm), ncclSuccess);
 }
 
@@ -264,19 +274,36 @@ static ncclComm_t wait_for_abort(void)
     return comm;
 }
 
-static void try_all(ncclComm_t comm)
+/* All ranks of `living` do it: were its all-reduce launched, the sums would tell. */
+static void try_group(ncclComm_t comm, ncclComm_t living)
+{
+    static const float one[COUNT] = {1};
+    float after[COUNT];
+    int error = error_here();
+
+    device_copy_in(buffer, one, sizeof(one), other_stream);
+    NCCL(ncclGroupStart());
+    say("grouped AllReduce of one that lives",
+        ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, living, other_stream));
+    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
+           error);
+    int result = ncclGroupEnd();
+    expect("GroupEnd", result, error < 0 && result != ncclSuccess ? result : error);
+    device_copy_out(after, buffer, sizeof(after), other_stream);
+    device_stream_sync(other_stream);
+    expect("grouped AllReduce is launched", memcmp(one, after, sizeof(one)) != 0, false);
+}
+
+static void try_all(ncclComm_t comm, ncclComm_t living)
 {
     ncclResult_t answer = ncclSuccess;
     ncclComm_t child = NULL;
-    int number = -1, error = wanted_error;
+    int number = -1, error = error_here();
     void *handle = NULL;
 
     expect("AllReduce", all_reduce(comm), error);
     expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
-    NCCL(ncclGroupStart());
-    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
-           error);
-    say("GroupEnd", ncclGroupEnd());
+    try_group(comm, living);
     expect("CommCount", ncclCommCount(comm, &number), error);
     expect("CommUserRank", ncclCommUserRank(comm, &number), error);
     expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);
@@ -296,6 +323,28 @@ static void try_all(ncclComm_t comm)
     expect("CommAbort", ncclCommAbort(comm), ncclSuccess);
     expect("CommDestroy", ncclCommDestroy(comm), ncclSuccess);
     expect("CommAbort again", ncclCommAbort(comm), ncclSuccess);
+}
+
+/* NCCL has freed it: it would crash. */
+static void try_own(ncclComm_t living)
+{
+    ncclComm_t comm = world_init(&place, &options, 0), child = NULL;
+    int number = -1;
+    void *handle = NULL;
+
+    wanted_error = ncclInvalidArgument;
+    NCCL(all_reduce(comm));
+    device_stream_sync(stream);
+    NCCL(ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle));
+    NCCL(ncclCommAbort(comm));
+    expect("AllReduce", all_reduce(comm), ncclInvalidArgument);
+    try_group(comm, living);
+    expect("CommCount", ncclCommCount(comm, &number), ncclInvalidArgument);
+    expect("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL), ncclInvalidArgument);
+    expect("CommDeregister", ncclCommDeregister(comm, handle), ncclSuccess);
+    expect("CommDestroy", ncclCommDestroy(comm), ncclSuccess);
+    expect("CommAbort again", ncclCommAbort(comm), ncclSuccess);
+    expect("reason", strstr(ncclGetLastError(comm), "destroyed or aborted") != NULL, true);
 }
 
 /* The ranks that live add up their numbers, from 1. */
@@ -345,14 +394,16 @@ int main(int argc, char **argv)
     use(other, &place);
     if (where == DEAD)
         NCCL(ncclCommSplit(other, last ? NCCL_SPLIT_NOCOLOR : 0, place.rank, &without_dead, NULL));
-    ncclComm_t comm = wait_for_abort();
+    if (where == OWN)
+        try_own(other);
+    ncclComm_t comm = where == OWN ? NULL : wait_for_abort();
     if (where == DEAD)
         expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
     if (comm && where != RACE && (where != INIT || !last))
-        try_all(comm);
+        try_all(comm, without_dead);
     if (all) {
         await_error(without_dead); /* not all are aborted in the same moment */
-        expect("AllReduce with the one before", all_reduce(without_dead), wanted_error);
+        expect("AllReduce with the one before", all_reduce(without_dead), error_here());
     } else {
         use(without_dead, &living);
     }

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define COUNT 1024
 
@@ -47,6 +48,27 @@ int main(void)
     refused("count", REDUCE(buffer, buffer, SIZE_MAX / 2, ncclFloat32, ncclSum));
     refused("root", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, place.nranks, comm, stream));
     refused("peer", ncclSend(buffer, COUNT, ncclFloat32, -1, comm, stream));
+    /* Programs look at the end of a group alone: it says so, once, and nothing of the group is
+     * launched. */
+    static const float one[COUNT] = {1};
+    float after[COUNT];
+    device_copy_in(buffer, one, sizeof(one), stream);
+    NCCL(ncclGroupStart());
+    NCCL(REDUCE(buffer, buffer, COUNT, ncclFloat32, ncclSum));
+    NCCL(ncclGroupStart());
+    refused("grouped", REDUCE(NULL, buffer, COUNT, ncclFloat32, ncclSum));
+    NCCL(ncclGroupEnd());
+    NCCL(REDUCE(buffer, buffer, COUNT, ncclFloat32, ncclSum));
+    refused("group end", ncclGroupEnd());
+    device_copy_out(after, buffer, sizeof(after), stream);
+    device_stream_sync(stream);
+    wrong += memcmp(one, after, sizeof(one)) != 0;
+    NCCL(ncclGroupStart());
+    NCCL(REDUCE(buffer, buffer, COUNT, ncclFloat32, ncclSum));
+    NCCL(ncclGroupEnd());
+    device_copy_out(after, buffer, sizeof(after), stream);
+    device_stream_sync(stream);
+    wrong += after[0] != (float)place.nranks;
     /* What is allowed, however odd it looks. */
     NCCL(REDUCE(buffer, buffer, COUNT, ncclFloat32, ncclSum));
     NCCL(REDUCE(buffer, buffer + COUNT / 2, COUNT / 2, ncclFloat32, ncclSum));

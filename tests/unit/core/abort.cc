@@ -470,6 +470,159 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
 }
 
+TEST_F(Abort, ABatchWithARefusedCallEndsWithItsErrorAndNcclLaunchesNoneOfIt)
+{
+    void *dead = init(0), *alive = init(0);
+    ASSERT_EQ(made_abort(group_of(dead).id, "dead_rank: rank 3 died", LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal}) {
+        unsigned spoiled = made_spoiled(), reached = made_reached();
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(call(0, op, dead), (int)ncclRemoteError) << ng_op_name(op);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(made_spoiled(), spoiled) << "the group may be thrown away as a whole";
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError) << ng_op_name(op);
+        EXPECT_EQ(made_spoiled(), spoiled + 1);
+        EXPECT_EQ(made_reached(), reached + 4) << "NCCL closes its group";
+        EXPECT_EQ(group_of(alive).entered, 0u) << "no other rank counts calls that did not happen";
+        EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
+    }
+    unsigned spoiled = made_spoiled();
+    made_group_start(0);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "that was the other group's";
+    EXPECT_EQ(made_spoiled(), spoiled);
+    EXPECT_EQ(group_of(alive).entered, 1u);
+}
+
+TEST_F(Abort, OnlyTheOutermostEndOfARefusedBatchFails)
+{
+    void *dead = init(0);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    for (unsigned end : {NG_OP_GroupEnd, NG_OP_GroupSimulateEnd}) {
+        unsigned spoiled = made_spoiled();
+        made_group_start(0);
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
+        EXPECT_EQ(made_spoiled(), spoiled);
+        EXPECT_EQ(call(0, end, nullptr), BROKEN) << ng_op_name((enum ng_op)end);
+        EXPECT_EQ(made_spoiled(), spoiled + 1);
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "once";
+    }
+}
+
+TEST_F(Abort, ARefusedCallConcernsNoBatchOfAnotherThreadOrLibraryAndAQuestionNone)
+{
+    void *dead = init(0), *alive = init(0), *elsewhere = init(1), *child = nullptr;
+    ASSERT_EQ(made_abort(group_of(dead).id, REASON, LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    made_group_start(0);
+    EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+    std::thread([&] { EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN); }).join();
+    EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, dead, nullptr), (int)ncclInvalidArgument);
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, dead), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
+    made_group_start(0);
+    made_group_start(1);
+    EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK);
+    struct made_call split = {};
+    split.op = NG_OP_CommSplit;
+    split.comm = dead;
+    split.new_comm = &child;
+    EXPECT_EQ(made_call(0, &split), BROKEN);
+    EXPECT_EQ(call(1, NG_OP_GroupEnd, nullptr), OK);
+    EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN) << "its child is not there";
+}
+
+TEST_F(Abort, ABatchThatHoldsAnAbortedCommunicatorEndsWithItsError)
+{
+    void *comm = init(0);
+    std::thread([&] {
+        made_group_start(0);
+        made_all_reduce(0, comm, made_stream(0), OK);
+        ASSERT_EQ(made_abort(0, "dead_rank: rank 3 died", 100), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError);
+    }).join();
+}
+
+TEST_F(Abort, TheCulpritsOwnCallsDoNotBlameAPeer)
+{
+    for (const char *reason :
+         {"missing_rank: rank 0 (host a, pid 1) is alive but never called AllReduce",
+          "missing_rank: ranks 0,3 never called AllReduce"}) {
+        void *comm = init(0);
+        ASSERT_EQ(made_abort(0, reason, LONG_MS), 0);
+        ASSERT_TRUE(has_returned());
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << reason;
+    }
+}
+
+TEST_F(Abort, WhatTheProgramHasEndedItselfNcclNeverSeesAgain)
+{
+    constexpr int INVALID = ncclInvalidArgument;
+    for (unsigned end : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
+        void *comm = init(0), *alive = init(0), *child = nullptr;
+        EXPECT_EQ(call(0, end, comm), OK);
+        unsigned reached = made_reached();
+        int answer = -1;
+        for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal})
+            EXPECT_EQ(call(0, op, comm), INVALID) << ng_op_name((enum ng_op)op);
+        EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, &answer), INVALID);
+        EXPECT_EQ(made_passed(comm), INVALID);
+        struct made_call split = {};
+        split.op = NG_OP_CommSplit;
+        split.comm = comm;
+        split.new_comm = &child;
+        EXPECT_EQ(made_call(0, &split), INVALID);
+        for (unsigned op :
+             {NG_OP_CommDestroy, NG_OP_CommAbort, NG_OP_CommFinalize, NG_OP_CommRevoke})
+            EXPECT_EQ(call(0, op, comm), OK) << ng_op_name((enum ng_op)op);
+        EXPECT_EQ(made_reached(), reached);
+        ASSERT_NE(made_last_error(comm), nullptr);
+        EXPECT_NE(std::string(made_last_error(comm)).find("destroyed or aborted"),
+                  std::string::npos);
+        EXPECT_NE(log().find("ncclAllReduce: the program has destroyed or aborted communicator"),
+                  std::string::npos);
+
+        made_group_start(0);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), INVALID);
+        EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), INVALID);
+        EXPECT_EQ(group_of(alive).entered, 0u);
+    }
+}
+
+TEST_F(Abort, AHandleOfTheProgramsPastThatNcclGivesAgainIsAlive)
+{
+    void *comm = init(0);
+    for (int round = 0; round < 3; round++) {
+        EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), (int)ncclInvalidArgument);
+        init(0, comm);
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
+        EXPECT_EQ(made_passed(comm), -1);
+        EXPECT_EQ(made_last_error(comm), nullptr);
+    }
+    /* Also while another thread is still inside the call that makes it. */
+    EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
+    void *variable = nullptr;
+    Inside inside;
+    inside.on_entry = [&] { __atomic_store_n(&variable, comm, __ATOMIC_RELEASE); };
+    std::thread maker([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
+    inside.await_entry();
+    EXPECT_EQ(made_passed(comm), -1);
+    unsigned reached = made_reached();
+    EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
+    EXPECT_EQ(made_reached(), reached + 1) << "that is the way out";
+    inside.let_out(ncclInternalError);
+    maker.join();
+}
+
 TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
 {
     void *comm = init(0);

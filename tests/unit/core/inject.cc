@@ -92,6 +92,28 @@ TEST(Inject, AnErrorIsNcclsAndIsRecorded)
     }), 0);
 }
 
+TEST(Inject, AnErrorInABatchIsWhatItsEndReturns)
+{
+    EXPECT_EQ(
+        with("op=AllReduce,nth=2:error=ncclSystemError;op=GroupEnd,nth=2:error=ncclInternalError",
+             [] {
+                 made_group_start(0);
+                 CHECK(call(NG_OP_AllReduce) == ncclSuccess);
+                 CHECK(call(NG_OP_AllReduce) == ncclSystemError);
+                 CHECK(call(NG_OP_GroupEnd) == ncclSystemError);
+                 CHECK(made_spoiled() == 1 && entered() == 0);
+                 unsigned before = made_reached();
+                 made_group_start(0);
+                 CHECK(call(NG_OP_AllReduce) == ncclSuccess);
+                 CHECK(call(NG_OP_GroupEnd) == ncclInternalError);
+                 CHECK(made_reached() - before == 3); /* NCCL's group is closed, too */
+                 CHECK(made_spoiled() == 2 && entered() == 0);
+                 CHECK(call(NG_OP_AllReduce) == ncclSuccess && entered() == 1);
+                 return 0;
+             }),
+        0);
+}
+
 TEST(Inject, ArgumentsAreThoseThatNcclGets)
 {
     EXPECT_EQ(with("op=AllReduce,nth=1:count=+1;op=AllReduce,nth=2:dtype=float16;"

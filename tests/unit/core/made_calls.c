@@ -404,6 +404,24 @@ static int group_end(void)
     return NG_NCCL_SUCCESS;
 }
 
+/* Only the guard calls it, in a NCCL group that shall fail. */
+static _Atomic unsigned spoiled;
+
+static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,
+                      void *comm, void *stream)
+{
+    (void)send, (void)receive, (void)count, (void)dtype, (void)redop, (void)stream;
+    if (comm)
+        abort();
+    atomic_fetch_add(&spoiled, 1);
+    return NG_NCCL_INVALID_ARGUMENT;
+}
+
+unsigned made_spoiled(void)
+{
+    return atomic_load(&spoiled);
+}
+
 unsigned made_aborts(const void *comm)
 {
     unsigned count = 0;
@@ -467,6 +485,7 @@ void made_begin(int64_t records)
                                         .comm_cu_device = comm_cu_device,
                                         .group_start = group_start,
                                         .group_end = group_end,
+                                        .all_reduce = all_reduce,
                                         .comm_get_async_error = get_async_error,
                                         .get_last_error = get_last_error,
                                         .get_unique_id = get_unique_id};
@@ -480,6 +499,11 @@ void made_begin(int64_t records)
 void made_block_calls(void)
 {
     ng_guard.config.blocking_wait = true;
+}
+
+void made_check_arguments(void)
+{
+    ng_guard.config.check = NG_CHECK_SIGNATURE_ARGS;
 }
 
 void made_poison(void)
@@ -1030,6 +1054,13 @@ void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64
     ng_guard.config.init_timeout_ns = init_timeout_ns;
     ng_guard.config.suspect_ns = suspect_ns;
     ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
+}
+
+void made_kill(int64_t timeout_ms, int64_t abort_wait_ms)
+{
+    made_configure_deadlines(timeout_ms * NG_MS, timeout_ms * NG_MS, 0);
+    ng_guard.config.abort_wait_ns = abort_wait_ms * NG_MS;
+    ng_guard.config.exit_how = "abort";
 }
 
 void made_set_rules(const char *path)

@@ -31,6 +31,9 @@ uint64_t made_happened(unsigned index, uint64_t *ret_seq);
 
 /* Calls wait for the device (core/wait.h); before made_begin. */
 void made_block_calls(void);
+/* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
+void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);
+void made_check_arguments(void); /* likewise: NCCLGUARD_CHECK=signature+args */
 void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
 void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
 
@@ -94,6 +97,8 @@ unsigned made_op_all_reduce(void); /* values of `op` */
 unsigned made_op_group_end(void);
 /* How many calls of the program reached NCCL so far. */
 unsigned made_reached(void);
+/* How many NCCL groups the guard has made fail. */
+unsigned made_spoiled(void);
 /* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
 int made_passed(const void *comm);
 const char *made_last_error(const void *comm);

@@ -440,3 +440,22 @@ TEST(Report, TheLineTellsASilenceFromADeath)
         << line_of(lost_host(true));
     EXPECT_LE(line_of(lost_host(true)).size(), 400u);
 }
+
+TEST(Report, TheLineNamesItsCulpritsToAProgramToo)
+{
+    for (int rank = -1; rank < 9; rank++) {
+        EXPECT_EQ(ng_report_line_blames(line_of(lost_host(true)).c_str(), rank),
+                  rank >= 4 && rank <= 6)
+            << rank;
+        EXPECT_EQ(ng_report_line_blames(line_of(lost_host(false)).c_str(), rank),
+                  rank == 4 || rank == 5)
+            << rank;
+        EXPECT_EQ(ng_report_line_blames("missing_rank: rank 7 (host a, pid 3) is alive", rank),
+                  rank == 7)
+            << rank;
+        for (const char *line :
+             {"", "an order", "missing_rank: ranks ", "missing_rank: rank ",
+              "unknown: AllReduce #7", "dead_rank: ranks ?,3", "dead_rank: group rank 7"})
+            EXPECT_FALSE(ng_report_line_blames(line, rank)) << line << rank;
+    }
+}

@@ -5,8 +5,11 @@
 #include "tests/unit/core/made_calls.h"
 
 #include <atomic>
+#include <csignal>
+#include <cstring>
 #include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include <nccl.h>
 
@@ -102,7 +105,55 @@ class Wait : public testing::Test
     void *stream_ = made_stream(0);
 };
 
+/* A process of its own under policy kill, with a communicator of two ranks. */
+int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<int(void *)> &body)
+{
+    return in_child([&] {
+        made_block_calls();
+        made_kill(timeout_ms, abort_wait_ms);
+        made_begin(64);
+        made_init(0, handle(1), 2, 0, nullptr, ncclSuccess);
+        return body(handle(1));
+    });
+}
+
 } // namespace
+
+/* Before the others: this process has no guard yet. */
+TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
+{
+    EXPECT_EQ(under_kill(300, 100,
+                         [](void *comm) {
+                             void *other = handle(2);
+                             made_init(0, other, 2, 0, nullptr, ncclSuccess);
+                             made_hold(true);
+                             if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
+                                 !strstr(made_last_error(comm), "unknown: AllReduce #1"))
+                                 return 1;
+                             /* A deadline more: the time in which the program should have the first
+                              * error is over then. */
+                             return all_reduce(other, made_stream(0)) == ncclSystemError ? 0 : 2;
+                         }),
+              0);
+}
+
+TEST(WaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
+{
+    int64_t begun_ns = ng_clock_mono_ns();
+    EXPECT_EQ(under_kill(200, 400,
+                         [](void *comm) {
+                             struct made_call call = {};
+                             call.op = made_op_all_reduce();
+                             call.comm = comm;
+                             call.stream = made_stream(0);
+                             call.inside = [](void *) {
+                                 return pause();
+                             }; /* NCCL itself does not return */
+                             return made_call(0, &call);
+                         }),
+              -SIGABRT);
+    EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
+}
 
 TEST_F(Wait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
 {
