@@ -304,6 +304,13 @@ static void try_all(ncclComm_t comm, ncclComm_t living)
     expect("AllReduce", all_reduce(comm), error);
     expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
     try_group(comm, living);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    ncclWindow_t window;
+    NCCL(ncclGroupStart());
+    expect("grouped CommWindowRegister",
+           ncclCommWindowRegister(comm, buffer, COUNT * sizeof(*buffer), &window, 0), error);
+    expect("GroupEnd", ncclGroupEnd(), error);
+#endif
     expect("CommCount", ncclCommCount(comm, &number), error);
     expect("CommUserRank", ncclCommUserRank(comm, &number), error);
     expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);

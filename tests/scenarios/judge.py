@@ -129,8 +129,8 @@ def judge_healthy(scenario, run, folders, bare, bound, started):
     if bare:
         check("exit status", run.exit(), bare[0])
         check("output (sorted)", run.stdout(), bare[1])
-    if scenario.exit is not None:
-        check("exit status", run.exit(), scenario.exit)
+    if scenario.exit is not None or not bare:
+        check("exit status", run.exit(), scenario.exit or 0)
     check_log(scenario, run)
     if scenario.quiet and run.guard_lines():
         raise Failure("the guard spoke: " + run.guard_lines()[0])
