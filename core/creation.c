@@ -252,6 +252,14 @@ static void keep_unfinished(const struct ng_created *created)
     pthread_mutex_unlock(&unbound_lock);
 }
 
+/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a split, a shrink or a
+ * grow is under way (2.28.9). */
+static bool is_under_way(const struct ng_created *created, int result, const void *handle)
+{
+    return result == NG_NCCL_IN_PROGRESS ||
+           (result == NG_NCCL_SUCCESS && !handle && atomic_load(&created->comm->nonblocking));
+}
+
 void ng_creation_bind(struct ng_group_calls *calls, int result)
 {
     struct ng_thread *thread = ng_this_thread;
@@ -279,7 +287,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         }
         if (condemned)
             continue;
-        if (result == NG_NCCL_IN_PROGRESS) {
+        if (is_under_way(created, result, handle)) {
             atomic_store(&created->comm->nonblocking, true);
             if (handle)
                 created->watched = handle;

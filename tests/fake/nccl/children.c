@@ -124,13 +124,23 @@ static ncclResult_t shrink_job(struct fake_job *job)
     return child_join(job, &id, nranks, rank);
 }
 
+/* What is under way on a nonblocking communicator is told as success: the real library returns its own result, and not
+ * that of its group's end (2.28.9). */
+static ncclResult_t leave(ncclResult_t result)
+{
+    ncclResult_t ended;
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess || ended == ncclInProgress ? result : ended;
+}
+
 static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fake_job *),
                                 ncclComm_t handle, int color, int key, const int *exclude,
                                 int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config)
 {
     struct ncclComm *parent = NULL;
     struct fake_job *job = NULL;
-    ncclResult_t result, ended;
+    ncclResult_t result;
     fake_group_start();
     result = fake_comm_enter(handle, func, true, &parent);
     if (result == ncclSuccess && !newcomm)
@@ -161,9 +171,7 @@ static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fak
     }
     if (parent)
         fake_comm_put(parent);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return leave(result);
 }
 
 FAKE_API(ncclResult_t, ncclCommSplit,
@@ -307,7 +315,7 @@ FAKE_API(ncclResult_t, ncclCommGrow,
           ncclConfig_t *config))
 {
     struct ncclComm *parent = NULL;
-    ncclResult_t result = ncclSuccess, ended;
+    ncclResult_t result = ncclSuccess;
     if (!newcomm)
         return fake_null_argument("CommGrow", "newcomm");
     if (nranks <= 0) {
@@ -323,7 +331,5 @@ FAKE_API(ncclResult_t, ncclCommGrow,
                         : grow_into(nranks, id, rank, config, newcomm);
     if (parent)
         fake_comm_put(parent);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return leave(result);
 }

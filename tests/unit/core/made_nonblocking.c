@@ -160,6 +160,16 @@ int made_nb_split(void *parent, void **comm, void *handle)
     return make(&call, &creation);
 }
 
+int made_nb_split_later(void *parent, void **comm)
+{
+    struct ng_creation creation = {.rank = -1, .new_comm = comm};
+    struct ng_call call = {.nccl = &nccl, .op = NG_OP_CommSplit, .comm = parent, .creation = &creation};
+    struct ng_passage passage;
+    int answer = ng_call_enter(&call, &passage);
+
+    return answer == NG_CALL_PROCEED ? ng_call_leave(&call, &passage, NG_NCCL_SUCCESS) : answer;
+}
+
 int made_nb_all_reduce(void *comm)
 {
     struct ng_call call = {.nccl = &nccl, .op = NG_OP_AllReduce, .comm = comm, .stream = made_stream(0), .count = 1,

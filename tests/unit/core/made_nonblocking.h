@@ -27,6 +27,7 @@ const void *made_config(size_t *ret_bytes);
 int made_nb_init(void **comm, void *handle, const void *config);
 int made_nb_init_all(void **comm, void *handle);
 int made_nb_split(void *parent, void **comm, void *handle);
+int made_nb_split_later(void *parent, void **comm); /* success, though NCCL has not written the handle yet */
 int made_nb_all_reduce(void *comm); /* NCCL is in progress with it */
 int made_nb_state(void *comm, int *ret_state);
 bool made_nb_is_converted(const void *comm);

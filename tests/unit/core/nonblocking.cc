@@ -115,6 +115,25 @@ TEST_F(Nonblocking, WhatTheProgramMakesNonblockingItselfIsLeftAlone)
     EXPECT_TRUE(made_await_completed(comm_, 1));
 }
 
+TEST_F(Nonblocking, ASplitThatReturnsSuccessWhileItIsUnderWayIsKnownOnceItsHandleIs)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    void *child = nullptr;
+    int state = -1;
+    struct made_group group = {};
+    ASSERT_EQ(made_nb_init(&comm_, handle_, &config), ncclInProgress);
+    EXPECT_EQ(made_nb_state(comm_, &state), ncclSuccess);
+    made_progress(1, ncclSuccess);
+    EXPECT_EQ(made_nb_split_later(comm_, &child), ncclSuccess);
+    child = static_cast<char *>(handle_) + 64; /* NCCL's thread */
+    EXPECT_EQ(made_nb_state(comm_, &state), ncclSuccess);
+    EXPECT_EQ(state, ncclInProgress);
+    EXPECT_EQ(made_nb_state(comm_, &state), ncclSuccess);
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_TRUE(made_group_of(child, &group)) << "without any call on it";
+}
+
 TEST_F(Nonblocking, TheEnvironmentOverrules)
 {
     setenv("NCCL_COMM_BLOCKING", "1", 1);
