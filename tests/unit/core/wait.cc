@@ -122,7 +122,7 @@ int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<in
 /* Before the others: this process has no guard yet. */
 TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
 {
-    EXPECT_EQ(under_kill(300, 100,
+    EXPECT_EQ(under_kill(1000, 800,
                          [](void *comm) {
                              void *other = handle(2);
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
