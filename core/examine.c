@@ -18,6 +18,7 @@
 #include "core/comm.h"
 #include "core/conduct.h"
 #include "core/deadline.h"
+#include "core/deaths.h"
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/look.h"
@@ -175,6 +176,8 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
         return ng_agreement_is_told(alarm->group_id);
     if (alarm->nan)
         return ng_conduct_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
+    if (alarm->death) /* the verdict tells whether others still wait */
+        return false;
     return alarm->async_error ? ng_conduct_has_told_error(alarm->group_id) || !ng_async_still(alarm)
                               : !ng_watchdog_still(alarm);
 }
@@ -245,15 +248,16 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     if (error || ng_look_judge(&view, &query, "none", &verdict) != 0) {
         ng_examine_end(wanted->level, true);
         ng_view_fini(&view);
-        if (deadline)
+        if (deadline && !(alarm && alarm->death))
             ng_conduct_act_unjudged(wanted);
         return;
     }
     /* Looking takes its time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
-    if (early || (alarm && ng_examine_is_settled(alarm))) {
-        ng_examine_end(wanted->level, early);
+    bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
+    if (early || waits || (alarm && ng_examine_is_settled(alarm))) {
+        ng_examine_end(wanted->level, early || waits);
         if (early)
             ng_alarms_put_off(alarm);
         ng_verdict_fini(&verdict);
