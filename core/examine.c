@@ -187,8 +187,10 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
  * before. */
 static bool is_slow_call(const struct ng_verdict *verdict)
 {
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
     return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came &&
-           (verdict->seq ? ng_guard.config.timeout_ns : ng_guard.config.init_timeout_ns);
+           (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
 /* Who does not answer is known to be gone once the store has not heard of it for so long. */
@@ -220,7 +222,9 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
 /* A rank that is slow inside the call may come out of it and then hold the others up elsewhere. */
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && verdict->seq && is_slow_call(verdict) &&
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init && is_slow_call(verdict) &&
            alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
