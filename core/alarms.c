@@ -140,6 +140,8 @@ void ng_alarms_try_later(void)
 /* Others can see what has lasted for long here; what was found, the board does not tell them. */
 static enum ng_look_cause cause_of(const struct ng_alarm *alarm)
 {
+    if (alarm->death)
+        return NG_CAUSE_END;
     return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog ? NG_CAUSE_OWN
                                                                                               : NG_CAUSE_LATE;
 }
@@ -150,7 +152,9 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
      * Others may have waited less than we and still be the reason, or stand before it. What has
      * lasted for half the suspect time is nothing ordinary.
      */
-    int64_t unusual_ns = ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2 : 2 * NG_S;
+    int64_t unusual_ns = alarm->death                 ? NG_DEATHS_STALL_NS
+                         : ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2
+                                                      : 2 * NG_S;
     bool late = !alarm->async_error && !alarm->nan;
     int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns && late ? alarm->age_ns / 2 : unusual_ns;
     struct ng_incident wanted = {.level = alarm->level,
@@ -177,7 +181,7 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         return;
     }
     ng_examine(&wanted,
-               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->disagreement.group_id,
+               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death && !alarm->disagreement.group_id,
                alarm);
 }
 
@@ -201,7 +205,8 @@ void ng_alarms_retry(void)
     for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
         /* What has gone on since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
-        if (again[i].async_error || again[i].nan || again[i].disagreement.group_id || ng_watchdog_still(&again[i]))
+        if (again[i].async_error || again[i].nan || again[i].death || again[i].disagreement.group_id ||
+            ng_watchdog_still(&again[i]))
             ng_alarms_handle(&again[i]);
     }
 }

@@ -62,6 +62,7 @@ static const struct ng_view_process *name_unseen(const struct ng_judge *judge, e
     culprit->pid = process->pid;
     culprit->life = process->life;
     culprit->quiet_ns = process->quiet_ns;
+    culprit->gone_ns = process->life_age_ns;
     snprintf(culprit->host, sizeof(culprit->host), "%s", process->host);
     return process;
 }

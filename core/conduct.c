@@ -284,6 +284,7 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
     }
     ng_evidence_release(evidence);
     ng_conduct_log(incident);
+    ng_deaths_note(incident);
     /* It is passed over among the news, not jumped to: an order may stand before it. */
     if (incident->source == NG_SOURCE_JOB)
         ng_deaths_are_told();

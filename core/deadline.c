@@ -157,12 +157,15 @@ int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
                   init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
-int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op)
+int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold)
 {
     op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
     int64_t said = comm ? NG_LOAD(comm->deadline.suspect_ns[op]) : 0;
+    int64_t configured = ng_guard.config.suspect_ns;
 
-    return choose(&said, 1, ng_guard.config.suspect_ns);
+    if (configured && (cold || ng_op_table[op].op_class == NG_CLASS_CREATE))
+        configured = ng_guard.config.cold_suspect_ns;
+    return choose(&said, 1, configured);
 }
 
 static int suspend(uint64_t group_id, int64_t until_mono_ns, bool with_others)

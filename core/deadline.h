@@ -71,8 +71,9 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
 /* Deadline of an operation, without extensions; 0 none. */
 int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op);
 
-/* When it becomes suspect; 0 never. */
-int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op);
+/* When it becomes suspect; 0 never. `cold`: NCCL connects ranks in it, as in each call that makes a communicator, of
+ * which this need not be told. */
+int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold);
 
 /* Does the clock rest? The same is in the black box, as `rests`. */
 bool ng_deadline_rests(const struct ng_comm *comm);

@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/comm.h"
 #include "core/conduct.h"
+#include "core/deadline.h"
 #include "core/examine.h"
 #include "core/guard.h"
 #include "core/incident.h"
@@ -24,16 +25,18 @@
 #include "core/nccl.h"
 #include "core/op.h"
 #include "core/verdict.h"
+#include "core/watchdog.h"
 
 #define DEATH_CHECK_NS (100 * NG_MS)
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
-#define DEATH_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 #define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
 #define HEARD_STALL_NS NG_MS         /* the same, where NCCL says itself that a peer is gone */
 #define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
 #define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
 #define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
 #define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
+#define CLOCK_STEP_NS  (2 * NG_S)    /* a round of this thread, and what it does in it: more is a stop */
+#define CLOCKS_NS      NG_S          /* ages of different watchdogs and hosts differ by less */
 
 static struct {
     uint32_t ended_seen;   /* processes of the job that had ended */
@@ -45,6 +48,14 @@ static struct {
     int64_t next_hearsay_ns;
     uint32_t preferred_at; /* so many had ended when this process was let before others */
 } own;
+
+/* NCCLGUARD_DEATH_TIMEOUT: since an end is known that others wait for. It rests as deadlines do. */
+static struct {
+    bool runs;
+    uint64_t group, seq; /* of the call that they wait in */
+    uint32_t op;
+    int64_t read_ns, waited_ns, due_ns; /* read last; how far it got; how far it has to get */
+} death_clock;
 
 /* What program threads have heard: written by them; `answered_mono_ns` by the incident thread. */
 static struct {
@@ -111,7 +122,7 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .group_id = verdict->group_id,
                                        .seq = verdict->seq,
                                        .op = verdict->op,
-                                       .stalled_ns = DEATH_STALL_NS,
+                                       .stalled_ns = NG_DEATHS_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
     /* Who left for one that does not answer is not told of before it is known whether that one is gone. */
     if (!is_about_end(verdict) || verdict->may_be_gone)
@@ -152,7 +163,7 @@ static bool is_seen_here(void)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look_for_news(NG_LOOK_HOST, DEATH_STALL_NS, &view, &verdict, &wanted) != NEWS)
+    if (look_for_news(NG_LOOK_HOST, NG_DEATHS_STALL_NS, &view, &verdict, &wanted) != NEWS)
         return false;
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
@@ -174,6 +185,78 @@ static bool take_turn(uint32_t ended)
     return true;
 }
 
+/* An end that others wait for in this call is known. The clock of an earlier one runs on. */
+static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
+{
+    if (death_clock.runs || !ng_guard.config.death_timeout_ns)
+        return;
+    death_clock.runs = true;
+    death_clock.group = group;
+    death_clock.seq = seq;
+    death_clock.op = op;
+    death_clock.read_ns = ng_clock_mono_ns();
+    death_clock.waited_ns = 0;
+    death_clock.due_ns = ng_guard.config.death_timeout_ns;
+}
+
+/* Do deadlines rest, of the group or, where this process has no part in it, of the job? */
+static bool clock_rests(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
+        if (NG_LOAD(ng_comm_at(i)->group->id) == death_clock.group)
+            return ng_deadline_rests(ng_comm_at(i));
+    return ng_deadline_rests(NULL);
+}
+
+/* When it is due, the whole job is judged at the level of a deadline: ng_deaths_may_act. It runs on meanwhile, in case
+ * nothing comes of that. */
+static void tend_clock(void)
+{
+    int64_t now = ng_clock_mono_ns(), step = now - death_clock.read_ns;
+
+    if (!death_clock.runs)
+        return;
+    death_clock.read_ns = now;
+    if (!clock_rests())
+        death_clock.waited_ns += step < CLOCK_STEP_NS ? step : CLOCK_STEP_NS;
+    if (death_clock.waited_ns < death_clock.due_ns)
+        return;
+    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                             .death = true,
+                             .group_id = death_clock.group,
+                             .seq = death_clock.seq,
+                             .op = (enum ng_op)death_clock.op,
+                             .age_ns = death_clock.waited_ns,
+                             .restarts = ng_watchdog_restarts()};
+    death_clock.due_ns = death_clock.waited_ns + NG_S;
+    ng_alarms_handle(&alarm);
+}
+
+/* How long the call has waited for a rank that ended: either may be another than when the clock was started. */
+static int64_t waited_for_end(const struct ng_verdict *verdict)
+{
+    int64_t gone_ns = 0;
+
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].gone_ns > gone_ns)
+            gone_ns = verdict->culprits[i].gone_ns;
+    return gone_ns && gone_ns < verdict->stalled_ns ? gone_ns : verdict->stalled_ns;
+}
+
+bool ng_deaths_may_act(const struct ng_verdict *verdict)
+{
+    int64_t timeout_ns = ng_guard.config.death_timeout_ns;
+    bool certain = !verdict->may_be_gone && verdict->confidence == NG_CONFIDENCE_CERTAIN;
+    int64_t waited_ns = certain ? waited_for_end(verdict) : 0;
+
+    death_clock.runs = is_about_end(verdict) && ng_op_table[verdict->op].op_class != NG_CLASS_END;
+    if (!death_clock.runs)
+        return false;
+    death_clock.runs = !certain || waited_ns + CLOCKS_NS < timeout_ns;
+    death_clock.due_ns = death_clock.waited_ns + (timeout_ns - waited_ns > NG_S ? timeout_ns - waited_ns : NG_S);
+    return !death_clock.runs;
+}
+
 static void note(uint64_t group, uint64_t seq)
 {
     own.death_group = group;
@@ -192,7 +275,11 @@ static enum found tell_news(int64_t stalled_ns)
     if (found != NEWS)
         return found;
     note(verdict.group_id, verdict.seq);
-    ng_examine_open(&wanted, &view, &verdict);
+    start_clock(verdict.group_id, verdict.seq, verdict.op);
+    if (ng_guard.config.suspect_ns)
+        ng_examine_open(&wanted, &view, &verdict);
+    else
+        ng_examine_end(NG_INCIDENT_SUSPECT, true);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return NEWS;
@@ -227,13 +314,20 @@ static void answer_hearsay(int64_t now)
     atomic_store(&hearsay.answered_mono_ns, heard);
 }
 
+/* Are ends told of, or acted on? */
+static bool is_wanted(void)
+{
+    return ng_guard.config.suspect_ns || ng_guard.config.death_timeout_ns;
+}
+
 /* Has a process ended that pending work needs? */
 void ng_deaths_check(void)
 {
     struct ng_board *board = ng_guard.board;
+
+    tend_clock();
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
-
     if (is_heard()) {
         answer_hearsay(now);
         return;
@@ -247,14 +341,14 @@ void ng_deaths_check(void)
         own.death_checks = 0;
         own.next_death_check_ns = now;
     }
-    if (!ended || ng_guard.config.suspect_ns == 0 || now < own.next_death_check_ns)
+    if (!ended || !is_wanted() || now < own.next_death_check_ns)
         return;
     own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
-    if (!something_pending(DEATH_STALL_NS) || !ng_alarms_may_try())
+    if (!something_pending(NG_DEATHS_STALL_NS) || !ng_alarms_may_try())
         return;
     if (!take_turn(ended)) {
         ng_alarms_try_later();
-    } else if (tell_news(DEATH_STALL_NS) != NEWS) {
+    } else if (tell_news(NG_DEATHS_STALL_NS) != NEWS) {
         ng_examine_end(NG_INCIDENT_SUSPECT, true);
     }
     /* Where there are many, it takes its time, and should not take all of it. */
@@ -270,6 +364,8 @@ void ng_deaths_note(const struct ng_incident *incident)
     if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) && !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
         return;
     note(incident->group_id, incident->seq);
+    if (incident->level == NG_INCIDENT_SUSPECT)
+        start_clock(incident->group_id, incident->seq, incident->op);
 }
 
 void ng_deaths_are_told(void)
@@ -279,14 +375,18 @@ void ng_deaths_are_told(void)
 
 bool ng_deaths_are_due(int64_t *ret_due_ns)
 {
-    bool heard = is_heard();
+    bool looks = own.ended_seen && own.ended_seen != own.deaths_dealt && is_wanted();
 
-    *ret_due_ns = heard ? own.next_hearsay_ns : own.next_death_check_ns;
-    return heard || (own.ended_seen && ng_guard.config.suspect_ns);
+    *ret_due_ns = is_heard() ? own.next_hearsay_ns : looks ? own.next_death_check_ns : INT64_MAX;
+    int64_t left_ns = death_clock.due_ns - death_clock.waited_ns;
+    if (death_clock.runs && death_clock.read_ns + left_ns < *ret_due_ns)
+        *ret_due_ns = death_clock.read_ns + left_ns;
+    return *ret_due_ns != INT64_MAX;
 }
 
 void ng_deaths_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
+    memset(&death_clock, 0, sizeof(death_clock));
     atomic_store(&hearsay.answered_mono_ns, atomic_load(&hearsay.heard_mono_ns));
 }

@@ -10,8 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/clock.h"
+
 struct ng_comm;
 struct ng_incident;
+struct ng_verdict;
+
+#define NG_DEATHS_STALL_NS (200 * NG_MS) /* work pending this long, and a rank it needs is gone */
 
 /* Has a process ended that pending work needs? */
 void ng_deaths_check(void);
@@ -28,8 +33,16 @@ void ng_deaths_hear(struct ng_comm *comm);
 /* A verdict of the whole job has been reached: it knows of all ends until now. */
 void ng_deaths_are_told(void);
 
-/* Somebody else's verdict: the end that it is about is no news any more, though who told of it may be gone by now. */
+/* A verdict, of this process or another: the end that it is about is no news any more, though whoever reported it may
+ * be gone by now. A suspicion starts the clock of NCCLGUARD_DEATH_TIMEOUT. */
 void ng_deaths_note(const struct ng_incident *incident);
+
+/*
+ * NCCLGUARD_DEATH_TIMEOUT has passed since an end was known that others wait for, and this is the verdict now. Does
+ * the policy act? Only if the end is certain, and both it and the wait are as old. If not, the clock runs on for the
+ * rest of the time; it ends where nobody waits any more for a rank that ended.
+ */
+bool ng_deaths_may_act(const struct ng_verdict *verdict);
 
 /* Are ends looked into, and when is the next look? */
 bool ng_deaths_are_due(int64_t *ret_due_ns);

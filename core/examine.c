@@ -18,6 +18,7 @@
 #include "core/comm.h"
 #include "core/conduct.h"
 #include "core/deadline.h"
+#include "core/deaths.h"
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/look.h"
@@ -175,6 +176,8 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
         return ng_agreement_is_told(alarm->group_id);
     if (alarm->nan)
         return ng_conduct_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
+    if (alarm->death) /* the verdict tells whether others still wait */
+        return false;
     return alarm->async_error ? ng_conduct_has_told_error(alarm->group_id) || !ng_async_still(alarm)
                               : !ng_watchdog_still(alarm);
 }
@@ -184,8 +187,10 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
  * before. */
 static bool is_slow_call(const struct ng_verdict *verdict)
 {
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
     return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came &&
-           (verdict->seq ? ng_guard.config.timeout_ns : ng_guard.config.init_timeout_ns);
+           (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
 /* Who does not answer is known to be gone once the store has not heard of it for so long. */
@@ -217,7 +222,9 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
 /* A rank that is slow inside the call may come out of it and then hold the others up elsewhere. */
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && verdict->seq && is_slow_call(verdict) &&
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init && is_slow_call(verdict) &&
            alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
@@ -245,15 +252,16 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     if (error || ng_look_judge(&view, &query, "none", &verdict) != 0) {
         ng_examine_end(wanted->level, true);
         ng_view_fini(&view);
-        if (deadline)
+        if (deadline && !(alarm && alarm->death))
             ng_conduct_act_unjudged(wanted);
         return;
     }
     /* Looking takes its time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
-    if (early || (alarm && ng_examine_is_settled(alarm))) {
-        ng_examine_end(wanted->level, early);
+    bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
+    if (early || waits || (alarm && ng_examine_is_settled(alarm))) {
+        ng_examine_end(wanted->level, early || waits);
         if (early)
             ng_alarms_put_off(alarm);
         ng_verdict_fini(&verdict);

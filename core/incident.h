@@ -28,6 +28,7 @@ struct ng_alarm {
     uint64_t record;
     uint32_t restarts; /* of the watchdog's clocks, when it was raised */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
+    bool death;        /* a rank ended so long ago, and others wait for it: no deadline need have passed */
     struct ng_disagreement disagreement; /* ranks call different things; group_id 0: not so */
 };
 

@@ -39,6 +39,7 @@ struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_
         culprit->pid = ng_judge_process_of(judge, member)->pid;
         culprit->life = ng_judge_process_of(judge, member)->life;
         culprit->quiet_ns = ng_judge_process_of(judge, member)->quiet_ns;
+        culprit->gone_ns = ng_judge_process_of(judge, member)->life_age_ns;
         snprintf(culprit->host, sizeof(culprit->host), "%s",
                  ng_judge_process_of(judge, member)->host);
     }

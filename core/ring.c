@@ -22,6 +22,8 @@
 
 #include "core/guard.h"
 
+#define GROUP_RECORDS 4096u /* calls of a NCCL group are looked for among so many */
+
 struct ng_box_record *ng_ring_find(uint64_t id)
 {
     struct ng_box *box = &ng_guard.box;
@@ -32,6 +34,26 @@ struct ng_box_record *ng_ring_find(uint64_t id)
     return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id
                ? record
                : NULL;
+}
+
+bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op)
+{
+    uint64_t newest = NG_LOAD(thread->record_id), oldest = newest;
+    enum ng_op_class op_class = ng_op_table[op].op_class;
+
+    if (op_class == NG_CLASS_GROUP) {
+        newest = NG_LOAD(ng_guard.box.header->record_next);
+        oldest = newest > GROUP_RECORDS ? newest - GROUP_RECORDS : 1;
+    } else if (op_class != NG_CLASS_COLLECTIVE && op_class != NG_CLASS_P2P) {
+        return false;
+    }
+    for (uint64_t id = newest; id && id >= oldest; id--) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (record && ng_record_state(NG_LOAD(record->id_state)) == NG_RECORD_ENTERED &&
+            NG_LOAD(record->tid) == NG_LOAD(thread->tid) && ng_ring_is_cold(record))
+            return true;
+    }
+    return NG_LOAD(thread->seq) == 1;
 }
 
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state)

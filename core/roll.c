@@ -18,6 +18,7 @@
 #include "core/init_mismatch.h"
 #include "core/log.h"
 #include "core/report.h"
+#include "core/ring.h"
 #include "core/text.h"
 
 #define PERIOD_NS    (10 * NG_S)
@@ -231,10 +232,15 @@ int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *wa
                     wait->waiter_count, wait->waiter_count == 1 ? "" : "s");
         return 0;
     }
-    ng_text_add(&line, "%" PRIu32 " of %d came (", arrived_count,
-                group->nranks - (wait->left_out >= 0));
-    add_ranks(&line, arrived, arrived_count);
-    ng_text_add(&line, ")%s", count ? "; missing" : ", nobody is missing");
+    if (wait->type == NG_WAIT_P2P) {
+        ng_text_add(&line, "%" PRIu32 " rank%s inside the call", wait->waiter_count,
+                    wait->waiter_count == 1 ? " is" : "s are");
+    } else {
+        ng_text_add(&line, "%" PRIu32 " of %d came (", arrived_count, group->nranks - (wait->left_out >= 0));
+        add_ranks(&line, arrived, arrived_count);
+        ng_text_add(&line, ")");
+    }
+    ng_text_add(&line, "%s", count ? "; missing" : ", nobody is missing");
     for (uint32_t i = 0; i < count; i++) {
         ng_text_add(&line, "%s ", i ? ";" : "");
         add_ranks(&line, places[i].ranks, places[i].count);
@@ -274,8 +280,8 @@ static bool may_wait(const struct ng_box_thread *thread, uint32_t op, const stru
 
     if (op_class == NG_CLASS_CREATE)
         return true;
-    if (op_class == NG_CLASS_COLLECTIVE)
-        return NG_LOAD(thread->seq) == 1;
+    if (ng_ring_is_cold_call(thread, (enum ng_op)op))
+        return true;
     return op_class == NG_CLASS_GROUP && comm &&
            (atomic_load(&comm->group->state) == NG_GROUP_CREATING ||
             NG_LOAD(comm->group->scheduled) == 0);
@@ -341,7 +347,7 @@ static void tell(const struct ng_view *view)
         error = ng_processes_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
-        bool roll = wait->type == NG_WAIT_CREATE || wait->cold;
+        bool roll = wait->type == NG_WAIT_CREATE || wait->cold || (wait->type == NG_WAIT_P2P && wait->on_host);
         if (!roll || !has_self(view, &waits, w) ||
             ng_roll_line(&processes, &waits, w, &arena, line, &level) != 0)
             continue;

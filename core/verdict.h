@@ -30,6 +30,7 @@ struct ng_culprit {
     int pid;        /* 0 not known */
     enum ng_life life;
     int64_t quiet_ns; /* it did not answer when asked: what is known is so old; 0 it did */
+    int64_t gone_ns;  /* its life ended so long ago; 0 not known, or it lives */
     char host[64];
     char why[512]; /* one sentence */
 };

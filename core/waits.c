@@ -588,6 +588,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             served = false;
         }
         wait->served |= waits && served;
+        /* Ranks that have never met connect inside the call; what a device is in tells more. */
+        wait->on_host = (wait->on_host || !wait->waiter_count) && !member->pending_record;
         join(finder, wait, member);
         wait->waiter_count++;
         if (age_ns > wait->age_ns)

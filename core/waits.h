@@ -73,7 +73,8 @@ struct ng_wait {
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
     int left_out;           /* the one rank that a shrink leaves out; -1 none, or not known */
     bool cold;              /* the first collective, and a waiter is inside the host call: NCCL connects there */
-    bool on_host;           /* a collective that a rank is still inside: its device has nothing of it yet */
+    bool on_host;           /* a rank is still inside the call of a collective, all ranks inside those of sends and
+                               receives: their devices have nothing of it yet */
     bool blind;             /* what a waiter waits for is not recorded, or not all of it */
     bool served;            /* point-to-point: there is a waiter whose own peers have all come */
     bool of_leavers;        /* what those were in that left since NCCL told them of an end: nobody waits in it any more,

@@ -344,9 +344,31 @@ struct bounds {
     int64_t timeout_ns, suspect_ns;
 };
 
-static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, int64_t mark)
+/* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it? */
+static bool is_cold_work(const struct ng_work *work)
 {
-    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op)};
+    uint64_t id = work->last_record;
+
+    while (id && id != work->done_record && !work->part) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (!record)
+            break;
+        if (ng_ring_is_cold(record))
+            return true;
+        id = NG_LOAD(record->work_previous);
+    }
+    return work->first_seq == 1;
+}
+
+/* So old, one has to know whether a call is cold. */
+static bool may_be_suspect(int64_t age_ns)
+{
+    return age_ns >= ng_guard.config.suspect_ns || age_ns >= ng_guard.config.cold_suspect_ns;
+}
+
+static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool cold, int64_t mark)
+{
+    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op, cold)};
     int64_t more_ns = ng_deadline_extension(comm, mark);
 
     if (bounds.timeout_ns)
@@ -480,7 +502,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                              .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
                              .age_ns = comm->age_ns,
                              .record = NG_LOAD(group->pending_record)};
-    struct bounds bounds = bounds_of(comm, alarm.op, work->mark);
+    struct bounds bounds = bounds_of(comm, alarm.op, may_be_suspect(comm->age_ns) && is_cold_work(work), work->mark);
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
@@ -596,7 +618,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
                                  .op = (enum ng_op)op,
                                  .age_ns = watched->age_ns,
                                  .since_mono_ns = since};
-        struct bounds bounds = bounds_of(comm, alarm.op, watched->mark);
+        bool cold = may_be_suspect(alarm.age_ns) && ng_ring_is_cold_call(thread, alarm.op);
+        struct bounds bounds = bounds_of(comm, alarm.op, cold, watched->mark);
         if (rests) {
             watched->alarmed = 0;
             continue;

@@ -52,6 +52,8 @@ class Job:
                    MASTER_ADDR=self.network.hosts["node0"].address, MASTER_PORT="29500",
                    NCCLGUARD_STORE=self.url, NCCLGUARD_SUSPECT=row.suspect, NCCLGUARD_INIT_TIMEOUT=row.timeout,
                    NCCLGUARD_DUMP_DIR=f"/tmp/evidence-{self.places}")
+        if row.expect:
+            env["NCCLGUARD_COLD_SUSPECT"] = row.suspect
         if row.job == "own":
             env["NCCLGUARD_JOB"] = self.name
         if row.ttl:

@@ -159,6 +159,8 @@ def play(session, scenario, outcome):
     if folders.log_file:
         env["NCCLGUARD_LOG_FILE"] = folders.log_file
     env["NCCLGUARD_SUSPECT"] = scenario.suspect
+    if scenario.kind == "fault":
+        env["NCCLGUARD_COLD_SUSPECT"] = scenario.suspect
     slow = session.options.gpus and not scenario.is_about_making()
     env["NCCLGUARD_INIT_TIMEOUT"] = "60s" if slow else scenario.timeout
     if scenario.rules is not None:

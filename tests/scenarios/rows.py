@@ -21,10 +21,10 @@ COLUMNS = {
     "timeout": "2500ms", "suspect": "1500ms", "policy": "kill", "env": {}, "dir": "own", "out": "own",
     "log_file": None,
     "job": "own", "by": "run",
-    "until": "exit", "exit": None, "action": None, "latest_s": 20.0, "bound_s": 60.0, "verdict_from": "file",
-    "log": [], "quiet": True, "suspects": True, "analyze": True, "outside": None, "stdout": "same", "needs": [],
-    "before": None, "stderr": "read", "claimant": None, "rules": None, "orders": [], "fault": None, "memory_kib": None,
-    "threshold": None, "clock_moves": False, "boxes": "removed",
+    "until": "exit", "exit": None, "action": None, "earliest_s": 0.0, "latest_s": 20.0, "bound_s": 60.0,
+    "verdict_from": "file", "log": [], "quiet": True, "suspects": True, "analyze": True, "outside": None,
+    "stdout": "same", "needs": [], "before": None, "stderr": "read", "claimant": None, "rules": None, "orders": [],
+    "fault": None, "memory_kib": None, "threshold": None, "clock_moves": False, "boxes": "removed",
 }
 HEALTHY_COLUMNS = {"timeout": "60s", "suspect": "5s"}
 # What the guard waits for: longer where making communicators and connecting ranks takes seconds.

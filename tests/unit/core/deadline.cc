@@ -13,7 +13,7 @@ extern "C" {
 namespace
 {
 
-constexpr int64_t S = NG_S, CONFIGURED = 600 * S, INIT = 300 * S, SUSPECT = 5 * S;
+constexpr int64_t S = NG_S, CONFIGURED = 600 * S, INIT = 300 * S, SUSPECT = 5 * S, COLD = 30 * S;
 
 class Deadline : public testing::Test
 {
@@ -24,7 +24,7 @@ class Deadline : public testing::Test
         if (!begun)
             made_begin(64);
         begun = true;
-        made_configure_deadlines(CONFIGURED, INIT, SUSPECT);
+        made_configure_deadlines(CONFIGURED, INIT, SUSPECT, COLD);
         group_ = make(0), other_ = make(1);
     }
     ~Deadline() override
@@ -71,7 +71,7 @@ TEST_F(Deadline, WithoutARuleTheConfigurationHolds)
     EXPECT_EQ(timeout(NG_OP_CommDestroy), INIT);
     EXPECT_EQ(ng_deadline_timeout(nullptr, NG_OP_GroupEnd), CONFIGURED);
     EXPECT_EQ(ng_deadline_timeout(nullptr, (ng_op)NG_OP_LIMIT), CONFIGURED);
-    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce), SUSPECT);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, false), SUSPECT);
     EXPECT_FALSE(ng_deadline_rests(comm()));
     EXPECT_EQ(ng_deadline_policy(group_, NG_OP_AllReduce), ng_deadline_policy(0, NG_OP_NONE));
 }
@@ -85,7 +85,7 @@ TEST_F(Deadline, ARuleHoldsForItsCommunicatorAndOperationAlone)
     ng_deadline_limit(comm(), said.get());
     EXPECT_EQ(timeout(), 2 * S);
     EXPECT_EQ(timeout(NG_OP_Broadcast), CONFIGURED);
-    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_Broadcast), 0);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_Broadcast, false), 0);
     EXPECT_EQ(ng_deadline_policy(group_, NG_OP_AllReduce), 0);
     for (ng_op op : {NG_OP_NONE, NG_OP_Broadcast, (ng_op)NG_OP_LIMIT})
         EXPECT_EQ(ng_deadline_policy(group_, op), ng_deadline_policy(0, op)) << op;
@@ -93,6 +93,24 @@ TEST_F(Deadline, ARuleHoldsForItsCommunicatorAndOperationAlone)
     EXPECT_NE(ng_deadline_policy(other_, NG_OP_AllReduce), 0);
     ng_deadline_limit(comm(), limits().get());
     EXPECT_EQ(timeout(), CONFIGURED);
+}
+
+TEST_F(Deadline, CallsInWhichRanksAreConnectedAreSuspectLater)
+{
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), COLD);
+    for (ng_op op : {NG_OP_CommInitRank, NG_OP_CommSplit})
+        EXPECT_EQ(ng_deadline_suspect(nullptr, op, false), COLD);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_CommDestroy, false), SUSPECT);
+    auto said = limits();
+    said->suspect_ns[NG_OP_AllReduce] = 2 * S;
+    ng_deadline_limit(comm(), said.get());
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 2 * S) << "as a rule says";
+    ng_deadline_limit(comm(), limits().get());
+    made_configure_deadlines(CONFIGURED, INIT, 0, COLD);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 0) << "no suspicions, no cold ones";
+    made_configure_deadlines(CONFIGURED, INIT, SUSPECT, 0);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 0);
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, false), SUSPECT);
 }
 
 TEST_F(Deadline, WhatTheProgramSetsStandsAboveRulesButNotForInit)

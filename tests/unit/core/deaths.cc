@@ -200,6 +200,187 @@ TEST_F(Deaths, LookingTakesASmallPartOfTheTimeThoughItTakesLong)
     EXPECT_GE(made_deaths.looks, 4u) << "but once a second in any case";
 }
 
+/* ---- NCCLGUARD_DEATH_TIMEOUT ---- */
+
+constexpr unsigned TIMEOUT_MS = 3000;
+
+/* Rank 1 has ended before collective 7, which rank 0 is in, and that is known now. */
+void begin_timeout(int64_t suspect_ns = 5 * NG_S, enum ng_life life = NG_LIFE_EXITED)
+{
+    made_deaths_begin(LONG_AGO);
+    made_deaths_configure(suspect_ns, TIMEOUT_MS * NG_MS);
+    everywhere = left_before(7);
+    everywhere.process(1).life = life;
+    everywhere.process(1).life_age_ns = LONG_AGO;
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+}
+
+/* Does the policy act in so many rounds, at the last of them and not before? */
+void expect_act_at(unsigned rounds)
+{
+    unsigned opened = made_deaths.opened;
+
+    made_deaths_rounds(rounds - 100);
+    EXPECT_EQ(made_deaths.opened, opened);
+    made_deaths_rounds(200);
+    EXPECT_EQ(made_deaths.opened, opened + 1);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+    made_deaths.asked_levels = 0;
+    made_deaths_rounds(2 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, opened + 1) << "once";
+    EXPECT_EQ(made_deaths.asked_levels & 1u << NG_INCIDENT_TIMEOUT, 0u) << "the clock ended";
+}
+
+TEST_F(Deaths, AnEndThatOthersWaitForIsActedOnAfterItsTimeout)
+{
+    for (enum ng_life life : {NG_LIFE_EXITED, NG_LIFE_DEAD}) {
+        begin_timeout(5 * NG_S, life);
+        EXPECT_EQ(made_deaths.opened, 1u);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        expect_act_at(TIMEOUT_MS);
+        EXPECT_EQ(made_deaths.seq, 7u);
+    }
+}
+
+TEST_F(Deaths, AnEndIsActedOnWhoeverReportedIt)
+{
+    made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
+    made_deaths_told(WORLD, 7);
+    everywhere = left_before(7);
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, AnEndIsActedOnThoughSuspicionsAreOff)
+{
+    begin_timeout(0);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, WithoutATimeoutAnEndIsNotActedOn)
+{
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths_rounds(4 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.asked_levels, 1u << NG_INCIDENT_SUSPECT);
+}
+
+/* A host that is not heard of may come back. */
+TEST_F(Deaths, AnEndThatIsNotCertainIsActedOnOnceItIs)
+{
+    begin_timeout(5 * NG_S, NG_LIFE_LOST);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+    made_deaths_rounds(3 * TIMEOUT_MS - 100);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    everywhere.process(1).life = NG_LIFE_DEAD;
+    made_deaths_rounds(TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 2u);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
+TEST_F(Deaths, TimeInWhichDeadlinesRestIsNotCounted)
+{
+    begin_timeout();
+    made_deaths_rounds(1000);
+    made_deaths_rest(true);
+    made_deaths_rounds(10 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths_rest(false);
+    expect_act_at(TIMEOUT_MS - 1000);
+}
+
+TEST_F(Deaths, RestBeforeTheEndIsNothingToIt)
+{
+    made_deaths_rest(true);
+    made_deaths_rounds(1000);
+    made_deaths_rest(false);
+    begin_timeout();
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, TimeInWhichTheProcessWasStoppedIsNotCounted)
+{
+    begin_timeout();
+    made_deaths_stop(1000 * NG_S);
+    made_deaths_rounds(1); /* of a stop, two seconds at most */
+    EXPECT_EQ(made_deaths.opened, 1u);
+    expect_act_at(TIMEOUT_MS - 2000);
+}
+
+TEST_F(Deaths, WhereNobodyWaitsAnyMoreNothingIsActedOn)
+{
+    begin_timeout();
+    everywhere = at_work();
+    made_deaths_rounds(TIMEOUT_MS + 100);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths.asked_levels = 0;
+    made_deaths_rounds(2 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.asked_levels, 1u << NG_INCIDENT_SUSPECT) << "the clock ended";
+}
+
+/* A communicator without the rank that ended; and then another rank of it ends. */
+TEST_F(Deaths, ALaterEndHasItsOwnTime)
+{
+    for (bool waits_long : {false, true}) {
+        begin_timeout();
+        everywhere = left_before(8);
+        everywhere.at(WORLD, 0).pending_age_ns = waits_long ? LONG_AGO : 500 * NG_MS;
+        everywhere.process(1).life_age_ns = waits_long ? 500 * NG_MS : LONG_AGO;
+        made_deaths_rounds(TIMEOUT_MS + 100);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        everywhere.at(WORLD, 0).pending_age_ns = everywhere.process(1).life_age_ns = LONG_AGO;
+        made_deaths_rounds(TIMEOUT_MS - 500 - 200);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        made_deaths_rounds(200);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT) << waits_long;
+        EXPECT_EQ(made_deaths.seq, 8u);
+    }
+}
+
+/* Others tidy up, for as long as they like. */
+TEST_F(Deaths, AnEndInTheEndingOfACommunicatorIsNotActedOn)
+{
+    begin_timeout();
+    everywhere = Job(2);
+    everywhere.group(WORLD, "dp");
+    everywhere.inside(0, NG_OP_CommDestroy, WORLD);
+    everywhere.process(1).life = NG_LIFE_DEAD;
+    made_deaths_rounds(3 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+}
+
+TEST_F(Deaths, WhereAnotherJudgesAtTheDeathTimeoutItIsTriedAgain)
+{
+    begin_timeout();
+    made_deaths.answers_busy = 1u << END;
+    made_deaths_rounds(TIMEOUT_MS + 500);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths.answers_busy = 0;
+    made_deaths_alarms();
+    EXPECT_EQ(made_deaths.opened, 2u);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
+TEST_F(Deaths, TheIncidentThreadSleepsUntilADeathTimeout)
+{
+    begin_timeout();
+    made_deaths_answered_for_job();
+    EXPECT_EQ(made_deaths_due_ns(), TIMEOUT_MS * NG_MS);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths_due_ns(), (TIMEOUT_MS - 1000) * NG_MS);
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_LE(made_deaths_due_ns(), NG_S);
+    made_deaths_answered_for_job();
+    EXPECT_EQ(made_deaths_due_ns(), INT64_MAX) << "nothing is looked for any more";
+}
+
 /* ---- NCCL says itself that a peer is gone ---- */
 
 /* So long a call is held up where nobody is found; a thread may take some rounds to begin. */

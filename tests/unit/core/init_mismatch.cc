@@ -469,6 +469,30 @@ TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
+TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
+{
+    enum ng_log_level level;
+    Job job(4);
+    job.group(WORLD, "pp");
+    for (int rank = 0; rank < 2; rank++) {
+        enum ng_op op = rank ? NG_OP_Recv : NG_OP_Send;
+        Member &member = job.at(WORLD, rank).p2p(op, 1 - rank, false);
+        member.records.back().state = NG_RECORD_ENTERED;
+        member.pending_record = 0;
+        member.pending_age_ns = 0;
+        job.inside(rank, op, WORLD, 0, 20 * NG_S);
+    }
+    std::string line = roll_of(job, NG_WAIT_P2P, &level);
+    EXPECT_TRUE(mentions(line, "waits for 20.0 s: 2 ranks are inside the call, nobody is missing")) << line;
+    EXPECT_EQ(level, NG_LOG_INFO);
+    job.at(WORLD, 1).records.clear();
+    job.at(WORLD, 1).p2p_entered = 0;
+    job.calls.pop_back();
+    line = roll_of(job, NG_WAIT_P2P, &level);
+    EXPECT_TRUE(mentions(line, "1 rank is inside the call; missing 1 (alive, in no NCCL call)")) << line;
+    EXPECT_EQ(level, NG_LOG_WARN);
+}
+
 TEST(Roll, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
 {
     Job job = initialising(4, false);

@@ -1048,11 +1048,12 @@ uint32_t made_rest(const void *comm)
     return NG_LOAD(ng_comm_find(comm)->group->rests);
 }
 
-void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns)
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns, int64_t cold_suspect_ns)
 {
     ng_guard.config.timeout_ns = timeout_ns;
     ng_guard.config.init_timeout_ns = init_timeout_ns;
     ng_guard.config.suspect_ns = suspect_ns;
+    ng_guard.config.cold_suspect_ns = cold_suspect_ns;
     ng_guard.config.on_timeout = NG_ON_TIMEOUT_KILL;
 }
 

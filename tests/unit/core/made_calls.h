@@ -56,7 +56,7 @@ bool made_has_ended(const void *comm); /* is the handle known as one that has */
 bool made_rests(const void *comm);
 uint32_t made_rest(const void *comm); /* enum ng_rest */
 void made_set_rules(const char *path);
-void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns);
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns, int64_t cold_suspect_ns);
 
 /* The newest record. */
 struct made_record {

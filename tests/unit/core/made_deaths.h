@@ -32,13 +32,25 @@ struct made_deaths {
     unsigned looks, looks_here, in_vain, opened;
     unsigned verdicts_read; /* of another host, to be kept on this one's disk */
     unsigned asked_for_life; /* how often it was asked whether a claimant lives */
-    unsigned kind; /* of what was opened last */
+    unsigned kind, level; /* of what was opened last; the kind, where that is news of an end */
     uint64_t group_id, seq;
 };
 extern struct made_deaths made_deaths;
 
 /* A guard that has forgotten all; work of its own has been pending for so long. */
 void made_deaths_begin(int64_t pending_age_ns);
+
+/* NCCLGUARD_SUSPECT (5 s) and NCCLGUARD_DEATH_TIMEOUT (0), until the next begin. */
+void made_deaths_configure(int64_t suspect_ns, int64_t death_timeout_ns);
+
+/* The deadlines of the job rest from now on, or run again. */
+void made_deaths_rest(bool rest);
+
+/* The whole process is stopped for so long. */
+void made_deaths_stop(int64_t ns);
+
+/* When the next round of the incident thread is due because of ends, from now on; INT64_MAX: never. */
+int64_t made_deaths_due_ns(void);
 
 /* Rounds of the incident thread, a millisecond each. */
 void made_deaths_rounds(unsigned count);
@@ -49,6 +61,9 @@ unsigned made_deaths_hear(void (*at)(unsigned round));
 
 /* Another has told who has gone from this call. */
 void made_deaths_told(uint64_t group_id, uint64_t seq);
+
+/* A verdict of the whole job has been reached, here. */
+void made_deaths_answered_for_job(void);
 
 /* Another has judged that the deadline of this call passed, a call that began before now; policy log. Its epoch is
  * MADE_DEADLINE_EPOCH. */

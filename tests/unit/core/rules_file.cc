@@ -30,7 +30,7 @@ class RulesFile : public testing::Test
         begun = true;
         write_whole_file(log_, "");
         made_log_to(log_.c_str());
-        made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S);
+        made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);
         made_set_rules(path_.c_str());
     }
     ~RulesFile() override

@@ -1577,6 +1577,30 @@ TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
     }
 }
 
+/* Ranks that meet for the first time, both inside the call. */
+TEST(Verdict, SendsAndReceivesThatAllAreStillInsideAreNoStalledDevice)
+{
+    for (bool on_device : {false, true}) {
+        Job job(2);
+        job.group(WORLD, "pp");
+        for (int rank = 0; rank < 2; rank++) {
+            enum ng_op op = rank ? NG_OP_Recv : NG_OP_Send;
+            Member &member = job.at(WORLD, rank).p2p(op, 1 - rank, false);
+            if (on_device && !rank)
+                continue;
+            member.records.back().state = NG_RECORD_ENTERED;
+            member.pending_record = 0;
+            member.pending_age_ns = 0;
+            member.pending_started = false;
+            job.inside(rank, op, WORLD, 0, LONG_AGO);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, on_device ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN);
+        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1})) << judgement.line;
+    }
+}
+
 /* 0 waits for 1 in one group, 1 for 2 in another, 2 for 3 in a third; 3 went to sleep. */
 TEST(Verdict, TheReasonIsFoundThroughOtherGroups)
 {
