@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/store_fault.h"
+#include "core/text.h"
 #include "store/url.h"
 
 int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
@@ -25,9 +26,7 @@ int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(kv->error, sizeof(kv->error), format, arguments);
     va_end(arguments);
-    for (char *at = kv->error; *at; at++)
-        if ((unsigned char)*at < 0x20)
-            *at = ' ';
+    ng_text_clean(kv->error, strlen(kv->error), false);
     return error;
 }
 
