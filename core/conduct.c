@@ -27,6 +27,7 @@
 #include "core/log.h"
 #include "core/policy.h"
 #include "core/report.h"
+#include "core/rules_file.h"
 #include "core/status.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
@@ -50,13 +51,16 @@ uint64_t ng_conduct_seen(enum ng_incident_source source)
     return own.seen_epoch[source];
 }
 
-/* What all ranks do about it. Who claims it decides, so that they do the same, also those that have
- * no part in the group. */
+/* What this process does about it. Who claims it decides, so that all ranks do the same, also those that have no part
+ * in the group; but none does more than it is itself set to. */
 static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 {
-    return incident->policy > 0 && incident->policy <= NG_ON_TIMEOUT_KILL + 1
-               ? (enum ng_on_timeout)(incident->policy - 1)
-               : ng_deadline_policy(incident->group_id, (enum ng_op)incident->op);
+    enum ng_op op = (enum ng_op)incident->op;
+
+    if (incident->policy < 1 || incident->policy > NG_ON_TIMEOUT_KILL + 1)
+        return ng_deadline_policy(incident->group_id, op);
+    return ng_on_timeout_milder((enum ng_on_timeout)(incident->policy - 1),
+                                ng_rules_file_ceiling(incident->group_id, op));
 }
 
 /* Is its verdict of this kind? */

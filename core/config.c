@@ -284,3 +284,11 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
     }
     return mistakes;
 }
+
+enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b)
+{
+    static const unsigned char gravity[] = {
+        [NG_ON_TIMEOUT_LOG] = 0, [NG_ON_TIMEOUT_ABORT] = 1, [NG_ON_TIMEOUT_TEARDOWN] = 2, [NG_ON_TIMEOUT_KILL] = 3};
+
+    return gravity[a] <= gravity[b] ? a : b;
+}

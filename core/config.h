@@ -70,6 +70,10 @@ enum ng_on_timeout {
     NG_ON_TIMEOUT_ABORT,
     NG_ON_TIMEOUT_KILL,
 };
+
+/* The one that does less to a process; the numbers are PyTorch's, and say nothing of that. */
+enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b);
+
 enum { NG_INIT_WATCH, NG_INIT_NONBLOCKING };
 enum { NG_STACKS_OFF, NG_STACKS_INCIDENT, NG_STACKS_CALL };
 enum {

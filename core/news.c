@@ -13,9 +13,11 @@
 #include "core/clock.h"
 #include "core/conduct.h"
 #include "core/examine.h"
+#include "core/incident.h"
 #include "core/orders.h"
 
 #define PASSED_MAX 16u
+#define AT_ONCE    64u /* more have their turn in the next round: nobody who writes without end keeps the thread */
 #define LIFE_NS    (500 * NG_MS) /* how often it is asked whether a claimant lives: the store may have to tell */
 
 /* Suspicions that others have claimed and had not judged when they were read. */
@@ -92,12 +94,20 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
     uint64_t epoch = ng_conduct_seen(source);
 
     look_again(board, source);
-    while (board->ops->next(board, source, epoch, &incident) == 0) {
+    for (unsigned read = 0; board->ops->next(board, source, epoch, &incident) == 0; read++) {
+        if (incident.epoch <= epoch)
+            return; /* a board that counts down is none to follow */
+        if (read == AT_ONCE) {
+            ng_incident_wake();
+            return;
+        }
         epoch = incident.epoch;
         if (!ng_conduct_is_own(&incident) && incident.level == NG_INCIDENT_TIMEOUT) {
             ng_examine_join(&incident);
             ng_alarms_answered(&incident);
-            continue;
+            /* That may have taken long: the alarms of this process have their turn before the rest. */
+            ng_incident_wake();
+            return;
         }
         if (!ng_conduct_is_own(&incident) && !ng_orders_obey(&incident) && !is_over(board, &incident))
             pass(&incident);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/abort.h"
+#include "core/comm.h"
 #include "core/deadline.h"
 #include "core/dumps.h"
 #include "core/guard.h"
@@ -25,10 +26,30 @@ static void obey_dump(const struct ng_incident *incident)
                         (int)incident->seq - 1);
 }
 
+/*
+ * Who can write to the store is not known, unless what is there is signed: by what comes from there, a rank that is set
+ * to `log` is not touched. The files of this host's board are the user's own.
+ */
+static bool may_abort(const struct ng_incident *incident)
+{
+    if (incident->source == NG_SOURCE_HOST || (ng_guard.config.store_key && ng_guard.config.store_key[0]))
+        return true;
+    if (ng_deadline_policy(incident->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
+        return false;
+    for (uint32_t i = 0, count = ng_comm_count(); !incident->group_id && i < count; i++)
+        if (ng_deadline_policy(NG_LOAD(ng_comm_at(i)->group->id), NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
+            return false;
+    return true;
+}
+
 /* A person's order. */
 static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
+    if (!may_abort(incident)) {
+        ng_log(NG_LOG_WARN, "not obeyed: the order came through the store, and this rank is set to policy log");
+        return;
+    }
     struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
     scope.groups[0] = incident->group_id;
     int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);

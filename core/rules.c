@@ -444,14 +444,17 @@ bool ng_rules_is_called(const char *pattern, const char *name, uint64_t id)
     return fnmatch(pattern, name, 0) == 0 || (id && fnmatch(pattern, text, FNM_CASEFOLD) == 0);
 }
 
+static bool is_of_any_size(const struct ng_rule *rule)
+{
+    return rule->size.first == 0 && rule->size.last == INT32_MAX;
+}
+
 /* `name`: what the group is called so far. */
 static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group, const char *name)
 {
-    bool any_size = rule->size.first == 0 && rule->size.last == INT32_MAX;
-
     if (rule->group && !ng_rules_is_called(rule->group, name, group->id))
         return false;
-    if (!any_size && (group->nranks <= 0 || !is_within(&rule->size, group->nranks)))
+    if (!is_of_any_size(rule) && (group->nranks <= 0 || !is_within(&rule->size, group->nranks)))
         return false;
     if (rule->parent &&
         (!group->parent_id || !ng_rules_is_called(rule->parent, group->parent_name, group->parent_id)))
@@ -504,4 +507,21 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
             name = rule->rename;
     }
     snprintf(ret_name, NG_RULES_NAME, "%s", name);
+}
+
+enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op, enum ng_on_timeout otherwise)
+{
+    enum ng_on_timeout gravest = otherwise;
+
+    for (uint32_t i = 0; i < rules->count; i++) {
+        const struct ng_rule *rule = &rules->rules[i];
+        enum ng_on_timeout policy = (enum ng_on_timeout)(rule->policy - 1);
+        if (!rule->policy || (rule->has_op && !rule->ops[op]))
+            continue;
+        bool every = !rule->group && is_of_any_size(rule) && !rule->parent && !rule->pci_id && !rule->has_device;
+        /* The last that holds counts. */
+        if (every || ng_on_timeout_milder(policy, gravest) == gravest)
+            gravest = policy;
+    }
+    return gravest;
 }

@@ -106,4 +106,8 @@ struct ng_rules_group {
 void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *group,
                     struct ng_deadline_limits *ret_limits, char ret_name[NG_RULES_NAME]);
 
+/* The gravest policy that a deadline of this operation may lead to in a group of which nothing is known;
+ * `otherwise` is that without rules. Any thread. */
+enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op, enum ng_on_timeout otherwise);
+
 #endif

@@ -162,6 +162,19 @@ enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum
     return limits.policy[op] ? (enum ng_on_timeout)(limits.policy[op] - 1) : ng_deadline_policy(group->id, op);
 }
 
+enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op)
+{
+    enum ng_on_timeout policy = ng_deadline_policy(group_id, op);
+
+    if (is_ours(group_id))
+        return policy;
+    pthread_mutex_lock(&rules_lock);
+    if (rules)
+        policy = ng_rules_gravest(rules, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE, policy);
+    pthread_mutex_unlock(&rules_lock);
+    return policy;
+}
+
 void ng_rules_file_apply(struct ng_comm *comm)
 {
     pthread_mutex_lock(&rules_lock);

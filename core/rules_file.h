@@ -36,6 +36,12 @@ void ng_rules_file_rename(struct ng_comm *comm, const char *name);
  * with what is known of it, `name` being what it is called by now. */
 enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op);
 
+/*
+ * The ceiling of what this process lets a deadline of that group lead to, whoever says that it has passed. Of a group
+ * that it has no part in it does not know which rules hold: any of them may.
+ */
+enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op);
+
 /* In a forked child. */
 void ng_rules_file_after_fork(void);
 

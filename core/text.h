@@ -4,6 +4,7 @@
 #ifndef NCCLGUARD_CORE_TEXT_H
 #define NCCLGUARD_CORE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ng_text {
@@ -14,5 +15,16 @@ struct ng_text {
 /* Append what fits. Any thread that owns the text. */
 __attribute__((format(printf, 2, 3))) void ng_text_add(struct ng_text *text, const char *format,
                                                        ...);
+
+/*
+ * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters and zeros, marks that
+ * let a terminal show another text than there is, and bytes that are no UTF-8 become '?'; a character that was cut off
+ * at the end goes. text[bytes] must be 0; returns the new length, which is no longer. `lines`: of a document, where
+ * lines and tabs stay.
+ */
+size_t ng_text_clean(char *text, size_t bytes, bool lines);
+
+/* Is a character of so many bytes (ng_output_utf8) shown as what it is? */
+bool ng_text_is_shown(const char *text, size_t length);
 
 #endif

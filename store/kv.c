@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/store_fault.h"
+#include "core/text.h"
 #include "store/url.h"
 
 int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
@@ -25,9 +26,7 @@ int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(kv->error, sizeof(kv->error), format, arguments);
     va_end(arguments);
-    for (char *at = kv->error; *at; at++)
-        if ((unsigned char)*at < 0x20)
-            *at = ' ';
+    ng_text_clean(kv->error, strlen(kv->error), false);
     return error;
 }
 
@@ -72,6 +71,7 @@ bool ng_kv_pause(int64_t until_mono_ns, int64_t deadline_mono_ns)
 int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why, size_t why_bytes,
                struct ng_kv **ret_kv)
 {
+    struct ng_kv *opened = NULL, *outer = NULL;
     char shown[256];
     int error;
 
@@ -93,11 +93,11 @@ int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why,
             error = -EINVAL;
             break;
         case NG_URL_LOCAL:
-            error = ng_kv_local_open(url, options, why, why_bytes, ret_kv);
+            error = ng_kv_local_open(url, options, why, why_bytes, &opened);
             break;
         default:
 #if NG_HAVE_HIREDIS
-            error = ng_kv_redis_open(url, options, why, why_bytes, ret_kv);
+            error = ng_kv_redis_open(url, options, why, why_bytes, &opened);
 #else
             snprintf(why, why_bytes,
                      "store \"%s\": this build of ncclguard has no Redis: install hiredis "
@@ -106,8 +106,16 @@ int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why,
             error = -EOPNOTSUPP;
 #endif
         }
-        if (!error)
-            snprintf((*ret_kv)->name, sizeof((*ret_kv)->name), "%s", shown);
+        if (!error && options->key_file)
+            error = ng_kv_signed_open(opened, options, why, why_bytes, &outer);
+        else
+            outer = opened;
+        if (!error) {
+            snprintf(outer->name, sizeof(outer->name), "%s", shown);
+            *ret_kv = outer;
+        } else {
+            ng_kv_destroy(opened);
+        }
     }
     explicit_bzero(url, sizeof(*url));
     free(url);

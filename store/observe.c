@@ -48,6 +48,8 @@ static int open_store(const struct ng_observed *job, char *why, size_t why_bytes
                            : explain(-ENOENT, why, why_bytes,
                                      "no folder of black boxes is known for this job");
     options.tls = job->tls;
+    if (job->key_file && *job->key_file)
+        options.key_file = job->key_file;
     return ng_kv_open(job->url, &options, why, why_bytes, ret_kv);
 }
 
@@ -123,6 +125,8 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
             text[value.bytes] = '\0';
         }
         uint64_t last = strtoull(text, NULL, 10);
+        if (last >= NG_EPOCH_MAX)
+            return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
         order->epoch = (last > order->epoch ? last : order->epoch) + 1;
         snprintf(key, sizeof(key), "i/%" PRIu64, order->epoch);
         error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(order, bytes), KEEP_MS,

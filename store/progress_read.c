@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/text.h"
 #include "store/progress_wire.h"
 
 /*
@@ -124,7 +125,7 @@ static uint64_t get_fixed(struct reader *reader)
     return fixed_at(reader->at - 8);
 }
 
-/* A longer text than there is room for, or one with a 0 in it, is cut. */
+/* A longer text than there is room for, or one with a 0 in it, is cut; and it is fit to be shown. */
 static void get_any_text(struct reader *reader, bool plain, char *ret_text, size_t room)
 {
     uint64_t number = get_number(reader), length = number >> 1;
@@ -157,6 +158,7 @@ static void get_any_text(struct reader *reader, bool plain, char *ret_text, size
         length = room - 1;
     memcpy(ret_text, start, (size_t)length);
     ret_text[length] = '\0';
+    ng_text_clean(ret_text, strlen(ret_text), false);
 }
 
 static void get_text(struct reader *reader, char *ret_text, size_t room)
@@ -205,6 +207,14 @@ static void get_signature(struct reader *reader, struct ng_signature *ret_signat
     ret_signature->redop = get_int(reader);
     ret_signature->root = get_int(reader);
     ret_signature->count = get_number(reader);
+}
+
+/* One that only a later version knows is none that this one can tell of. */
+static uint32_t get_op(struct reader *reader)
+{
+    uint32_t op = get_uint32(reader);
+
+    return op < NG_OP_LIMIT ? op : NG_OP_NONE;
 }
 
 static uint64_t get_id(struct reader *reader)
@@ -288,6 +298,8 @@ static void get_head(struct reader *reader, struct ng_progress_head *ret_head)
     ret_head->uid = get_fixed(reader);
     ret_head->label = get_fixed(reader);
     ret_head->written_unix_ns = get_signed(reader);
+    if (ret_head->written_unix_ns < 0)
+        ret_head->written_unix_ns = 0; /* so that it can be taken from now */
     ret_head->reason = (enum ng_progress_reason)get_number_below(reader, 256);
     ret_head->life = (enum ng_life)get_number_below(reader, NG_LIFE_LOST + 1);
     ret_head->exit_status = get_int(reader);
@@ -478,7 +490,7 @@ static void get_member(struct reader *reader)
     told.p2p_entered = get_number(reader);
     told.p2p_completed = told.p2p_entered - get_difference(reader);
     told.color = get_int(reader);
-    told.created_by = get_uint32(reader);
+    told.created_by = get_op(reader);
     told.created_age_ns = get_age(reader);
     told.ended_age_ns = get_age(reader);
     get_text(reader, told.pci_id, sizeof(told.pci_id));
@@ -486,6 +498,8 @@ static void get_member(struct reader *reader)
         told.rolling_hash = get_fixed(reader);
     if (bits & MEMBER_LAST)
         get_signature(reader, &told.last);
+    if (told.last.op >= NG_OP_LIMIT)
+        told.last = (struct ng_signature){0};
     if (bits & MEMBER_PENDING) {
         told.pending_seq = get_number(reader);
         told.pending_record = get_number(reader);

@@ -78,6 +78,9 @@ static inline struct ng_redis *ng_redis_of(struct ng_kv *kv)
 int ng_redis_attempt(struct ng_redis *redis, struct ng_redis_connection *connection,
                      int64_t deadline_mono_ns);
 
+/* Is the host among those that CLUSTER SLOTS names? */
+bool ng_redis_lists(const redisReply *slots, const char *host);
+
 /* The main connection, made where there is none. The reason is in redis->kv.why. */
 int ng_redis_ensure(struct ng_redis *redis, int64_t deadline_mono_ns);
 

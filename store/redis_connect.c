@@ -86,6 +86,20 @@ static void learn_nodes(struct ng_redis *redis, const redisReply *slots)
     }
 }
 
+bool ng_redis_lists(const redisReply *slots, const char *host)
+{
+    for (size_t i = 0; slots && slots->type == REDIS_REPLY_ARRAY && i < slots->elements; i++) {
+        const redisReply *range = slots->element[i];
+        for (size_t j = 2; range->type == REDIS_REPLY_ARRAY && j < range->elements; j++) {
+            const redisReply *node = range->element[j];
+            if (node->type == REDIS_REPLY_ARRAY && node->elements && ng_redis_is_text(node->element[0]) &&
+                strcmp(node->element[0]->str, host) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Who we are and what we want to know, in one round trip. 0, or -errno with the reason in
  * link->why; the link is closed then. */
 static int introduce(struct ng_redis *redis, struct ng_redis_connection *connection,

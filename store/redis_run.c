@@ -61,6 +61,29 @@ static bool parse_redirect(const struct ng_redis *redis, const redisReply *reply
     return true;
 }
 
+/*
+ * May a redirection be followed, and be given the password? To hosts that the URL names, or that are of the cluster by
+ * its own map. Whoever we talk to is one of them: it is asked again where the map that we have does not list the host.
+ */
+static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node, int64_t deadline_mono_ns)
+{
+    struct ng_redis_batch batch = {0};
+    bool known = strcmp(node->host, redis->main.at.host) == 0, sent;
+
+    for (unsigned i = 0; i < redis->url.host_count && !known; i++)
+        known = strcmp(node->host, redis->url.hosts[i].name) == 0;
+    for (unsigned i = 0; i < redis->node_count && !known; i++)
+        known = strcmp(node->host, redis->nodes[i].host) == 0;
+    if (known)
+        return true;
+    ng_redis_begin(&batch, "CLUSTER", 2);
+    ng_redis_put_word(&batch, "SLOTS");
+    if (ng_redis_exchange(&redis->main.link, &batch, ng_redis_share(deadline_mono_ns, 2), &sent) == 0)
+        known = ng_redis_lists(batch.commands[0].reply, node->host);
+    ng_redis_free_batch(&batch);
+    return known;
+}
+
 /* One command at a node that is about to get the key. Its reply is final unless it is an error that
  * a second try may mend. */
 static void ask(struct ng_redis *redis, struct ng_redis_batch *batch, size_t index,
@@ -133,11 +156,12 @@ static int send_rest(struct ng_redis *redis, struct ng_redis_batch *batch, int64
 
 /*
  * Look at the replies: final ones stay, others are freed and asked for again. Returns
- * NG_REDIS_MOVED or -EBUSY when there are such, 0 when all are final.
+ * NG_REDIS_MOVED or -EBUSY when there are such, 0 when all are final; -EACCES: one sends us where we do not go.
  */
 static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                         int64_t deadline_mono_ns, struct ng_redis_node *ret_node)
 {
+    struct ng_redis_node node;
     int again = 0;
 
     for (size_t i = 0; i < batch->count; i++) {
@@ -145,6 +169,12 @@ static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, in
         if (command->answered || !command->reply)
             continue;
         int meaning = ng_redis_error_of(command->reply);
+        if ((meaning == NG_REDIS_MOVED || meaning == NG_REDIS_ASK) &&
+            parse_redirect(redis, command->reply, &node) && !may_follow(redis, &node, deadline_mono_ns))
+            return ng_kv_fail(&redis->kv, -EACCES,
+                              "Redis at %s sends us to %.200s, which is neither in the store's URL nor a node of its "
+                              "cluster",
+                              redis->main.at.host, node.host);
         if (meaning == NG_REDIS_ASK && !(flags & NG_REDIS_ONE_CONNECTION))
             ask(redis, batch, i, deadline_mono_ns);
         if (command->answered)
@@ -219,8 +249,8 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
         }
         redis->main.useful = true;
         int again = sort_replies(redis, batch, flags, deadline_mono_ns, &node);
-        if (!again)
-            return 0;
+        if (!again || again == -EACCES)
+            return again;
         if (again == NG_REDIS_MOVED) {
             redis->cluster = true;
             redis->home = node;

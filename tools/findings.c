@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/json.h"
+#include "core/text.h"
 
 static const char *const words[] = {
     [NG_FINDING_OK] = "ok",
@@ -23,23 +24,6 @@ static bool is_same(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Control characters and marks that make a terminal show another text than there is. */
-static bool is_shown_as_it_is(const char *text, size_t length)
-{
-    const unsigned char *bytes = (const unsigned char *)text;
-
-    if (length == 1)
-        return bytes[0] >= ' ' && bytes[0] != 127;
-    if (length == 2)
-        return bytes[0] != 0xc2 || bytes[1] >= 0xa0; /* U+0080 to U+009F */
-    /* U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069 */
-    if (length == 3 && bytes[0] == 0xe2)
-        return !((bytes[1] == 0x80 && (bytes[2] == 0x8e || bytes[2] == 0x8f ||
-                                       (bytes[2] >= 0xa8 && bytes[2] <= 0xae))) ||
-                 (bytes[1] == 0x81 && bytes[2] >= 0xa6 && bytes[2] <= 0xa9));
-    return true;
-}
-
 char *ng_findings_safe_copy(const char *text)
 {
     char *copy = malloc(strlen(text) * 3 + 1), *to = copy;
@@ -51,7 +35,7 @@ char *ng_findings_safe_copy(const char *text)
             text += skip;
             continue;
         }
-        if (is_shown_as_it_is(text, length))
+        if (ng_text_is_shown(text, length))
             to = mempcpy(to, text, length);
         else
             *to++ = '?';

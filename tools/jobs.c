@@ -264,7 +264,8 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, str
         (struct ng_observed){.url = config.store,
                              .folder = job->folder,
                              .job = job->name,
-                             .tls = ng_tls_for(config.store)};
+                             .tls = ng_tls_for(config.store),
+                             .key_file = config.store_key};
     /* A folder of one's own may be another job's by now. */
     return common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name)
                ? ng_jobs_none(command, job)

@@ -679,6 +679,60 @@ int count(const std::string &text, const std::string &part)
     return found;
 }
 
+/* Whoever claims a deadline says what is to be done, and no rank does more than it is set to itself. */
+TEST_F(Deaths, WhatAnotherClaimsLetsARankDoLessThanItIsSetToAndNeverMore)
+{
+    const unsigned by_gravity[] = {NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_TEARDOWN, NG_ON_TIMEOUT_KILL};
+    for (unsigned own = 0; own < 4; own++)
+        for (unsigned theirs = 0; theirs < 4; theirs++) {
+            made_deaths_begin(0);
+            made_deaths_set_policy(by_gravity[own]);
+            made_deaths_claimed(1, by_gravity[theirs]);
+            made_deaths_news();
+            EXPECT_EQ(made_deaths.acted, 1u);
+            EXPECT_EQ(made_deaths.policy, by_gravity[own < theirs ? own : theirs]) << own << ", " << theirs;
+        }
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
+{
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+    EXPECT_FALSE(made_deaths_aborts(true));
+    EXPECT_TRUE(made_deaths_aborts(false)) << "the files of this host's board are the user's own";
+    made_deaths_set_policy(NG_ON_TIMEOUT_ABORT);
+    EXPECT_TRUE(made_deaths_aborts(true));
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+/* Deadlines of this process are served between two looks at the news. */
+TEST_F(Deaths, ABoardThatTellsWithoutEndKeepsNobody)
+{
+    testing::internal::CaptureStderr();
+    unsigned asked = made_deaths_flood(true);
+    testing::internal::GetCapturedStderr();
+    EXPECT_GT(asked, 10u);
+    EXPECT_LT(asked, 100u);
+}
+
+TEST_F(Deaths, ABoardThatTellsTheSameAgainIsNotFollowed)
+{
+    testing::internal::CaptureStderr();
+    unsigned asked = made_deaths_flood(false);
+    testing::internal::GetCapturedStderr();
+    EXPECT_LE(asked, 4u);
+}
+
+TEST_F(Deaths, AfterADeadlineOfOthersTheAlarmsOfThisProcessHaveTheirTurn)
+{
+    made_deaths_claimed(1, NG_ON_TIMEOUT_LOG);
+    made_deaths_claimed(2, NG_ON_TIMEOUT_LOG);
+    said_of_news();
+    EXPECT_EQ(made_deaths.acted, 1u);
+    said_of_news();
+    EXPECT_EQ(made_deaths.acted, 2u);
+}
+
 /* A claimant may be slow to judge, as where evidence is written to a slow file server. */
 TEST_F(Deaths, TheVerdictOnASuspicionIsHeardThoughLaterNewsCameBeforeIt)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/abort.h"
 #include "core/alarms.h"
 #include "core/clock.h"
 #include "core/conduct.h"
@@ -18,11 +19,17 @@
 #include "core/guard.h"
 #include "core/look.h"
 #include "core/news.h"
+#include "core/orders.h"
+#include "core/policy.h"
 #include "core/watchdog.h"
 
 struct made_deaths made_deaths;
 
 static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; level 0: none */
+/* What floods: so many with growing numbers, then 1 and 2 in turn; at last an end, for a reader that has none. */
+#define FLOOD     1000u
+#define FLOOD_MAX 5000u
+static unsigned floods; /* asked so often; 0: nothing floods */
 static bool claimant_ended[MADE_INCIDENTS];
 
 static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
@@ -49,6 +56,26 @@ void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *vi
     made_deaths.group_id = wanted->group_id;
     made_deaths.seq = wanted->seq;
     ng_examine_end(wanted->level, false);
+}
+
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line);
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+{
+    (void)scope;
+    (void)line;
+    made_deaths.acted++;
+    made_deaths.policy = policy;
+}
+
+static bool aborted;
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin);
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin)
+{
+    (void)scope;
+    (void)reason;
+    (void)origin;
+    aborted = true;
+    return 0;
 }
 
 static uint32_t ended(struct ng_board *board)
@@ -116,6 +143,14 @@ static int next(struct ng_board *board, enum ng_incident_source source, uint64_t
                 struct ng_incident *ret_incident)
 {
     (void)board;
+    if (floods) {
+        *ret_incident = (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
+                                             .source = source,
+                                             .level = NG_INCIDENT_SUSPECT,
+                                             .state = NG_INCIDENT_JUDGED,
+                                             .claimant_pid = -1};
+        return floods++ < FLOOD_MAX ? 0 : -ENOENT;
+    }
     for (uint64_t at = epoch + 1; source == NG_SOURCE_JOB && at < MADE_INCIDENTS; at++)
         if (incidents[at].level) {
             *ret_incident = incidents[at];
@@ -352,4 +387,39 @@ void made_deaths_news(void)
 {
     now_ns += NG_S;
     ng_news_read(ng_guard.board, NG_SOURCE_JOB);
+}
+
+void made_deaths_claimed(uint64_t epoch, unsigned policy)
+{
+    made_deaths_put(epoch, "missing_rank: of a test");
+    incidents[epoch].level = NG_INCIDENT_TIMEOUT;
+    incidents[epoch].policy = (int32_t)policy + 1;
+    incidents[epoch].op = NG_OP_AllReduce;
+}
+
+void made_deaths_set_policy(unsigned policy)
+{
+    ng_guard.config.on_timeout = policy;
+}
+
+bool made_deaths_aborts(bool by_store)
+{
+    struct ng_incident order = {.source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
+                                .level = NG_INCIDENT_ABORT,
+                                .state = NG_INCIDENT_JUDGED,
+                                .line = "an order of a test"};
+
+    aborted = false;
+    ng_orders_obey(&order);
+    return aborted;
+}
+
+unsigned made_deaths_flood(bool grows)
+{
+    unsigned before = floods = grows ? 1 : FLOOD;
+
+    ng_news_read(ng_guard.board, NG_SOURCE_JOB);
+    before = floods - before;
+    floods = 0;
+    return before;
 }

@@ -32,6 +32,7 @@ struct made_deaths {
     unsigned looks, looks_here, in_vain, opened;
     unsigned verdicts_read; /* of another host, to be kept on this one's disk */
     unsigned asked_for_life; /* how often it was asked whether a claimant lives */
+    unsigned acted, policy; /* how often a policy was carried out, and the last */
     unsigned kind, level; /* of what was opened last; the kind, where that is news of an end */
     uint64_t group_id, seq;
 };
@@ -68,6 +69,16 @@ void made_deaths_answered_for_job(void);
 /* Another has judged that the deadline of this call passed, a call that began before now; policy log. Its epoch is
  * MADE_DEADLINE_EPOCH. */
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
+
+/* Another has claimed that of it, with a policy of its own (enum ng_on_timeout), and judged it; in `epoch`. */
+void made_deaths_claimed(uint64_t epoch, unsigned policy);
+/* What this process is set to. */
+void made_deaths_set_policy(unsigned policy);
+/* A person aborts all groups, by the store or by this host's board. True: it is obeyed. */
+bool made_deaths_aborts(bool by_store);
+/* The board tells of incidents without end, with numbers that grow, or that do not: how often it is asked in one look
+ * at the news. */
+unsigned made_deaths_flood(bool grows);
 
 /* This process reads what another host suspects; `differs`: that calls differ. */
 void made_deaths_suspicion(uint64_t epoch, bool differs);

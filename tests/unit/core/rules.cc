@@ -282,6 +282,33 @@ TEST(Rules, WhatIsTooMuchIsRefused)
 
 /* Bytes as they come, and lines made of what rules are made of: never a crash, and what is read can
  * be matched. */
+/* Of a group that is not known, any rule may hold that does not hold for all, and the last that does replaces those
+ * before it. */
+TEST(Rules, TheGravestPolicyIsThatOfAnyRuleWhichMayHold)
+{
+    const struct {
+        const char *text;
+        ng_on_timeout otherwise, gravest;
+    } cases[] = {
+        {"", NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_LOG},
+        {"", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_KILL},
+        {"group=pp_* : policy=kill", NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_KILL},
+        {"group=pp_* : policy=log", NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_ABORT},
+        {"* : policy=log", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_LOG},
+        {"size=8 : policy=kill\n* : policy=abort", NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT},
+        {"* : policy=abort\ndevice=1 : policy=teardown\nparent=w : policy=log", NG_ON_TIMEOUT_LOG,
+         NG_ON_TIMEOUT_TEARDOWN},
+        {"op=Broadcast : policy=kill", NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_ABORT},
+        {"op=AllReduce : policy=kill", NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_KILL},
+        {"* : timeout=1s", NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_ABORT},
+    };
+    for (const auto &one : cases) {
+        Rules read(one.text);
+        ASSERT_EQ(read.mistakes, 0u) << one.text;
+        EXPECT_EQ(ng_rules_gravest(read.rules.get(), NG_OP_AllReduce, one.otherwise), one.gravest) << one.text;
+    }
+}
+
 TEST(Rules, NoTextDoesHarm)
 {
     static const char *const pieces[] = {

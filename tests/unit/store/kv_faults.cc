@@ -7,6 +7,9 @@
 #include "tests/unit/store/kv.h"
 #include "tests/unit/store/redis.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 #ifdef NG_TEST_TLS_MODULE
 #include <dlfcn.h>
 #endif
@@ -628,6 +631,132 @@ TEST_F(KvServer, AClustersNodeMayDieEvenTheOneInTheUrl)
     owner.kill();
     expect_back(kv, "key");
     EXPECT_EQ(replica.ask({"GET", "{ncclguard:job:run}:key"}), "after");
+}
+
+/* Something that answers as it likes, at an address of the loopback. */
+class Answering
+{
+  public:
+    using Reply = std::function<std::string(const std::vector<std::string> &)>;
+    Answering(const char *host, int port, Reply reply) : reply_(std::move(reply))
+    {
+        struct sockaddr_in address = {};
+        int on = 1;
+        address.sin_family = AF_INET;
+        address.sin_port = htons((uint16_t)port);
+        inet_pton(AF_INET, host, &address.sin_addr);
+        listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        EXPECT_EQ(bind(listener_, (struct sockaddr *)&address, sizeof(address)), 0);
+        EXPECT_EQ(listen(listener_, 8), 0);
+        thread_ = std::thread([this] { run(); });
+    }
+    ~Answering()
+    {
+        shutdown(listener_, SHUT_RDWR);
+        thread_.join();
+        close(listener_);
+    }
+    Answering(const Answering &) = delete;
+    Answering &operator=(const Answering &) = delete;
+    std::atomic<int> connections{0};
+
+  private:
+    void run()
+    {
+        std::vector<std::thread> serving;
+        for (int fd; (fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+            connections++;
+            serving.emplace_back([this, fd] { serve(fd); });
+        }
+        for (std::thread &one : serving)
+            one.join();
+    }
+    void serve(int fd)
+    {
+        std::string text;
+        char chunk[4096];
+        for (ssize_t got; (got = recv(fd, chunk, sizeof(chunk), 0)) > 0;) {
+            std::string answers;
+            text.append(chunk, (size_t)got);
+            for (std::vector<std::string> words; take(&text, &words); words.clear())
+                answers += reply_(words);
+            send(fd, answers.data(), answers.size(), MSG_NOSIGNAL);
+        }
+        close(fd);
+    }
+    /* One whole command. */
+    static bool take(std::string *text, std::vector<std::string> *ret_words)
+    {
+        size_t at = text->find("\r\n");
+        if (at == std::string::npos)
+            return false;
+        size_t count = std::stoul(text->substr(1));
+        for (at += 2; ret_words->size() < count;) {
+            size_t end = text->find("\r\n", at);
+            if (end == std::string::npos)
+                return ret_words->clear(), false;
+            size_t length = std::stoul(text->substr(at + 1));
+            if (text->size() < end + 4 + length)
+                return ret_words->clear(), false;
+            ret_words->push_back(text->substr(end + 2, length));
+            at = end + 4 + length;
+        }
+        text->erase(0, at);
+        return true;
+    }
+    Reply reply_;
+    int listener_;
+    std::thread thread_;
+};
+
+/* What a guard takes into the memory of a program has a bound, whatever somebody put there. */
+TEST_F(KvServer, AnAnswerWithoutEndIsNotWaitedFor)
+{
+    const int port = free_port();
+    const std::string megabyte(1u << 20, 'x');
+    Answering here("127.0.0.1", port, [&](const auto &words) -> std::string {
+        if (words[0] != "GET")
+            return "*0\r\n";
+        std::string answer = "$536870912\r\n";
+        for (int i = 0; i < 160; i++)
+            answer += megabyte;
+        return answer;
+    });
+    Kv kv("redis://127.0.0.1:" + std::to_string(port));
+    std::string value;
+    EXPECT_EQ(kv.get("key", &value, 10000), -EPROTO);
+    EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("longer than 128 MiB"), std::string::npos) << ng_kv_error(kv.kv);
+}
+
+/* Whoever says that the keys are elsewhere could have the password sent anywhere. */
+TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
+{
+    const int port = free_port();
+    for (const std::string how : {"MOVED", "ASK"})
+        for (bool listed : {false, true}) {
+            std::atomic<int> asked{0};
+            Answering there("127.0.0.2", port, [&](const auto &words) -> std::string {
+                asked += words[0] == "SET";
+                return words[0] == "CLUSTER" ? "*0\r\n" : "+OK\r\n";
+            });
+            Answering here("127.0.0.1", port, [&](const auto &words) -> std::string {
+                if (words[0] == "CLUSTER")
+                    return !listed ? "*0\r\n"
+                                   : "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.2\r\n:" +
+                                         std::to_string(port) + "\r\n";
+                return words[0] == "AUTH" ? "+OK\r\n" : "-" + how + " 1 127.0.0.2:" + std::to_string(port) + "\r\n";
+            });
+            {
+                Kv kv("redis://:secret@127.0.0.1:" + std::to_string(port));
+                EXPECT_EQ(kv.set("key", "x", 0, 3000), listed ? 0 : -EACCES) << how << ng_kv_error(kv.kv);
+                if (!listed) {
+                    EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("127.0.0.2"), std::string::npos);
+                }
+            }
+            EXPECT_EQ(there.connections > 0, listed) << how;
+            EXPECT_EQ(asked, listed ? 1 : 0) << how;
+        }
 }
 
 /* ---- TLS ---- */

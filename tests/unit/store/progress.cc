@@ -6,6 +6,7 @@
 #include <random>
 
 extern "C" {
+#include "core/text.h"
 #include "store/progress.h"
 }
 
@@ -36,7 +37,7 @@ int any_int(Random &random)
 /* Mostly one of a few, as in life, and seldom as long as there is room for. */
 void any_text(Random &random, char *ret_text, size_t room)
 {
-    static const char *const usual[] = {"", "dp", "0000:1b:00.0", "node-17", "\xff\x01\"é"};
+    static const char *const usual[] = {"", "dp", "0000:1b:00.0", "node-17", "\"é\""};
     if (random() % 4) {
         snprintf(ret_text, room, "%s", usual[random() % 5]);
         return;
@@ -45,6 +46,7 @@ void any_text(Random &random, char *ret_text, size_t room)
     for (size_t i = 0; i < length; i++)
         ret_text[i] = (char)(1 + random() % 255);
     ret_text[length] = '\0';
+    ng_text_clean(ret_text, length, false); /* else it is not what comes back */
 }
 
 struct ng_signature any_signature(Random &random)
@@ -125,7 +127,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         member->p2p_entered = any(random);
         member->p2p_completed = any(random);
         member->color = any_int(random);
-        member->created_by = (uint32_t)any(random);
+        member->created_by = (uint32_t)(random() % NG_OP_LIMIT);
         member->created_age_ns = (int64_t)(any(random) >> 2);
         member->ended_age_ns = (int64_t)(any(random) >> 2);
         any_text(random, member->pci_id, sizeof(member->pci_id));
@@ -573,6 +575,45 @@ TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
     ng_progress_age(&again.view, index, INT64_MAX);
     EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
     EXPECT_EQ(told->records[1].entered_age_ns, NG_VIEW_AGE_MAX_NS);
+}
+
+/* It is logged, shown on terminals and written to verdict.txt. */
+TEST(Progress, TextsComeFitToBeShown)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    struct ng_view_process *process = &view->processes[0];
+    snprintf(process->host, sizeof(process->host), "gpu\x1b[2J\n\xff.1");
+    snprintf(process->program, sizeof(process->program), "a\xe2\x80\xae.out");
+    snprintf(process->error_text, sizeof(process->error_text), "one\rtwo");
+    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_DEBUG=\x07");
+    snprintf(view->groups[0].name, sizeof(view->groups[0].name), "dp\t\xc3");
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    process = &again->processes[0];
+    EXPECT_STREQ(process->host, "gpu?[2J??.1");
+    EXPECT_STREQ(process->program, "a?.out");
+    EXPECT_STREQ(process->error_text, "one?two");
+    EXPECT_STREQ(process->nccl_variables, "NCCL_DEBUG=?");
+    EXPECT_STREQ(again->groups[0].name, "dp?");
+    struct ng_progress_head head;
+    ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
+    EXPECT_STREQ(head.host, "gpu?[2J??.1");
+}
+
+/* It is an index into a table for whoever judges. */
+TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    view->members[0].created_by = NG_OP_LIMIT;
+    view->members[0].last = {UINT32_MAX, 7, 0, -1, 1024};
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    EXPECT_EQ(again->members[0].created_by, (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(again->members[0].last.op, (uint32_t)NG_OP_NONE);
 }
 
 /* A view grew: tell the new fields, at the end of their block. */
