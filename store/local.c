@@ -135,8 +135,10 @@ static void local_each(struct ng_board *board,
     struct ng_local *local = (struct ng_local *)board;
 
     for (uint32_t i = 0; i < local->peer_count; i++)
-        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i]))
+        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i])) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
             visit(context, &local->peers[i].box);
+        }
 }
 
 static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
@@ -169,8 +171,10 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     uint64_t id = 0;
 
     for (uint32_t i = 0; i < local->peer_count && !id; i++)
-        if (!local->peers[i].self)
+        if (!local->peers[i].self) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
             id = ng_grown_told(&local->peers[i].box, joined_id);
+        }
     if (!id)
         return -ENOENT;
     *ret_id = id;
@@ -213,7 +217,7 @@ static void local_abandon(struct ng_board *board)
     ng_descriptor_close(&local->folder_fd);
     for (uint32_t i = 0; i < local->peer_count; i++) {
         ng_descriptor_close(&local->peers[i].pid_fd);
-        ng_descriptor_close(&local->peers[i].lock_fd);
+        ng_descriptor_close(&local->peers[i].box.file);
     }
 }
 

@@ -249,7 +249,7 @@ TEST(LocalFolder, AFolderThatVanishesLeavesUsOurselves)
     EXPECT_EQ(board.wait(50), 0u) << "and then there is peace";
     std::map<int, enum ng_life> lives = board.lives();
     EXPECT_EQ(lives[getpid()], NG_LIFE_RUNNING);
-    EXPECT_EQ(lives[peer.pid()], NG_LIFE_RUNNING) << "what is mapped stays";
+    EXPECT_EQ(lives[peer.pid()], NG_LIFE_RUNNING) << "what is open stays";
     EXPECT_EQ(board.next(0, &got), -ENOENT);
     EXPECT_EQ(board.claim(stall(NG_INCIDENT_TIMEOUT, 7, 1), &got), -ENOENT);
     peer.kill_unreaped();
