@@ -121,9 +121,10 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     int error = 0;
 
     ng_local_scan(local);
+    int64_t now = ng_clock_mono_ns();
     for (uint32_t i = 0; i < local->peer_count && !error; i++)
         if (!ng_local_superseded(local, &local->peers[i]))
-            error = ng_local_add_to_view(&local->peers[i], view);
+            error = ng_local_add_to_view(&local->peers[i], now, view);
     if (!error)
         ng_view_seal(view);
     return error;
@@ -300,12 +301,13 @@ int ng_local_collect(const char *folder, struct ng_view *view)
     int failed = ng_folder_open(&entries, folder, true);
     if (failed)
         return failed;
+    int64_t now = ng_clock_mono_ns();
     while ((name = ng_folder_next(&entries))) {
         if (!ng_local_is_box_name(name))
             continue;
         int error = ng_local_open_peer(folder, name, local.boot_id, local.pid_namespace, &peer);
         if (!error) {
-            error = ng_local_add_to_view(&peer, view);
+            error = ng_local_add_to_view(&peer, now, view);
             ng_local_close_peer(&peer);
         }
         if (error)

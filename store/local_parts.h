@@ -84,8 +84,9 @@ void ng_local_refresh_peer(struct ng_peer *peer);
 enum ng_life ng_local_life_of(struct ng_peer *peer);
 /* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer);
-/* Append it to a view, as it is now; the caller seals the view. 0 or -ENOMEM. */
-int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view);
+/* Append it to a view, as of `now_mono_ns`, which is one moment for all of a view; the caller seals
+ * the view. 0 or -ENOMEM. */
+int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view);
 
 /* Is a file of this name a black box? */
 bool ng_local_is_box_name(const char *name);

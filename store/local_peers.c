@@ -220,10 +220,9 @@ bool ng_local_takes_part(struct ng_peer *peer)
     return !peer->gone && atomic_load(&peer->box.header->life) == NG_BOX_RUNNING;
 }
 
-int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view)
+int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view)
 {
-    int error =
-        ng_view_add_box(view, &peer->box, ng_local_life_of(peer), ng_clock_mono_ns(), peer->name);
+    int error = ng_view_add_box(view, &peer->box, ng_local_life_of(peer), now_mono_ns, peer->name);
 
     if (!error) {
         view->processes[view->process_count - 1].self = peer->self;
@@ -235,9 +234,8 @@ int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view)
         if (process->life == NG_LIFE_DEAD)
             process->exit_status = peer->end;
         /* The kernel told us when, which is nearer than the last heartbeat. */
-        if (process->life == NG_LIFE_DEAD &&
-            ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
-            process->life_age_ns = ng_clock_mono_ns() - peer->gone_mono_ns;
+        if (process->life == NG_LIFE_DEAD && now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
+            process->life_age_ns = now_mono_ns > peer->gone_mono_ns ? now_mono_ns - peer->gone_mono_ns : 1;
     }
     return error;
 }
