@@ -71,6 +71,7 @@ static struct {
 /* Is a thread of the process waiting in NCCL for this communicator, for long? */
 static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered, int64_t now)
 {
+    ng_box_read(box, NG_BOX_THREADS);
     uint32_t used = NG_LOAD(box->header->thread_used);
 
     for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
@@ -83,6 +84,7 @@ static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered
         bool collective =
             ng_op_table[op].op_class == NG_CLASS_COLLECTIVE && NG_LOAD(thread->seq) == entered;
         atomic_thread_fence(memory_order_acquire);
+        ng_box_read(box, NG_BOX_THREADS);
         if ((collective || op == NG_OP_GroupEnd) &&
             atomic_load_explicit(&thread->op, memory_order_acquire) == op &&
             NG_LOAD(thread->since_mono_ns) == since)
@@ -305,8 +307,10 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
         *looks += ng_recall(&ng_guard.box, slot, other.last, &trail);
     else if (ahead)
         *looks += ng_recall(box, there, trail.last, &other);
-    if (!ng_trail_differ(&trail, &other, &disagreement.difference) ||
-        !is_still(mine, generation, id) || !is_still(theirs, their_generation, id))
+    if (!ng_trail_differ(&trail, &other, &disagreement.difference))
+        return;
+    ng_box_read(box, NG_BOX_GROUPS);
+    if (!is_still(mine, generation, id) || !is_still(theirs, their_generation, id))
         return;
     disagreement.ranks[0] = NG_LOAD(mine->group_rank);
     disagreement.ranks[1] = NG_LOAD(theirs->group_rank);

@@ -1,5 +1,5 @@
 /*
- * Making, mapping and locking black boxes.
+ * Making, mapping and locking black boxes, and opening those of others.
  *
  * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the
  * program meet SIGBUS: every page that it will write is reserved first.
@@ -33,6 +33,7 @@
 #define LINES_CAPACITY  (768u << 10)
 #define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
 #define NAMES_MAX       1000u
+#define BYTES_MAX       (UINT64_C(1) << 36) /* no writer makes a larger one */
 
 static size_t page_up(size_t bytes)
 {
@@ -459,7 +460,7 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
          header.thread_bytes != NG_BOX_THREAD_BYTES || header.record_bytes != NG_BOX_RECORD_BYTES))
         error = -EPROTO;
     if (!error && ((uint64_t)status.st_size < header.total_bytes ||
-                   header.total_bytes < NG_BOX_HEADER_BYTES ||
+                   header.total_bytes < NG_BOX_HEADER_BYTES || header.total_bytes > BYTES_MAX ||
                    !in_file(header.groups_offset, header.group_capacity, NG_BOX_GROUP_BYTES,
                             header.total_bytes) ||
                    !in_file(header.threads_offset, header.thread_capacity, NG_BOX_THREAD_BYTES,
@@ -467,20 +468,24 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
                    !in_file(header.records_offset, header.record_capacity, NG_BOX_RECORD_BYTES,
                             header.total_bytes)))
         error = -EIO;
-    void *map = MAP_FAILED;
+    void *copy = MAP_FAILED;
     if (!error) {
-        map = mmap(NULL, header.total_bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED)
+        copy = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                    0);
+        if (copy == MAP_FAILED)
             error = -errno;
     }
-    close(fd);
-    if (error)
+    if (error) {
+        close(fd);
         return error;
+    }
+    memcpy(copy, &header, sizeof(header));
     drop_what_is_not_there(&header);
-    point(ret_box, map, &header);
-    ret_box->inode = status.st_ino;
-    ret_box->name[0] = '\0';
-    ret_box->file = NG_DESCRIPTOR_NONE;
+    *ret_box = NG_BOX_NONE;
+    point(ret_box, copy, &header);
+    ret_box->is_copy = true;
+    ret_box->file = ng_descriptor_keep(fd);
+    ret_box->inode = ret_box->file.inode;
     return 0;
 }
 

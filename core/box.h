@@ -1,7 +1,7 @@
 /*
  * The black box: what one process tells about itself, in a file that outlives it.
  *
- * Step 3. Layout, version 1. The file is mapped shared by its process and read by anybody with the
+ * Step 3. Layout, version 1. The file is mapped shared by its process, and read, never mapped, by anybody with the
  * rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All numbers
  * are the host's byte order; offsets in the header, so that a reader needs no constant of the
  * writer's but this file.
@@ -513,7 +513,7 @@ _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 
  * at `before_mono_ns` or later? Any thread. */
 bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns);
 
-/* A mapped black box: of this process (writable), or of another (read-only, possibly damaged). */
+/* A black box: of this process, mapped; or of another, possibly damaged, as a copy of what was read last. */
 struct ng_box {
     struct ng_box_header *header;
     struct ng_box_group *groups;
@@ -541,7 +541,8 @@ struct ng_box {
     size_t map_bytes;
     uint64_t inode;            /* of its file; 0 none */
     char name[64];             /* of its file, without the folder; "" none, or not ours to write */
-    struct ng_descriptor file; /* none: memory of this process only, or not ours to write */
+    struct ng_descriptor file; /* none: memory of this process only */
+    bool is_copy;              /* of another: ng_box_read */
 };
 
 #define NG_BOX_NONE ((struct ng_box){.file = {.fd = -1}})
@@ -568,12 +569,33 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
                   struct ng_box *ret_box);
 
 /*
- * Map another process's box (or a saved copy) read-only. Sizes and offsets are checked against the
- * file: -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or -errno.
+ * Open another process's box (or a saved copy), and read its header. Sizes and offsets are checked
+ * against the file: -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or -errno.
  */
 int ng_box_open(const char *path, struct ng_box *ret_box);
 
-/* Unmap; `unlink_path` NULL keeps the file. */
+/* What can be read of a box, beside its header. */
+enum ng_box_part {
+    NG_BOX_GROUPS = 1, /* and their trails */
+    NG_BOX_THREADS = 2,
+    NG_BOX_RECORDS = 4,
+    NG_BOX_REST = 8,
+    NG_BOX_ALL = 15,
+};
+
+/*
+ * Read the header of another process's box, and `parts`, as they are now; nothing to do for one's
+ * own. Any file is survived, whatever is done to it: what cannot be read any more stays as it was
+ * read last. 0; -EIO it was cut off, or is no longer that box; -EBADF the program has closed the
+ * descriptor. One thread at a time, which also is the only one to use the copy.
+ */
+int ng_box_read(const struct ng_box *box, unsigned parts);
+
+/* Give the memory back that records and the rest of a copy have; they are there again when they are
+ * read again. */
+void ng_box_forget(const struct ng_box *box);
+
+/* Give all memory back; `unlink_path` NULL keeps the file. */
 void ng_box_close(struct ng_box *box, const char *unlink_path);
 
 /* File name (without folder) of the first box of a process. */

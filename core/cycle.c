@@ -187,7 +187,8 @@ static int add_all_edges(struct graph *graph)
         if (error)
             return error;
         graph->first[n + 1] = graph->edge_count;
-        sort_edges(graph->edges + graph->first[n], graph->edge_count - graph->first[n]);
+        if (graph->edge_count > graph->first[n])
+            sort_edges(&graph->edges[graph->first[n]], graph->edge_count - graph->first[n]);
     }
     return 0;
 }

@@ -32,7 +32,7 @@ static struct span span_of(const struct ng_view_member *member, uint64_t last)
 
     for (uint32_t i = 0; i <= member->record_count; i++) {
         bool newest = i == member->record_count;
-        const struct ng_view_record *record = &member->records[i];
+        const struct ng_view_record *record = newest ? NULL : &member->records[i];
         uint64_t seq = newest ? member->entered : record->coll_seq;
         bool known = newest ? member->rolling_hash != 0
                             : record->rolling_hash && !ng_view_record_is_p2p(record) &&

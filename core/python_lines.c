@@ -36,7 +36,7 @@ static bool read_signed(const uint8_t *at, const uint8_t *end, int64_t *ret_valu
 
 int32_t ng_python_line(const uint8_t *table, size_t bytes, int32_t first_line, uint32_t offset)
 {
-    const uint8_t *at = table, *end = table + bytes;
+    const uint8_t *at = table, *end = bytes ? table + bytes : table;
     int64_t line = first_line, further;
     uint64_t passed = 0;
 

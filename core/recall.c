@@ -51,6 +51,7 @@ static bool follows(const struct told *told, uint64_t number, const struct told 
 
 uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_trail *trail)
 {
+    ng_box_read(box, NG_BOX_RECORDS);
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t capacity = box->record_capacity, looks = 0;
     uint64_t next = NG_LOAD(box->header->record_next), first = seq >= WINDOW ? seq - WINDOW + 1 : 1;
@@ -66,6 +67,7 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct
         if (!told[number - first].after)
             told[number - first] = found;
     }
+    ng_box_forget(box);
     for (uint64_t number = first > 1 ? first + 1 : 1; number <= seq; number++) {
         const struct told *one = &told[number - first];
         if (follows(one, number, number > 1 ? one - 1 : NULL))
@@ -76,17 +78,22 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct
 
 enum ng_op ng_recall_op(const struct ng_box *box, uint32_t slot, uint64_t seq)
 {
+    ng_box_read(box, NG_BOX_RECORDS);
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t capacity = box->record_capacity, looks = 0;
     uint64_t next = NG_LOAD(box->header->record_next);
     struct told found;
+    enum ng_op op = NG_OP_NONE;
+    bool there = false;
 
-    while (looks < capacity && looks < NG_RECALL_LOOKS && looks + 1 < next) {
+    while (!there && looks < capacity && looks < NG_RECALL_LOOKS && looks + 1 < next) {
         uint64_t id = next - ++looks;
         const struct ng_box_record *record = &box->records[ng_record_slot(id, capacity)];
-        uint32_t op = NG_LOAD(record->op);
-        if (number_in(record, id, group, slot, &found) == seq)
-            return op < NG_OP_LIMIT ? (enum ng_op)op : NG_OP_NONE;
+        uint32_t called = NG_LOAD(record->op);
+        there = number_in(record, id, group, slot, &found) == seq;
+        if (there && called < NG_OP_LIMIT)
+            op = (enum ng_op)called;
     }
-    return NG_OP_NONE;
+    ng_box_forget(box);
+    return op;
 }

@@ -1,8 +1,9 @@
 /*
  * A black box becomes part of a view.
  *
- * Between steps 8 and 9. The box may be written to while we read, or be a damaged file: every
- * number is checked before it is used, and a slot whose guard word changed under us is read again.
+ * Between steps 8 and 9. The box may be written to while we read, be a damaged file, or be cut off:
+ * every number is checked before it is used, and a slot whose guard word changed under us is read
+ * again, or left out.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -475,6 +476,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
 
     if (!process)
         return -ENOMEM;
+    if (ng_box_read(box, NG_BOX_ALL) != 0)
+        ng_view_note(view, "%s: cut off, or replaced: of its process is known what was read before", source);
     reading.process = view->process_count - 1;
     process->rank = box->header->rank;
     process->world_size = box->header->world_size;
@@ -549,5 +552,6 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         error = read_faults(&reading);
     if (!error)
         error = ng_view_add_call_stacks(view, box, reading.process, reading.now_mono_ns);
+    ng_box_forget(box);
     return error;
 }

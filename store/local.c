@@ -121,9 +121,10 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     int error = 0;
 
     ng_local_scan(local);
+    int64_t now = ng_clock_mono_ns();
     for (uint32_t i = 0; i < local->peer_count && !error; i++)
         if (!ng_local_superseded(local, &local->peers[i]))
-            error = ng_local_add_to_view(&local->peers[i], view);
+            error = ng_local_add_to_view(&local->peers[i], now, view);
     if (!error)
         ng_view_seal(view);
     return error;
@@ -135,8 +136,10 @@ static void local_each(struct ng_board *board,
     struct ng_local *local = (struct ng_local *)board;
 
     for (uint32_t i = 0; i < local->peer_count; i++)
-        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i]))
+        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i])) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
             visit(context, &local->peers[i].box);
+        }
 }
 
 static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
@@ -169,8 +172,10 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     uint64_t id = 0;
 
     for (uint32_t i = 0; i < local->peer_count && !id; i++)
-        if (!local->peers[i].self)
+        if (!local->peers[i].self) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
             id = ng_grown_told(&local->peers[i].box, joined_id);
+        }
     if (!id)
         return -ENOENT;
     *ret_id = id;
@@ -213,7 +218,7 @@ static void local_abandon(struct ng_board *board)
     ng_descriptor_close(&local->folder_fd);
     for (uint32_t i = 0; i < local->peer_count; i++) {
         ng_descriptor_close(&local->peers[i].pid_fd);
-        ng_descriptor_close(&local->peers[i].lock_fd);
+        ng_descriptor_close(&local->peers[i].box.file);
     }
 }
 
@@ -296,12 +301,13 @@ int ng_local_collect(const char *folder, struct ng_view *view)
     int failed = ng_folder_open(&entries, folder, true);
     if (failed)
         return failed;
+    int64_t now = ng_clock_mono_ns();
     while ((name = ng_folder_next(&entries))) {
         if (!ng_local_is_box_name(name))
             continue;
         int error = ng_local_open_peer(folder, name, local.boot_id, local.pid_namespace, &peer);
         if (!error) {
-            error = ng_local_add_to_view(&peer, view);
+            error = ng_local_add_to_view(&peer, now, view);
             ng_local_close_peer(&peer);
         }
         if (error)

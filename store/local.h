@@ -1,7 +1,7 @@
 /*
  * The board of one host: the job's folder of black boxes in shared memory. No server.
  *
- * Ranks see each other's progress by mapping each other's boxes; liveness by pidfd, or, where
+ * Ranks see each other's progress by reading each other's boxes; liveness by pidfd, or, where
  * process namespaces differ, by the lock that every process holds on its box; incidents are small
  * files, claimed by link(2), which succeeds for exactly one; news arrive through inotify, or are
  * looked for where there is none to be had.

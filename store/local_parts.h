@@ -25,21 +25,23 @@ struct pollfd;
 /* Another process of the job, or this one. What others are told of it is struct ng_local_peer. */
 struct ng_peer {
     char name[64];
+    const char *folder; /* of its box, which outlives this */
     struct ng_box box;
     int pid;
     uint64_t start_ticks;
     struct ng_descriptor
         pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
-    struct ng_descriptor lock_fd; /* to ask for its lock; none: not needed */
     bool self;
     bool met;            /* it lived when we first saw it */
     bool same_namespace; /* of process numbers, as ours */
     bool gone;           /* dead for sure, or another program by now */
     bool execed;         /* the latter */
     bool counted;        /* in `ended` */
+    bool unread;         /* its box cannot be read any more: its silence says nothing */
     int end;             /* how it ended: ng_proc_end; 0 not known */
     int64_t gone_mono_ns;
     int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
+    int64_t read_mono_ns;  /* when more than the header of its box was last read, to be kept should it be cut off */
 };
 
 /* The board of one host; `board` comes first: what its slots are handed is this. */
@@ -68,22 +70,23 @@ struct ng_local {
 void ng_local_identify(struct ng_local *local);
 
 /*
- * Map the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
- * `boot_id` and `pid_namespace` are ours. -ESTALE: of another boot; or -errno of ng_box_open.
+ * Open the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
+ * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another boot; or -errno of ng_box_open.
  */
 int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
                        uint64_t pid_namespace, struct ng_peer *ret_peer);
 void ng_local_close_peer(struct ng_peer *peer);
 
 /* Look whether it has ended or become another program: then it is `gone`, for good. This process
- * never is. */
+ * never is. What the header of its box says is then as of now. */
 void ng_local_refresh_peer(struct ng_peer *peer);
 /* Refresh it, and tell how it is now; what its box says of its own end, ng_view_add_box adds. */
 enum ng_life ng_local_life_of(struct ng_peer *peer);
 /* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer);
-/* Append it to a view, as it is now; the caller seals the view. 0 or -ENOMEM. */
-int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view);
+/* Append it to a view, as of `now_mono_ns`, which is one moment for all of a view; the caller seals
+ * the view. 0 or -ENOMEM. */
+int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view);
 
 /* Is a file of this name a black box? */
 bool ng_local_is_box_name(const char *name);

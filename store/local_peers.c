@@ -67,13 +67,13 @@ static void mark_gone(struct ng_peer *peer)
                                 ng_descriptor_ours(&peer->pid_fd) ? peer->pid_fd.fd : -1);
 }
 
-/* Map a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of
+/* Open a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of
  * ng_box_open. */
 int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
                        uint64_t pid_namespace, struct ng_peer *ret_peer)
 {
     char path[PATH_MAX];
-    struct ng_peer peer = {.pid_fd = NG_DESCRIPTOR_NONE, .lock_fd = NG_DESCRIPTOR_NONE};
+    struct ng_peer peer = {.folder = folder, .pid_fd = NG_DESCRIPTOR_NONE};
 
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     snprintf(peer.name, sizeof(peer.name), "%s", name);
@@ -93,8 +93,6 @@ int ng_local_open_peer(const char *folder, const char *name, const char *boot_id
             mark_gone(&peer);
         peer.pid_fd = ng_descriptor_keep(fd);
     }
-    if (peer.pid_fd.fd < 0 && !peer.gone)
-        peer.lock_fd = ng_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
     *ret_peer = peer;
     return 0;
 }
@@ -103,7 +101,6 @@ void ng_local_close_peer(struct ng_peer *peer)
 {
     ng_box_close(&peer->box, NULL);
     ng_descriptor_close(&peer->pid_fd);
-    ng_descriptor_close(&peer->lock_fd);
 }
 
 /* As the kernel lists it, when its descriptor says that it may have. */
@@ -138,12 +135,31 @@ static bool is_another_program(struct ng_peer *peer)
     return ng_proc_maps(peer->pid, peer->box.inode, path, &maps) == 0 && !maps && !has_ended(peer);
 }
 
-void ng_local_refresh_peer(struct ng_peer *peer)
+/*
+ * The header of its box as it is now, by a new descriptor where the program has closed ours. Where it
+ * is in its groups as of a second ago at most: that is known of it even if the file is cut off.
+ */
+static void read_box(struct ng_peer *peer)
+{
+    int64_t now = ng_clock_mono_ns();
+    unsigned parts = now - peer->read_mono_ns >= NG_S ? NG_BOX_GROUPS | NG_BOX_THREADS : 0;
+    char path[PATH_MAX];
+
+    int error = ng_box_read(&peer->box, parts);
+    if (error == -EBADF) {
+        snprintf(path, sizeof(path), "%s/%s", peer->folder, peer->name);
+        peer->box.file = ng_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+        error = ng_box_read(&peer->box, parts);
+    }
+    if (!error && parts)
+        peer->read_mono_ns = now;
+    peer->unread = error != 0;
+}
+
+static void look_whether_it_ended(struct ng_peer *peer)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
 
-    if (peer->gone || peer->self)
-        return;
     if (is_another_program(peer)) {
         mark_gone(peer);
         peer->execed = true;
@@ -160,12 +176,23 @@ void ng_local_refresh_peer(struct ng_peer *peer)
             mark_gone(peer);
         else
             peer->pid_fd = ng_descriptor_keep(open_pid(peer->pid, peer->start_ticks));
-    } else if (ng_descriptor_ours(&peer->lock_fd) &&
-               fcntl(peer->lock_fd.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
+    } else if (ng_descriptor_ours(&peer->box.file) &&
+               fcntl(peer->box.file.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK) {
         mark_gone(peer);
     } else if (peer->same_namespace && has_ended(peer)) {
         mark_gone(peer);
     }
+}
+
+void ng_local_refresh_peer(struct ng_peer *peer)
+{
+    bool lived = !peer->gone && !peer->self;
+
+    read_box(peer);
+    if (lived)
+        look_whether_it_ended(peer);
+    if (lived && peer->gone)
+        read_box(peer); /* its last words */
 }
 
 enum ng_life ng_local_life_of(struct ng_peer *peer)
@@ -173,9 +200,9 @@ enum ng_life ng_local_life_of(struct ng_peer *peer)
     uint64_t ticks;
     char state;
 
+    ng_local_refresh_peer(peer);
     if (peer->self)
         return NG_LIFE_RUNNING;
-    ng_local_refresh_peer(peer);
     if (peer->gone)
         return peer->execed ? NG_LIFE_EXITED : NG_LIFE_DEAD; /* unless the box says how it left */
     int64_t before = ng_clock_mono_ns();
@@ -183,7 +210,7 @@ enum ng_life ng_local_life_of(struct ng_peer *peer)
         ticks == peer->start_ticks && ng_box_shows_stopped(peer->box.header, state, before))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
-    return silent > FROZEN_NS ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+    return silent > FROZEN_NS && !peer->unread ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
 /* Does it still take part: alive, and neither leaving nor ended by its guard? */
@@ -193,10 +220,9 @@ bool ng_local_takes_part(struct ng_peer *peer)
     return !peer->gone && atomic_load(&peer->box.header->life) == NG_BOX_RUNNING;
 }
 
-int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view)
+int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view)
 {
-    int error =
-        ng_view_add_box(view, &peer->box, ng_local_life_of(peer), ng_clock_mono_ns(), peer->name);
+    int error = ng_view_add_box(view, &peer->box, ng_local_life_of(peer), now_mono_ns, peer->name);
 
     if (!error) {
         view->processes[view->process_count - 1].self = peer->self;
@@ -208,9 +234,8 @@ int ng_local_add_to_view(struct ng_peer *peer, struct ng_view *view)
         if (process->life == NG_LIFE_DEAD)
             process->exit_status = peer->end;
         /* The kernel told us when, which is nearer than the last heartbeat. */
-        if (process->life == NG_LIFE_DEAD &&
-            ng_clock_mono_ns() - peer->gone_mono_ns < process->life_age_ns)
-            process->life_age_ns = ng_clock_mono_ns() - peer->gone_mono_ns;
+        if (process->life == NG_LIFE_DEAD && now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
+            process->life_age_ns = now_mono_ns > peer->gone_mono_ns ? now_mono_ns - peer->gone_mono_ns : 1;
     }
     return error;
 }

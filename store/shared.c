@@ -92,6 +92,7 @@ static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
 {
     uint32_t used = NG_LOAD(own->header->group_used);
 
+    ng_box_read(theirs, NG_BOX_GROUPS);
     for (uint32_t i = 0; i < used && i < own->group_capacity; i++) {
         uint64_t id = NG_LOAD(own->groups[i].id);
         if (id && has_group(theirs, id))

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/box.h"
+#include "core/clock.h"
 #include "core/report.h"
 #include "core/text.h"
 #include "tools/notes.h"
@@ -70,7 +71,7 @@ static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why,
     return *ret_kind == NG_EVIDENCE_NONE ? -EBADMSG : 0;
 }
 
-int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
+int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path, int64_t now_mono_ns,
                      struct ng_evidence_file *ret_file, char *why, size_t why_bytes)
 {
     struct ng_evidence_file file = {0};
@@ -81,7 +82,7 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
         return error;
     switch (file.kind) {
     case NG_EVIDENCE_BOX:
-        error = ng_read_box(view, path, name_of(path), &header, why, why_bytes);
+        error = ng_read_box(view, path, name_of(path), now_mono_ns, &header, why, why_bytes);
         if (!error) {
             file.suspect_ns = header.suspect_ns;
             file.timeout_ns = header.timeout_ns;
@@ -123,6 +124,7 @@ struct gathering {
     struct ng_digest *digest;
     ng_evidence_refuse_fn *refuse;
     void *context;
+    int64_t now_mono_ns; /* ages of black boxes are as of now, however long it takes to read them all */
 
     /* Protects all below, and the digest. Nests inside nothing. Never held while a file is read. */
     pthread_mutex_t lock;
@@ -263,7 +265,7 @@ static void *read_files(void *argument)
         pthread_mutex_unlock(&gathering->lock);
         ng_view_init(&view);
         view.arena = arena;
-        int error = ng_evidence_read(&reader, &view, path, &file, why, sizeof(why));
+        int error = ng_evidence_read(&reader, &view, path, gathering->now_mono_ns, &file, why, sizeof(why));
         pthread_mutex_lock(&gathering->lock);
         while (gathering->turn != index)
             pthread_cond_wait(&gathering->turned, &gathering->lock);
@@ -429,6 +431,7 @@ static int read_newest(struct gathering *gathering, const struct job *newest, ch
     struct gathering again = {
         .paths = &kept,
         .digest = gathering->digest,
+        .now_mono_ns = ng_clock_mono_ns(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .turned = PTHREAD_COND_INITIALIZER,
     };
@@ -481,6 +484,7 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *
         .digest = digest,
         .refuse = refuse,
         .context = context,
+        .now_mono_ns = ng_clock_mono_ns(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .turned = PTHREAD_COND_INITIALIZER,
     };

@@ -72,7 +72,7 @@ static const char *reason(int error)
     }
 }
 
-int ng_read_box(struct ng_view *view, const char *path, const char *source,
+int ng_read_box(struct ng_view *view, const char *path, const char *source, int64_t now_mono_ns,
                 struct ng_box_header *ret_header, char *why, size_t why_bytes)
 {
     struct ng_box box = NG_BOX_NONE;
@@ -90,7 +90,7 @@ int ng_read_box(struct ng_view *view, const char *path, const char *source,
         error = -EEXIST;
     } else {
         memcpy(ret_header, box.header, sizeof(*ret_header));
-        error = ng_view_add_box(view, &box, life_of(path, box.header), ng_clock_mono_ns(), source);
+        error = ng_view_add_box(view, &box, life_of(path, box.header), now_mono_ns, source);
         if (error)
             snprintf(why, why_bytes, "%s", reason(error));
     }

@@ -91,6 +91,8 @@ int main(int argc, char **argv)
             continue;
         snprintf(path, sizeof(path), "%s/%s", argv[1], entry->d_name);
         int error = ng_box_open(path, &box);
+        if (!error)
+            error = ng_box_read(&box, NG_BOX_ALL);
         if (error) {
             fprintf(stderr, "%s: %s\n", path, strerror(-error));
             closedir(folder);

@@ -46,6 +46,16 @@ def hold_all(job, program, seconds):
         raise Failure(f"cannot hold {pids}: {done.returncode}, {done.stderr.strip()}")
 
 
+def cut_off_box(job, program, rank):
+    """The file of its black box, which the rank has mapped, has no bytes any more."""
+    pid = pid_of_rank(job, rank, program)
+    with open(f"/proc/{pid}/maps") as file:
+        found = re.search(r" (/\S+/box-\d+-\d+(?:-\d+)?)$", file.read(), re.MULTILINE)
+    if not found:
+        raise Failure(f"rank {rank} has no black box")
+    os.truncate(found.group(1), 0)
+
+
 def give_orders(session, scenario, run, job, base, bound):
     """What a person does meanwhile, step by step."""
     for order in scenario.orders:
@@ -58,6 +68,8 @@ def give_orders(session, scenario, run, job, base, bound):
             hold_all(job, os.path.basename(shlex.split(scenario.program)[0]), order["hold_s"])
         if "signal" in order:
             signal_all(job, os.path.basename(shlex.split(scenario.program)[0]), order["signal"])
+        if "cut_off" in order:
+            cut_off_box(job, os.path.basename(shlex.split(scenario.program)[0]), int(order["cut_off"]))
         if "do" in order:
             words = shlex.split(order["do"])
             argv = [f"{session.options.build}/tools/ncclguard", words[0], "--job", job] + words[1:]

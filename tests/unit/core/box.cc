@@ -134,6 +134,7 @@ TEST(Box, ReadersSeeWhatTheWriterWrites)
     Writer writer(&box);
     writer.group(0, 0x77, 8, 3, "dp");
     writer.collective(0, NG_RECORD_COMPLETED);
+    EXPECT_EQ(ng_box_read(&reader, NG_BOX_ALL), 0);
     EXPECT_EQ(reader.groups[0].id, 0x77u);
     EXPECT_EQ(reader.records[1].coll_seq, 1u);
     EXPECT_EQ(ng_record_id(reader.records[1].id_state), 1u);
@@ -402,6 +403,125 @@ TEST(Box, DamageAnywhereIsSurvived)
     }
     close(fd);
     EXPECT_GT(opened, 40) << "the damage was not refused at the door each time";
+}
+
+/* To whatever length: what was read before stays, and nobody is ended by a signal. */
+TEST(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
+{
+    Folder folder;
+    struct ng_box box;
+    struct ng_box_identity who = identity();
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
+    Writer writer(&box);
+    writer.group(0, 0x77, 8, 3, "dp");
+    for (int i = 0; i < 10; i++)
+        writer.collective(0, NG_RECORD_COMPLETED);
+    writer.inside(NG_OP_AllReduce, 0);
+    std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
+    ng_box_close(&box, nullptr);
+    for (size_t bytes : {(size_t)0, (size_t)1, sizeof(struct ng_box_header), (size_t)NG_BOX_HEADER_BYTES,
+                         (size_t)NG_BOX_HEADER_BYTES + 100, good.size() / 2, good.size() - 1}) {
+        struct ng_box reader;
+        struct ng_view view;
+        write_whole_file(path, good);
+        ASSERT_EQ(ng_box_open(path.c_str(), &reader), 0);
+        ASSERT_EQ(ng_box_read(&reader, NG_BOX_ALL), 0);
+        ASSERT_EQ(truncate(path.c_str(), (off_t)bytes), 0);
+        ng_view_init(&view);
+        ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
+        ng_view_seal(&view);
+        EXPECT_EQ(view.processes[0].rank, 3);
+        ASSERT_EQ(view.member_count, 1u) << bytes;
+        EXPECT_EQ(view.members[0].entered, 10u) << bytes;
+        EXPECT_EQ(view.call_count, 1u) << bytes;
+        ng_view_fini(&view);
+        if (bytes < NG_BOX_HEADER_BYTES) {
+            EXPECT_EQ(ng_box_read(&reader, NG_BOX_GROUPS), -EIO) << bytes;
+        }
+        /* As long as it was, and empty: not what it was. */
+        ASSERT_EQ(truncate(path.c_str(), 0), 0);
+        ASSERT_EQ(truncate(path.c_str(), (off_t)good.size()), 0);
+        EXPECT_EQ(ng_box_read(&reader, NG_BOX_ALL), -EIO);
+        EXPECT_EQ(reader.header->pid, getpid());
+        EXPECT_EQ(reader.groups[0].id, 0x77u);
+        ng_box_close(&reader, nullptr);
+    }
+}
+
+TEST(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
+{
+    Folder folder;
+    struct ng_box box, reader;
+    struct ng_box_identity who = identity();
+    bool stop = false;
+    unsigned cuts = 0;
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 2000, &box), 0);
+    Writer writer(&box);
+    writer.group(0, 0x77, 2, 0, "dp");
+    for (int i = 0; i < 3000; i++)
+        writer.collective(0, NG_RECORD_COMPLETED);
+    std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
+    ng_box_close(&box, nullptr);
+    write_whole_file(path, good);
+    ASSERT_EQ(ng_box_open(path.c_str(), &reader), 0);
+    ASSERT_EQ(ng_box_read(&reader, NG_BOX_GROUPS), 0);
+    std::thread cutting([&] {
+        std::mt19937_64 random(7);
+        int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED); __atomic_fetch_add(&cuts, 1, __ATOMIC_RELAXED)) {
+            EXPECT_EQ(ftruncate(fd, (off_t)(random() % good.size())), 0);
+            EXPECT_EQ(pwrite(fd, good.data(), good.size(), 0), (ssize_t)good.size());
+        }
+        close(fd);
+    });
+    for (unsigned rounds = 0; rounds < 200 || __atomic_load_n(&cuts, __ATOMIC_RELAXED) < 50; rounds++) {
+        struct ng_view view;
+        ng_view_init(&view);
+        ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
+        ng_view_seal(&view);
+        EXPECT_EQ(view.member_count, 1u);
+        ng_view_fini(&view);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    cutting.join();
+    ng_box_close(&reader, nullptr);
+}
+
+/* A file may say that it has millions of records, and be almost empty. */
+TEST(Box, HolesOfALargeFileTakeNoMemory)
+{
+    Folder folder;
+    struct ng_box box;
+    struct ng_box_identity who = identity();
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
+    Writer(&box).group(0, 0x77, 8, 3, "dp");
+    std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
+    auto *header = (struct ng_box_header *)&good[0];
+    ng_box_close(&box, nullptr);
+    header->record_capacity = 1u << 24;
+    header->records_offset = (header->total_bytes + 4095) & ~4095ul;
+    header->total_bytes = header->records_offset + (uint64_t)header->record_capacity * NG_BOX_RECORD_BYTES;
+    header->record_next = UINT64_MAX;
+    write_whole_file(path, good);
+    ASSERT_EQ(truncate(path.c_str(), (off_t)header->total_bytes), 0);
+    int status = in_child([&] {
+        struct rusage before, after;
+        getrusage(RUSAGE_SELF, &before);
+        if (ng_box_open(path.c_str(), &box) != 0 || ng_box_read(&box, NG_BOX_ALL) != 0)
+            return 1;
+        if (box.record_capacity != 1u << 24 || box.groups[0].id != 0x77)
+            return 2;
+        getrusage(RUSAGE_SELF, &after);
+        return after.ru_maxrss - before.ru_maxrss < 64 << 10 ? 0 : 3;
+    });
+    EXPECT_EQ(status, 0);
+    header->total_bytes = UINT64_C(1) << 40;
+    write_whole_file(path, good);
+    ASSERT_EQ(truncate(path.c_str(), (off_t)1 << 40), 0);
+    EXPECT_EQ(open_result(path), -EIO) << "larger than any writer makes it";
 }
 
 TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)

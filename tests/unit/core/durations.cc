@@ -295,6 +295,7 @@ TEST(DurationsOfABox, OfAnOlderWriterOrDamagedThereAreNone)
     struct ng_box_header good = *box.header;
     auto open = [&] {
         EXPECT_EQ(ng_box_open((folder / box.name).c_str(), &read), 0);
+        EXPECT_EQ(ng_box_read(&read, NG_BOX_REST), 0);
         std::pair<uint32_t, uint32_t> capacities{read.duration_capacity, read.sample_capacity};
         struct ng_duration row;
         uint64_t first, end;

@@ -77,10 +77,12 @@ TEST(Rehearsal, WhatHappenedIsReadFromOutside)
     ng_rehearsal_arm(&written.box, 1, HANG);
     ASSERT_EQ(ng_box_open(written.path.c_str(), &box), 0);
     EXPECT_EQ(box.fault_capacity, 2u);
+    EXPECT_EQ(ng_box_read(&box, NG_BOX_REST), 0);
     EXPECT_FALSE(ng_rehearsal_read(&box, 0, &fault));
     EXPECT_FALSE(ng_rehearsal_read(&box, 1, &fault)) << "armed, but not happened";
     ng_rehearsal_add(&written.box, 1, &first, 1000);
     ng_rehearsal_add(&written.box, 1, &second, 2000);
+    EXPECT_EQ(ng_box_read(&box, NG_BOX_REST), 0);
     ASSERT_TRUE(ng_rehearsal_read(&box, 1, &fault));
     EXPECT_STREQ(fault.text, HANG);
     EXPECT_EQ(fault.times, 2u);

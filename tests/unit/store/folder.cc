@@ -249,7 +249,7 @@ TEST(LocalFolder, AFolderThatVanishesLeavesUsOurselves)
     EXPECT_EQ(board.wait(50), 0u) << "and then there is peace";
     std::map<int, enum ng_life> lives = board.lives();
     EXPECT_EQ(lives[getpid()], NG_LIFE_RUNNING);
-    EXPECT_EQ(lives[peer.pid()], NG_LIFE_RUNNING) << "what is mapped stays";
+    EXPECT_EQ(lives[peer.pid()], NG_LIFE_RUNNING) << "what is open stays";
     EXPECT_EQ(board.next(0, &got), -ENOENT);
     EXPECT_EQ(board.claim(stall(NG_INCIDENT_TIMEOUT, 7, 1), &got), -ENOENT);
     peer.kill_unreaped();
@@ -291,6 +291,40 @@ TEST(LocalCollect, ReadsEveryBoxAndNotesWhatIsNone)
               (std::set<std::string>{"box-1-1: not a black box", "box-9-9: damaged or cut off"}));
     ng_view_fini(&view);
     EXPECT_EQ(folder.names().size(), 5u) << "a reader removes nothing";
+}
+
+/* However long it takes to read them: else those that were read first would have ended first. */
+TEST(LocalCollect, BoxesAreAllOfOneMoment)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    std::string mine = folder / folder.names()[0], copy;
+    struct ng_view view;
+
+    own.box.header->life = NG_BOX_EXITED;
+    own.box.header->life_mono_ns = ng_clock_mono_ns() - 20 * NG_S;
+    copy = read_whole_file(mine);
+    for (int i = 1; i <= 32; i++) {
+        ((struct ng_box_header *)&copy[0])->pid = 5000000 + i; /* which no process of this machine has */
+        write_whole_file(folder / (NG_BOX_PREFIX + std::to_string(5000000 + i) + "-1"), copy);
+    }
+    unlink(mine.c_str());
+    auto look = [&](const char *by) {
+        ASSERT_EQ(view.process_count, 32u) << by;
+        for (uint32_t i = 1; i < 32; i++)
+            EXPECT_EQ(view.processes[i].life_age_ns, view.processes[0].life_age_ns) << by;
+        EXPECT_GE(view.processes[0].life_age_ns, 20 * NG_S) << by;
+        ng_view_fini(&view);
+    };
+    ng_view_init(&view);
+    EXPECT_EQ(ng_local_collect(folder.path().c_str(), &view), 32);
+    look("tools");
+    OwnBox nobody("/nonexistent");
+    Board board(folder.path(), &nobody.box);
+    board.wait(0);
+    ng_view_init(&view);
+    ASSERT_EQ(board.board->ops->view(board.board, &view), 0);
+    look("the board");
 }
 
 TEST(LocalCollect, NoFolderIsAnError)

@@ -394,6 +394,87 @@ TEST(LocalLife, ClosedDescriptorsAreMissedByNobody)
     EXPECT_TRUE(death_is_told(&board));
 }
 
+/* Descriptors of this process for the black box of another. */
+static std::vector<int> box_descriptors(int pid)
+{
+    std::vector<int> found;
+    char link[PATH_MAX];
+
+    for (int fd = 3; fd < 1024; fd++) {
+        std::string path = "/proc/self/fd/" + std::to_string(fd);
+        ssize_t length = readlink(path.c_str(), link, sizeof(link) - 1);
+        link[length > 0 ? length : 0] = '\0';
+        if (strstr(link, ("/" NG_BOX_PREFIX + std::to_string(pid) + "-").c_str()))
+            found.push_back(fd);
+    }
+    return found;
+}
+
+static std::string box_of(const Folder &folder, int pid)
+{
+    for (const std::string &name : folder.names())
+        if (name.rfind(NG_BOX_PREFIX + std::to_string(pid) + "-", 0) == 0)
+            return folder / name;
+    return "";
+}
+
+TEST(LocalLife, ABoxWhoseDescriptorTheProgramClosedIsReadOn)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer peer(folder.path());
+    uint32_t left = NG_BOX_EXITED;
+
+    board.wait(0);
+    std::vector<int> fds = box_descriptors(peer.pid());
+    ASSERT_EQ(fds.size(), 1u);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), file = open(box_of(folder, peer.pid()).c_str(), O_WRONLY);
+    ASSERT_EQ(dup2(null, fds[0]), fds[0]);
+    EXPECT_EQ(board.wait(0) & NG_BOARD_DEATH, 0u);
+    ASSERT_EQ(pwrite(file, &left, sizeof(left), offsetof(struct ng_box_header, life)), (ssize_t)sizeof(left));
+    EXPECT_TRUE(board.wait(0) & NG_BOARD_DEATH);
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_EXITED);
+    EXPECT_EQ(fcntl(fds[0], F_GETFD), 0) << "the program's file is left alone";
+    close(fds[0]);
+    close(file);
+    close(null);
+}
+
+/* What it said before is known, and its end is told of as any other's. */
+TEST(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer peer(folder.path(), [](struct ng_box *box) {
+        box->groups[0].id = 0x77;
+        box->groups[0].nranks = 2;
+        box->groups[0].group_rank = 1;
+        box->groups[0].state = NG_GROUP_READY;
+        box->header->group_used = 1;
+        return 0;
+    });
+    auto members = [&] {
+        struct ng_view view;
+        ng_view_init(&view);
+        EXPECT_EQ(board.board->ops->view(board.board, &view), 0);
+        uint32_t count = view.member_count, notes = view.note_count;
+        ng_view_fini(&view);
+        return std::pair{count, notes};
+    };
+
+    board.wait(0);
+    EXPECT_EQ(members(), (std::pair{1u, 0u}));
+    ASSERT_EQ(truncate(box_of(folder, peer.pid()).c_str(), 0), 0);
+    EXPECT_EQ(board.wait(0) & NG_BOARD_DEATH, 0u);
+    EXPECT_EQ(members(), (std::pair{1u, 1u})) << "with a word about it";
+    peer.kill_unreaped();
+    EXPECT_TRUE(death_is_told(&board));
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_DEAD);
+    EXPECT_EQ(members(), (std::pair{1u, 1u}));
+}
+
 /* Programs that lock themselves in lower the limit to nothing once they have all they need. */
 TEST(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
 {

@@ -29,6 +29,10 @@ int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_
 /* Likewise the files of a folder. */
 int digested_folder(const char *folder, uint64_t records_whole, struct digested *ret_digested);
 
+/* How far apart the ends of `count` processes are, as their black boxes in `folder` are read, which
+ * all ended at the same moment. 0 or -errno. */
+int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_t *ret_apart_ns);
+
 /* What a view is after it went through a digest, as dumps in `to`; it was the dump at `from`. */
 int digested_dump(const char *from, const char *to, char *why, size_t why_bytes);
 

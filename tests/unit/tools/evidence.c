@@ -675,7 +675,7 @@ int evidence_judge(const char *path, int64_t stalled_ns)
     ng_view_init(&view);
     int error = ng_read_dump(&view, path, "file", why, sizeof(why));
     if (error)
-        error = ng_read_box(&view, path, "file", &header, why, sizeof(why));
+        error = ng_read_box(&view, path, "file", ng_clock_mono_ns(), &header, why, sizeof(why));
     ng_view_seal(&view);
     if (!error && ng_verdict_reach(&view, &query, &verdict) == 0)
         ng_verdict_fini(&verdict);

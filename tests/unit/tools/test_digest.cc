@@ -61,6 +61,18 @@ TEST(Digest, OfPyTorchsDumpsGivesTheVerdictOfAllRecords)
     EXPECT_GT(smaller, 40u);
 }
 
+/* However long it takes to read them: else those that were read first would have ended first. */
+TEST(Digest, BlackBoxesAreAllOfOneMoment)
+{
+    Folder folder;
+    uint32_t processes = 0;
+    int64_t apart_ns = -1;
+
+    ASSERT_EQ(digested_ends(folder.path().c_str(), 64, &processes, &apart_ns), 0);
+    EXPECT_EQ(processes, 64u);
+    EXPECT_EQ(apart_ns, 0);
+}
+
 /* All that the digest passes on: a field that is added to the view and not copied is found here. */
 TEST(Digest, PassesOnEverythingThatADumpTells)
 {
