@@ -1059,7 +1059,7 @@ void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64
 
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms)
 {
-    made_configure_deadlines(timeout_ms * NG_MS, timeout_ms * NG_MS, 0);
+    made_configure_deadlines(timeout_ms * NG_MS, timeout_ms * NG_MS, 0, 0);
     ng_guard.config.abort_wait_ns = abort_wait_ms * NG_MS;
     ng_guard.config.exit_how = "abort";
 }
