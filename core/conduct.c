@@ -44,6 +44,8 @@ static struct {
     struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
     uint64_t error_group; /* what the last verdict about an asynchronous error was about */
     bool nan_told;        /* a verdict was about NaN */
+    int64_t killed_mono_ns; /* policy kill was carried out, and calls may return the error
+                               (core/policy.h); 0 not */
 } own;
 
 uint64_t ng_conduct_seen(enum ng_incident_source source)
@@ -107,6 +109,8 @@ static void act(const struct ng_incident *incident)
     own.nan_told |= ng_conduct_is_of_kind(incident, NG_KIND_NAN);
     ng_status_save();
     ng_policy_act(policy_of(incident), &incident->scope, incident->line);
+    if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
+        own.killed_mono_ns = ng_clock_mono_ns();
     if (ng_watchdog_restarts() != before)
         ng_alarms_forget();
 }
@@ -313,7 +317,10 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
 
 bool ng_conduct_has_told_call(const struct ng_incident *same)
 {
-    return own.judged.level && ng_incident_covers(&own.judged, same);
+    /* What waited when the process was given up needs no further word, and who has ended with the
+     * error is no news. */
+    return same->since_mono_ns < own.killed_mono_ns ||
+           (own.judged.level && ng_incident_covers(&own.judged, same));
 }
 
 bool ng_conduct_has_told_error(uint64_t group_id)

@@ -48,7 +48,8 @@ void ng_conduct_log(const struct ng_incident *incident);
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
 void ng_conduct_act_unjudged(const struct ng_incident *wanted);
 
-/* Was this the call, or the group's error, that the verdict before was about? */
+/* Was this the call, or the group's error, that the verdict before was about? Or did it wait
+ * already when policy kill gave the process up? */
 bool ng_conduct_has_told_call(const struct ng_incident *same);
 bool ng_conduct_has_told_error(uint64_t group_id);
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
@@ -135,6 +136,33 @@ TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
                              return all_reduce(other, made_stream(0)) == ncclSystemError ? 0 : 2;
                          }),
               0);
+}
+
+TEST(WaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
+{
+    static const Folder folder;
+    const std::string log = folder / "log";
+    std::ofstream(log).flush();
+    made_log_to(log.c_str());
+    EXPECT_EQ(under_kill(1000, 800,
+                         [](void *comm) {
+                             void *other = handle(2), *later = handle(3);
+                             made_init(0, other, 2, 0, nullptr, ncclSuccess);
+                             made_init(0, later, 2, 0, nullptr, ncclSuccess);
+                             made_hold(true);
+                             Caller beside([&] { return all_reduce(other, made_stream(0)); });
+                             if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
+                                 beside.result() != ncclSystemError)
+                                 return 1;
+                             /* By its deadline the others would have been told of. */
+                             return all_reduce(later, made_stream(0)) == ncclSystemError ? 0 : 2;
+                         }),
+              0);
+    const std::string told = read_whole_file(log);
+    size_t lines = 0;
+    for (size_t at = 0; (at = told.find("deadline passed", at)) != std::string::npos; at++)
+        lines++;
+    EXPECT_EQ(lines, 2u) << told;
 }
 
 TEST(WaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
