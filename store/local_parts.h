@@ -71,7 +71,8 @@ void ng_local_identify(struct ng_local *local);
 
 /*
  * Open the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
- * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another boot; or -errno of ng_box_open.
+ * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another boot;
+ * or -errno of ng_box_open.
  */
 int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
                        uint64_t pid_namespace, struct ng_peer *ret_peer);

@@ -23,8 +23,8 @@ struct ng_evidence_file {
 };
 
 /*
- * Put what the file at `path` tells of into `view`, which is empty; a black box as of `now_mono_ns`. 0; or -errno, with the reason
- * in `why` but for -ENOMEM, and the view is of no use.
+ * Put what the file at `path` tells of into `view`, which is empty; a black box as of `now_mono_ns`.
+ * 0; or -errno, with the reason in `why` but for -ENOMEM, and the view is of no use.
  */
 int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path, int64_t now_mono_ns,
                      struct ng_evidence_file *ret_file, char *why, size_t why_bytes);

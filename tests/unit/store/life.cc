@@ -475,6 +475,24 @@ TEST(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
     EXPECT_EQ(members(), (std::pair{1u, 1u}));
 }
 
+TEST(LocalLife, ASilentBoxThatIsCutOffIsNoSignOfAFrozenProcess)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    Peer peer(folder.path(), [](struct ng_box *box) {
+        box->header->heartbeat_mono_ns = ng_clock_mono_ns() - 10 * NG_S;
+        return 0;
+    });
+
+    board.wait(0);
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_STOPPED);
+    ASSERT_EQ(truncate(box_of(folder, peer.pid()).c_str(), 0), 0);
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_RUNNING) << "it cannot say any more that it goes on";
+    peer.stop();
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_STOPPED) << "the kernel says so";
+}
+
 /* Programs that lock themselves in lower the limit to nothing once they have all they need. */
 TEST(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
 {
