@@ -42,6 +42,13 @@ enum ng_incident_level {
     NG_INCIDENT_LIMIT        /* every level lies below */
 };
 
+/*
+ * Epochs are counted up one by one. What lies above the first is no epoch, whoever says so; and what a store tells that
+ * lies further ahead of the newest that is known than the second is none that anybody has counted to.
+ */
+#define NG_EPOCH_MAX       UINT32_MAX
+#define NG_EPOCH_AHEAD_MAX (1u << 20)
+
 enum ng_incident_state {
     NG_INCIDENT_CLAIMED = 1, /* somebody works out the verdict; at level TIMEOUT everybody dumps */
     NG_INCIDENT_JUDGED =

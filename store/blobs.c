@@ -17,7 +17,6 @@
 #include "store/label.h"
 #include "store/progress.h"
 
-#define SLOTS_MAX       (1u << 20)
 #define SLOTS_AT_ONCE   256
 #define LABELS_MAX      64
 #define KEY_BYTES       32
@@ -41,7 +40,8 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
     if (index % 2) {
         blob->lives = true;
         memcpy(text, value->data, value->bytes < sizeof(text) ? value->bytes : sizeof(text) - 1);
-        blob->unchanged_ns = strtoll(text, &rest, 10) * NG_MS;
+        int64_t unchanged_ms = strtoll(text, &rest, 10);
+        blob->unchanged_ns = unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
         blob->question = strtoull(rest, NULL, 16);
         return;
     }
@@ -103,7 +103,7 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
         return error == -ENOENT ? 0 : error;
     memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
     uint64_t slots = strtoull(text, NULL, 10);
-    if (slots > SLOTS_MAX)
+    if (slots > NG_BLOBS_SLOTS_MAX)
         return -EPROTO;
     struct ng_blob *blobs = ng_arena_alloc(arena, (slots + 1) * sizeof(*blobs));
     names = ng_arena_alloc(arena, 2 * SLOTS_AT_ONCE * sizeof(*names));

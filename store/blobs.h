@@ -15,6 +15,9 @@
 
 struct ng_kv;
 
+/* Places of a job; a store that counts more of them says what is not so. */
+#define NG_BLOBS_SLOTS_MAX (1 << 20)
+
 /* Every process's blob with its sign of life and incarnation, into `arena`. 0 or -errno. */
 int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
                    struct ng_blob **ret_blobs, uint32_t *ret_count);

@@ -123,6 +123,8 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
             text[value.bytes] = '\0';
         }
         uint64_t last = strtoull(text, NULL, 10);
+        if (last >= NG_EPOCH_MAX)
+            return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
         order->epoch = (last > order->epoch ? last : order->epoch) + 1;
         snprintf(key, sizeof(key), "i/%" PRIu64, order->epoch);
         error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(order, bytes), KEEP_MS,

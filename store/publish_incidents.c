@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/text.h"
 #include "store/kv.h"
 #include "store/publisher.h"
 #include "store/records.h"
@@ -108,8 +109,10 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     int error = read_incident(p, epoch, &incident);
     if (error)
         return error;
-    int ours = incident.level ? ng_publisher_is_ours(p, incident.label) : 0;
-    if (!ours && incident.level) { /* a group that was made since the last round may bring us together */
+    /* A person's order is for all runs of the job; what a rank claims, for its own. */
+    bool of_a_run = incident.label || incident.level >= NG_INCIDENT_ABORT;
+    int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
+    if (!ours && incident.level && of_a_run) { /* a group that was made since the last round may bring us together */
         error = ng_publisher_label_groups(p);
         ours = error ? error : ng_publisher_is_ours(p, incident.label);
     }
@@ -135,14 +138,28 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     return error;
 }
 
+static uint64_t newest_of(struct ng_publisher *p)
+{
+    pthread_mutex_lock(&p->lock);
+    uint64_t newest = p->newest;
+    pthread_mutex_unlock(&p->lock);
+    return newest;
+}
+
+/* Can anybody have counted to it? */
+static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
+{
+    return epoch && epoch <= NG_EPOCH_MAX && (!p->came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
+}
+
 /* An incident that was announced, and those before it whose announcement was lost. */
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
 {
+    uint64_t next = newest_of(p) + 1;
     int error = 0;
 
-    pthread_mutex_lock(&p->lock);
-    uint64_t next = p->newest + 1;
-    pthread_mutex_unlock(&p->lock);
+    if (!is_plausible(p, epoch))
+        return 0;
     /* What was there before we came is nothing to us. */
     if (!p->came)
         next = epoch;
@@ -157,7 +174,7 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
 int ng_publisher_poll_incidents(struct ng_publisher *p)
 {
     uint64_t open[INCIDENTS], newest;
-    unsigned count = 0;
+    unsigned count = 0, read = 0;
     int error = 0;
 
     pthread_mutex_lock(&p->lock);
@@ -169,11 +186,11 @@ int ng_publisher_poll_incidents(struct ng_publisher *p)
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < count && (!error || error == -ENOENT); i++)
         error = take_incident(p, open[i]);
-    while (!error || error == -ENOENT) {
+    if (error == -ENOENT)
+        error = 0;
+    /* More have their turn in the next round: our sign of life does not wait for who writes without end. */
+    while (!error && read++ < INCIDENTS && newest < NG_EPOCH_MAX)
         error = take_incident(p, ++newest);
-        if (error)
-            break;
-    }
     return error == -ENOENT ? 0 : ng_publisher_failed(p, error);
 }
 
@@ -192,7 +209,7 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
     char key[KEY_BYTES];
 
     if (!incident->claimant_slot)
-        return true; /* a tool: it was complete when it was written */
+        return incident->level >= NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
     if (incident->claimant_slot == NOBODY)
         return false;
     ng_publisher_number_key(key, 'l', incident->claimant_slot);
@@ -280,11 +297,11 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
         error = ng_publisher_poll_incidents(p);
         if (error)
             return error;
-        pthread_mutex_lock(&p->lock);
-        uint64_t epoch = p->newest;
-        if ((uint64_t)last > epoch)
+        uint64_t epoch = newest_of(p);
+        if (last > 0 && (uint64_t)last > epoch && is_plausible(p, (uint64_t)last))
             epoch = (uint64_t)last;
-        pthread_mutex_unlock(&p->lock);
+        if (epoch >= NG_EPOCH_MAX)
+            return -EOVERFLOW;
         for (uint64_t k = epoch > INCIDENTS ? epoch - INCIDENTS + 1 : 1; k <= epoch; k++)
             if (is_dealt_with(p, k, incident, &there)) {
                 *incident = there;
@@ -381,12 +398,14 @@ static void take_document(void *context, size_t index, const struct ng_kv_bytes 
     if (!copy)
         return;
     memcpy(copy, value->data, value->bytes);
+    copy[value->bytes] = '\0';
+    size_t bytes = ng_text_clean(copy, value->bytes, true);
     if (index == 0) {
         ask->json = copy;
-        ask->json_bytes = value->bytes;
+        ask->json_bytes = bytes;
     } else {
         ask->text = copy;
-        ask->text_bytes = value->bytes;
+        ask->text_bytes = bytes;
     }
 }
 
@@ -520,10 +539,10 @@ int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
     int error = -ENOENT;
 
     pthread_mutex_lock(&p->lock);
-    uint64_t at = epoch + 1;
-    if (p->newest > INCIDENTS && at <= p->newest - INCIDENTS)
-        at = p->newest - INCIDENTS + 1;
-    for (; at <= p->newest && error; at++)
+    uint64_t newest = p->newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
+    if (epoch < newest && epoch >= at)
+        at = epoch + 1;
+    for (; epoch < newest && at <= newest && error; at++) /* no epoch comes near to the end of the type */
         if (p->incidents[at % INCIDENTS].epoch == at) {
             *ret_incident = p->incidents[at % INCIDENTS];
             error = 0;

@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "store/blobs.h"
 #include "store/kv.h"
 #include "store/label.h"
 #include "store/progress.h"
@@ -120,7 +121,7 @@ static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
         return error;
     ng_publisher_uid_key(key, 'w', ng_box_uid(p->options.own_box->header));
     error = ng_publisher_read_number(p, key, &found);
-    *ret_slot = found > 0 ? (uint64_t)found : 0;
+    *ret_slot = found > 0 && found <= NG_BLOBS_SLOTS_MAX ? (uint64_t)found : 0;
     if (!error)
         error = holds_us(p, *ret_slot, &holds);
     if (!holds)
@@ -140,6 +141,8 @@ static int take_place(struct ng_publisher *p)
 
     for (int tries = 0; tries < 16; tries++) {
         error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
+        if (!error && (slot < 1 || slot > NG_BLOBS_SLOTS_MAX))
+            error = ng_kv_fail(p->kv, -ERANGE, "it has %" PRId64 " for a count of processes", slot);
         if (error)
             break;
         p->slot = (uint64_t)slot;
@@ -175,6 +178,8 @@ static int come(struct ng_publisher *p)
     if (error)
         return ng_publisher_failed(p, error);
     p->counted = ended;
+    if (newest < 0 || newest > NG_EPOCH_MAX)
+        newest = 0; /* nobody has counted to it: what comes is read from the first on */
     pthread_mutex_lock(&p->lock);
     if ((uint64_t)newest > p->newest)
         p->newest = (uint64_t)newest;

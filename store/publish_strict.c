@@ -92,7 +92,8 @@ static bool read_words(const struct ng_kv_bytes *value, uint64_t nranks, unsigne
         return false;
     for (unsigned i = 0; i < count; i++)
         ret_words[i] = ng_word_get((const unsigned char *)value->data + (size_t)8 * i);
-    return ret_words[0] == AGREE_VERSION && ret_words[1] == nranks;
+    /* In both, the third is what has been turned down, of which the black box counts so many. */
+    return ret_words[0] == AGREE_VERSION && ret_words[1] == nranks && ret_words[2] <= UINT32_MAX;
 }
 
 static void said_key(char ret_key[KEY_BYTES], uint64_t id, uint64_t rank)
@@ -215,7 +216,8 @@ static int hear(struct ng_publisher *p, const struct group *group)
     int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
     if (error && error != -ENOENT)
         return error;
-    bool heard = !error && read_words(&value, group->nranks, TOLD_WORDS, told);
+    bool heard =
+        !error && read_words(&value, group->nranks, TOLD_WORDS, told) && told[TOLD_BY] < group->nranks;
     if (atomic_load(&trail->refused) != refused)
         return 0; /* it is no more what was asked about */
     if (!heard) {
@@ -249,7 +251,7 @@ static void take_word(void *context, size_t index, const struct ng_kv_bytes *val
     uint64_t said[SAID_WORDS];
     uint32_t rank = round->ranks[index];
 
-    if (!read_words(value, group->nranks, SAID_WORDS, said))
+    if (!read_words(value, group->nranks, SAID_WORDS, said) || said[SAID_COUNT] > group->nranks)
         return;
     pace->present += round->looks;
     take_unasked(group->trail, said[SAID_UNASKED]);

@@ -239,6 +239,8 @@ int ng_publisher_look_around(struct ng_publisher *p)
         return ng_publisher_failed(p, error);
     int64_t ended = strtoll(answers.text[ENDED], NULL, 10);
     uint64_t slots = strtoull(answers.text[SLOTS], NULL, 10);
+    if (slots > NG_BLOBS_SLOTS_MAX)
+        slots = p->slots; /* nobody has counted to it */
     uint64_t up = strtoull(answers.text[ABOVE], NULL, 16);
     uint64_t last = strtoull(answers.text[LAST], NULL, 10);
     /* Whoever came since may stand before the one that we look after. */

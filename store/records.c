@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/config.h"
+#include "core/text.h"
+
 #define MAGIC 0x4e43474905000000u /* "NCGI", and the version */
 /* The version before it, that lists no groups: read as well. */
 #define MAGIC_WITHOUT_SCOPE 0x4e43474904000000u
@@ -90,17 +93,15 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     if (magic != MAGIC && magic != MAGIC_WITHOUT_SCOPE)
         return -EPROTO;
     incident.epoch = get(&at);
-    incident.level = (enum ng_incident_level)get(&at);
-    incident.state = (enum ng_incident_state)get(&at);
+    uint64_t level = get(&at), state = get(&at);
     incident.group_id = get(&at);
     incident.seq = get(&at);
     uint64_t op_and_policy = get(&at);
     incident.op = (uint32_t)op_and_policy;
-    incident.policy = (int32_t)((op_and_policy & ~(DIFFERS | FAILED)) >> 32);
+    uint64_t policy = (op_and_policy & ~(DIFFERS | FAILED)) >> 32;
     incident.differs = op_and_policy & DIFFERS;
     incident.failed = op_and_policy & FAILED;
-    incident.claimant_rank = (int32_t)get(&at);
-    incident.claimant_pid = (int32_t)get(&at);
+    int64_t rank = (int64_t)get(&at), pid = (int64_t)get(&at);
     incident.claimant_ticks = get(&at);
     incident.claimant_slot = get(&at);
     incident.claimant_host = get(&at);
@@ -113,15 +114,19 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
         incident.scope.groups[0] = incident.group_id;
     }
     size_t length = (size_t)(end - at);
-    if (length >= sizeof(incident.line) || incident.level < NG_INCIDENT_SUSPECT ||
-        incident.level >= NG_INCIDENT_LIMIT || incident.state < NG_INCIDENT_CLAIMED ||
-        incident.state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT)
+    /* Before anything is made narrower: what is cut off may be what is wrong. */
+    if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
+        level < NG_INCIDENT_SUSPECT || level >= NG_INCIDENT_LIMIT || state < NG_INCIDENT_CLAIMED ||
+        state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT || policy > NG_ON_TIMEOUT_KILL + 1 ||
+        rank < -1 || rank > INT32_MAX || pid < 0 || pid > INT32_MAX || incident.stalled_ns < 0)
         return -EBADMSG;
+    incident.level = (enum ng_incident_level)level;
+    incident.state = (enum ng_incident_state)state;
+    incident.policy = (int32_t)policy;
+    incident.claimant_rank = (int32_t)rank;
+    incident.claimant_pid = (int32_t)pid;
     memcpy(incident.line, at, length);
-    /* It is logged: nobody else's control characters. */
-    for (size_t i = 0; i < length; i++)
-        if ((unsigned char)incident.line[i] < ' ' || incident.line[i] == 127)
-            incident.line[i] = ' ';
+    ng_text_clean(incident.line, length, false);
     *ret_incident = incident;
     return 0;
 }

@@ -91,6 +91,16 @@ class Publish : public testing::TestWithParam<const char *>
         /* A whole round of its own, too: its calls come in groups of more than these. */
         EXPECT_TRUE(eventually([&] { return rank.kv.calls > before + 12; }));
     }
+    /* What anybody may put there who can write to the store. */
+    void forge(struct ng_incident incident, uint64_t epoch)
+    {
+        unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+        incident.epoch = epoch;
+        incident.state = NG_INCIDENT_JUDGED;
+        size_t length = ng_incident_encode(&incident, bytes);
+        ASSERT_EQ(store->put("i/" + std::to_string(epoch), std::string(reinterpret_cast<char *>(bytes), length)), 0);
+        ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch)), 0);
+    }
     uint64_t entered(Rank &from, int rank)
     {
         struct ng_view view;
@@ -837,6 +847,69 @@ TEST_P(Publish, OtherIncarnationsIncidentsAreNotHeard)
     ASSERT_EQ(store->put("i/3", std::string(reinterpret_cast<char *>(bytes), length)), 0);
     EXPECT_EQ(a.heard(2), 3u);
     EXPECT_EQ(late.heard(1), 3u);
+}
+
+TEST_P(Publish, WhatARankClaimsWithoutALabelConcernsNobody)
+{
+    Rank &a = started(0);
+    struct ng_incident claim = about(NG_INCIDENT_TIMEOUT, world, 7), heard;
+    claim.policy = NG_ON_TIMEOUT_KILL + 1;
+    forge(claim, 1);
+    claim.level = NG_INCIDENT_SUSPECT;
+    forge(claim, 2);
+    forge(about(NG_INCIDENT_ABORT, 0, 0), 3);
+    EXPECT_EQ(a.heard(0, &heard), 3u);
+    EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+}
+
+/* A number near to the end of its type once kept the incident thread from everything else. */
+TEST_P(Publish, AnEpochThatNobodyCanHaveCountedToIsPassedOver)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine, order = about(NG_INCIDENT_ABORT, 0, 0);
+    for (uint64_t epoch : {(uint64_t)NG_EPOCH_AHEAD_MAX + 1, (uint64_t)NG_EPOCH_MAX + 1, (uint64_t)INT64_MAX,
+                           UINT64_MAX - 1, UINT64_MAX}) {
+        forge(order, epoch);
+        ASSERT_EQ(store->set("i/last", std::to_string(epoch)), 0);
+        settle(a);
+        EXPECT_EQ(a.next(0, &mine), -ENOENT) << epoch;
+    }
+    /* Whoever comes now is not misled, either. */
+    Rank &late = started(2);
+    EXPECT_EQ(late.next(0, &mine), -ENOENT);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(mine.epoch, 1u);
+    EXPECT_EQ(b.heard(0), 1u);
+    EXPECT_EQ(late.heard(0), 1u);
+    EXPECT_EQ(store->value("i/last"), "1");
+}
+
+TEST_P(Publish, AtTheLastEpochNothingIsClaimedAndNothingWaits)
+{
+    ASSERT_EQ(store->set("i/last", std::to_string(NG_EPOCH_MAX)), 0);
+    Rank &a = started(0);
+    struct ng_incident mine;
+    EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), -EOVERFLOW);
+    for (uint64_t epoch : {UINT64_MAX, UINT64_MAX - 1, (uint64_t)NG_EPOCH_MAX, UINT64_C(0)})
+        EXPECT_EQ(a.next(epoch, &mine), -ENOENT);
+    EXPECT_TRUE(a.up());
+}
+
+/* As many records as anybody likes to write: a round reads some of them, and signs of life go on. */
+TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
+{
+    constexpr uint64_t many = 1000;
+    for (uint64_t epoch = 1; epoch <= many; epoch++)
+        forge(about(NG_INCIDENT_ABORT, 0, 0), epoch);
+    Rank &a = add(0);
+    a.kv.deaf = true;
+    a.kv.slow_ms = 2;
+    a.start();
+    struct ng_incident last;
+    ASSERT_GT(a.heard(0), 0u);
+    int64_t before = a.published_ns();
+    ASSERT_TRUE(eventually([&] { return a.published_ns() != before; }));
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many, &last), -ENOENT) << "all of them came first";
 }
 
 TEST_P(Publish, GroupsInCommonMakeOneIncarnation)

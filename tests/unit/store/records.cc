@@ -6,20 +6,20 @@
 static struct ng_incident random_incident(std::mt19937_64 &random)
 {
     struct ng_incident incident = {};
-    incident.epoch = random();
+    incident.epoch = 1 + random() % NG_EPOCH_MAX;
     incident.source = NG_SOURCE_JOB;
     incident.level = (enum ng_incident_level)(1 + random() % 3);
     incident.state = (enum ng_incident_state)(1 + random() % 2);
     incident.group_id = random();
     incident.seq = random();
     incident.op = (uint32_t)(random() % NG_OP_LIMIT);
-    incident.claimant_rank = (int32_t)random();
-    incident.claimant_pid = (int32_t)random();
+    incident.claimant_rank = (int32_t)(random() >> 33) - (int32_t)(random() % 2);
+    incident.claimant_pid = (int32_t)(random() >> 33);
     incident.claimant_ticks = random();
     incident.claimant_slot = random();
     incident.claimant_host = random();
     incident.label = random();
-    incident.stalled_ns = (int64_t)random();
+    incident.stalled_ns = (int64_t)(random() >> 1);
     incident.policy = (int32_t)(random() % 5);
     incident.differs = random() % 2;
     incident.failed = random() % 2;
@@ -123,6 +123,43 @@ TEST(Records, NobodyElsesControlCharactersAreLogged)
         EXPECT_NE(c, 127);
     }
     EXPECT_EQ(after.line[(int)'A'], 'A');
+}
+
+static void put_number(std::string &bytes, size_t number, uint64_t value)
+{
+    for (size_t i = 0; i < 8; i++)
+        bytes[8 * number + i] = (char)(value >> 8 * i);
+}
+
+/* One number after the other, of a record that is fine else; also where what is wrong would be cut off. */
+TEST(Records, NumbersThatNobodyWritesAreRefused)
+{
+    std::mt19937_64 random(15);
+    const struct {
+        size_t number;
+        std::vector<uint64_t> wrong, right;
+    } cases[] = {
+        {1, {0, (uint64_t)NG_EPOCH_MAX + 1, UINT64_MAX}, {1, NG_EPOCH_MAX}},
+        {2, {0, NG_INCIDENT_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX}, {NG_INCIDENT_SUSPECT, NG_INCIDENT_RELOAD}},
+        {3, {0, 3, UINT64_C(1) << 32 | 1}, {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}},
+        {6, {NG_OP_LIMIT, UINT64_C(5) << 32, UINT64_C(1) << 61}, {0, UINT64_C(4) << 32}},
+        {7, {(uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 32}, {(uint64_t)-1, INT32_MAX}},
+        {8, {(uint64_t)-1, UINT64_C(1) << 31, UINT64_C(1) << 32}, {0, INT32_MAX}},
+        {13, {(uint64_t)-1, UINT64_C(1) << 63}, {0, INT64_MAX}},
+    };
+    struct ng_incident after;
+    for (const auto &one : cases) {
+        std::string bytes = encoded(random_incident(random));
+        ASSERT_EQ(decoded(bytes, &after), 0);
+        for (uint64_t value : one.wrong) {
+            put_number(bytes, one.number, value);
+            EXPECT_EQ(decoded(bytes, &after), -EBADMSG) << one.number << ": " << value;
+        }
+        for (uint64_t value : one.right) {
+            put_number(bytes, one.number, value);
+            EXPECT_EQ(decoded(bytes, &after), 0) << one.number << ": " << value;
+        }
+    }
 }
 
 TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
