@@ -273,6 +273,9 @@ class Job:
         else:
             self.server.signal(signal.SIGSTOP if what == "stop" else signal.SIGCONT)
 
+    def do_forge(self, bound, epoch, whose):
+        self.server.forge(int(epoch), whose == "own")
+
     def do_promoted(self, bound):
         self.server.promoted()
 

@@ -259,6 +259,19 @@ class Server:
                         "o[#o+1]=tostring(redis.call('TTL',k)) end return o", "0").splitlines()
         return {key: int(ttl) for key, ttl in zip(said[::2], said[1::2])}
 
+    def forge(self, epoch, labelled):
+        """An incident as anybody may leave it who can write to the store (store/records.c): a deadline has passed, and
+        all are to be killed; of the job's own run, or of none."""
+        label = int(self.ask("EVAL", "return redis.call('GET',redis.call('KEYS','*}:g/*')[1])", "0"), 16)
+        everything = (1 << 64) - 1
+        numbers = [0x4e43474905000000, epoch, 2, 2, 0, 0, 4 << 32, 0, 1, 1, 1, 0, label if labelled else 0, 0,
+                   everything]
+        record = b"".join(number.to_bytes(8, "little") for number in numbers) + b"forged"
+        self.ask("EVAL", "local tag=redis.call('KEYS','*}:g/*')[1]:match('^.*}:') "
+                 "redis.call('SET',tag..'i/'..ARGV[1],(ARGV[2]:gsub('..',function(h) "
+                 "return string.char(tonumber(h,16)) end)),'EX',600) redis.call('SET',tag..'i/last',ARGV[1],'EX',600) "
+                 "redis.call('PUBLISH',tag..'m','incident '..ARGV[1])", "0", str(epoch), record.hex())
+
     def members(self):
         """How many processes have told of a communicator: what they told has a label (store/progress.h)."""
         return int(self.ask("EVAL", "local n=0 for _,k in ipairs(redis.call('KEYS','*}:p/*')) do "
