@@ -27,12 +27,12 @@ static void obey_dump(const struct ng_incident *incident)
 }
 
 /*
- * Who can write to the store is not known: by what comes from there, a rank that is set to `log` is not touched. The
- * files of this host's board are the user's own.
+ * Who can write to the store is not known, unless what is there is signed: by what comes from there, a rank that is set
+ * to `log` is not touched. The files of this host's board are the user's own.
  */
 static bool may_abort(const struct ng_incident *incident)
 {
-    if (incident->source == NG_SOURCE_HOST)
+    if (incident->source == NG_SOURCE_HOST || (ng_guard.config.store_key && ng_guard.config.store_key[0]))
         return true;
     if (ng_deadline_policy(incident->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
         return false;

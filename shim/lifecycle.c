@@ -161,9 +161,13 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
                                               .adopt_thread = ng_shim_adopt_thread,
                                               .wake = ng_incident_wake,
                                               .start_thread = ng_guard_thread};
-    char why[NG_URL_TEXT_BYTES];
+    char why[NG_URL_TEXT_BYTES], key_file[PATH_MAX];
     struct ng_kv *kv;
 
+    if (guard->config.store_key && guard->config.store_key[0]) {
+        set_path(key_file, guard->config.store_key);
+        options.key_file = key_file;
+    }
     int error = ng_kv_open(store, &options, why, sizeof(why), &kv);
     if (!error) {
         error = ng_shared_open(guard->board, kv, &publishing, &guard->board);

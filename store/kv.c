@@ -71,6 +71,7 @@ bool ng_kv_pause(int64_t until_mono_ns, int64_t deadline_mono_ns)
 int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why, size_t why_bytes,
                struct ng_kv **ret_kv)
 {
+    struct ng_kv *opened = NULL, *outer = NULL;
     char shown[256];
     int error;
 
@@ -92,11 +93,11 @@ int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why,
             error = -EINVAL;
             break;
         case NG_URL_LOCAL:
-            error = ng_kv_local_open(url, options, why, why_bytes, ret_kv);
+            error = ng_kv_local_open(url, options, why, why_bytes, &opened);
             break;
         default:
 #if NG_HAVE_HIREDIS
-            error = ng_kv_redis_open(url, options, why, why_bytes, ret_kv);
+            error = ng_kv_redis_open(url, options, why, why_bytes, &opened);
 #else
             snprintf(why, why_bytes,
                      "store \"%s\": this build of ncclguard has no Redis: install hiredis "
@@ -105,8 +106,16 @@ int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why,
             error = -EOPNOTSUPP;
 #endif
         }
-        if (!error)
-            snprintf((*ret_kv)->name, sizeof((*ret_kv)->name), "%s", shown);
+        if (!error && options->key_file)
+            error = ng_kv_signed_open(opened, options, why, why_bytes, &outer);
+        else
+            outer = opened;
+        if (!error) {
+            snprintf(outer->name, sizeof(outer->name), "%s", shown);
+            *ret_kv = outer;
+        } else {
+            ng_kv_destroy(opened);
+        }
     }
     explicit_bzero(url, sizeof(*url));
     free(url);

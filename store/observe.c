@@ -48,6 +48,8 @@ static int open_store(const struct ng_observed *job, char *why, size_t why_bytes
                            : explain(-ENOENT, why, why_bytes,
                                      "no folder of black boxes is known for this job");
     options.tls = job->tls;
+    if (job->key_file && *job->key_file)
+        options.key_file = job->key_file;
     return ng_kv_open(job->url, &options, why, why_bytes, ret_kv);
 }
 

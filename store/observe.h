@@ -20,6 +20,7 @@ struct ng_observed {
     const char *folder; /* of the job's black boxes, for a local store; NULL none */
     const char *job;
     const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
+    const char *key_file;         /* NCCLGUARD_STORE_KEY; NULL or "" none */
 };
 
 /* Room that suffices for every `why`. */

@@ -363,7 +363,7 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
     ng_url_redact(config->store, store, sizeof(store));
     snprintf(job, sizeof(job), "doctor-%d", (int)getpid());
     struct ng_observed observed = {
-        .url = config->store, .job = job, .tls = ng_tls_for(config->store)};
+        .url = config->store, .job = job, .tls = ng_tls_for(config->store), .key_file = config->store_key};
     ng_view_init(&view);
     int count =
         ng_observe_view(&observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view, why, sizeof(why));

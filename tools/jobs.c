@@ -264,7 +264,8 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, str
         (struct ng_observed){.url = config.store,
                              .folder = job->folder,
                              .job = job->name,
-                             .tls = ng_tls_for(config.store)};
+                             .tls = ng_tls_for(config.store),
+                             .key_file = config.store_key};
     /* A folder of one's own may be another job's by now. */
     return common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name)
                ? ng_jobs_none(command, job)
@@ -332,6 +333,8 @@ const char *ng_jobs_mend(int error)
     case -EOPNOTSUPP:
     case -EINVAL:
         return "use a store that this build has, or build it with what is missing";
+    case -ENOKEY:
+        return "let NCCLGUARD_STORE_KEY name the file with the key that the job's ranks have";
     case -ENOMEM:
         return "free some memory";
     default:

@@ -35,7 +35,7 @@ VARIABLES = {
     "NCCLGUARD_TIMING": "sampled", "NCCLGUARD_STACKS": "incident",
     "NCCLGUARD_REGISTER": "off", "NCCLGUARD_ALLOC": "keep", "NCCLGUARD_CHECK": "signature", "NCCLGUARD_FAULT": None,
     "NCCLGUARD_HEARTBEAT_TIMEOUT": "60s", "NCCLGUARD_POISON": "auto",
-    "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None,
+    "NCCLGUARD_ABORT_WAIT": "10s", "NCCLGUARD_RULES": None, "NCCLGUARD_STORE_KEY": None,
 }
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
          "gpu_stall", "init_missing_rank", "init_mismatch", "async_error", "straggler", "nan", "watchdog_stuck",

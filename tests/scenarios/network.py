@@ -262,7 +262,8 @@ class Server:
     def forge(self, epoch, labelled):
         """An incident as anybody may leave it who can write to the store (store/records.c): a deadline has passed, and
         all are to be killed; of the job's own run, or of none."""
-        label = int(self.ask("EVAL", "return redis.call('GET',redis.call('KEYS','*}:g/*')[1])", "0"), 16)
+        # A signature may be in front of it.
+        label = int(self.ask("EVAL", "return redis.call('GET',redis.call('KEYS','*}:g/*')[1]):sub(-16)", "0"), 16)
         everything = (1 << 64) - 1
         numbers = [0x4e43474905000000, epoch, 2, 2, 0, 0, 4 << 32, 0, 1, 1, 1, 0, label if labelled else 0, 0,
                    everything]
@@ -275,7 +276,8 @@ class Server:
     def members(self):
         """How many processes have told of a communicator: what they told has a label (store/progress.h)."""
         return int(self.ask("EVAL", "local n=0 for _,k in ipairs(redis.call('KEYS','*}:p/*')) do "
-                            "local v=redis.call('GET',k) local at=v:byte(6)<128 and 15 or 16 "
+                            "local v=redis.call('GET',k) v=v:sub(v:find('NGPR',1,true) or 1) "
+                            "local at=v:byte(6)<128 and 15 or 16 "
                             "if v:sub(at,at+7):find('[^%z]') then n=n+1 end end return n", "0") or 0)
 
 

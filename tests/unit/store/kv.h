@@ -23,12 +23,13 @@ class Kv
 {
   public:
     explicit Kv(const std::string &url, const std::string &run = "run",
-                const std::string &job = "job", int ping_ms = 0)
+                const std::string &job = "job", int ping_ms = 0, const char *key_file = nullptr)
     {
         struct ng_kv_options options = {};
         options.job = job.c_str();
         options.run = run.c_str();
         options.ping_ms = ping_ms;
+        options.key_file = key_file;
 #if NG_TEST_TLS
         options.tls = &ng_tls_openssl;
 #endif
