@@ -20,11 +20,13 @@
 #define SLOTS_AT_ONCE   256
 #define LABELS_MAX      64
 #define KEY_BYTES       32
+#define TOGETHER_MAX    (256u << 20) /* bytes of all processes: some 20,000 of them as they tell for a verdict */
 #define LOST_AGE_MAX_NS (24 * 3600 * NG_S) /* beyond it, clocks differ */
 
 struct fetching {
     struct ng_arena *arena;
     struct ng_blob *blobs; /* of this chunk's first slot */
+    size_t *together;      /* bytes of all so far */
     bool no_memory;
 };
 
@@ -45,7 +47,10 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
         blob->question = strtoull(rest, NULL, 16);
         return;
     }
-    void *copy = ng_arena_alloc(fetching->arena, value->bytes + 1);
+    if (value->bytes > NG_PROGRESS_BYTES_MAX)
+        return; /* not ours */
+    *fetching->together += value->bytes;
+    void *copy = *fetching->together > TOGETHER_MAX ? NULL : ng_arena_alloc(fetching->arena, value->bytes + 1);
     if (!copy) {
         fetching->no_memory = true;
         return;
@@ -95,6 +100,7 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
     struct ng_kv_bytes value;
     char text[24] = "";
     uint32_t count = 0;
+    size_t together = 0;
 
     *ret_blobs = NULL;
     *ret_count = 0;
@@ -112,7 +118,7 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
         return -ENOMEM;
     for (uint64_t first = 1; first <= slots && !error; first += SLOTS_AT_ONCE) {
         uint64_t part = slots - first + 1 < SLOTS_AT_ONCE ? slots - first + 1 : SLOTS_AT_ONCE;
-        struct fetching fetching = {.arena = arena, .blobs = &blobs[count]};
+        struct fetching fetching = {.arena = arena, .blobs = &blobs[count], .together = &together};
         for (uint64_t i = 0; i < part; i++) {
             blobs[count + i] = nothing;
             blobs[count + i].slot = first + i;

@@ -19,6 +19,7 @@
 #define EXAMINE_MS 3000         /* who looks at the job for longer is taken for lost */
 #define IDLE_MS    500          /* nothing was found: for the same cause, nobody needs to look again before */
 #define ANSWER_NS  (50 * NG_MS) /* what is left of a question's time for the answer's way */
+#define TEXT_MAX   (16u << 20)  /* bytes of a verdict that is kept on this host's disk */
 #define NOBODY     UINT64_MAX   /* a place that is never given out */
 
 static void keep_incident(struct ng_publisher *p, const struct ng_incident *read)
@@ -393,7 +394,7 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
 static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct ng_ask *ask = context;
-    char *copy = value ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
+    char *copy = value && value->bytes <= TEXT_MAX ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
 
     if (!copy)
         return;

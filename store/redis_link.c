@@ -216,6 +216,7 @@ int ng_redis_link_open(struct ng_redis_link *link, const char *host, uint16_t po
     if (!link->reader)
         return lose(link, -ENOMEM, "no memory");
     link->heard_mono_ns = ng_clock_mono_ns();
+    link->unparsed = 0;
     link->tls_ops = tls_ops;
     if (!tls_ops)
         return 0;
@@ -258,6 +259,15 @@ bool ng_redis_link_usable(struct ng_redis_link *link)
 
 /* ---- Bytes ---- */
 
+/* To the reader. 0 or -errno; the connection is closed then. */
+static int feed(struct ng_redis_link *link, const char *data, size_t bytes)
+{
+    link->unparsed += bytes;
+    if (link->unparsed > NG_REDIS_REPLY_MAX)
+        return lose(link, -EPROTO, "an answer is longer than %u MiB", NG_REDIS_REPLY_MAX >> 20);
+    return redisReaderFeed(link->reader, data, bytes) == REDIS_OK ? 0 : lose(link, -ENOMEM, "no memory");
+}
+
 /* What came, to the reader or to TLS: 0, -EAGAIN: nothing came, or -errno; the connection is closed
  * then. Never waits. */
 static int pull(struct ng_redis_link *link)
@@ -272,10 +282,9 @@ static int pull(struct ng_redis_link *link)
     if (got == 0)
         return lose(link, -ECONNRESET, "the server closed the connection");
     link->heard_mono_ns = ng_clock_mono_ns();
-    if (link->tls ? link->tls_ops->feed(link->tls, chunk, (size_t)got) != 0
-                  : redisReaderFeed(link->reader, chunk, (size_t)got) != REDIS_OK)
-        return lose(link, -ENOMEM, "no memory");
-    return 0;
+    if (!link->tls)
+        return feed(link, chunk, (size_t)got);
+    return link->tls_ops->feed(link->tls, chunk, (size_t)got) == 0 ? 0 : lose(link, -ENOMEM, "no memory");
 }
 
 /* What TLS has, to the reader. 0 or -errno; the connection is closed then. */
@@ -292,8 +301,9 @@ static int decrypt(struct ng_redis_link *link)
                         got == -EACCES       ? "the server refuses our certificate"
                         : got == -ECONNRESET ? "the server closed the connection"
                                              : "what the server says is no TLS");
-        if (redisReaderFeed(link->reader, chunk, (size_t)got) != REDIS_OK)
-            return lose(link, -ENOMEM, "no memory");
+        int error = feed(link, chunk, (size_t)got);
+        if (error)
+            return error;
     }
 }
 
@@ -316,6 +326,8 @@ static int parse(struct ng_redis_link *link, redisReply **ret_reply)
         return lose(link, -EPROTO, "what answers is no Redis: %s", link->reader->errstr);
     }
     *ret_reply = reply;
+    if (reply)
+        link->unparsed = 0;
     return reply ? 0 : -EAGAIN;
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "core/descriptor.h"
+#include "store/kv.h"
 #include "store/resolve.h"
 #include "store/tls.h"
 
@@ -28,6 +29,7 @@ struct ng_redis_link {
     struct ng_tls *tls;
     struct ng_lookup *lookup;
     int64_t heard_mono_ns; /* when bytes came last */
+    size_t unparsed;       /* so many since the last whole reply, or more */
     char why[256];         /* what the last error was */
 };
 
@@ -57,6 +59,9 @@ bool ng_redis_link_usable(struct ng_redis_link *link);
 int ng_redis_link_exchange(struct ng_redis_link *link, const char *commands, size_t bytes,
                            struct redisReply **ret_replies, size_t count, int64_t deadline_mono_ns,
                            bool *ret_sent);
+
+/* A longer reply is not waited for, but -EPROTO: the server may be asked for what somebody else put there. */
+#define NG_REDIS_REPLY_MAX (2u * NG_KV_VALUE_MAX)
 
 /* What came unasked: 0 and *ret_reply; -EAGAIN: nothing whole yet; or as above. Never waits. */
 int ng_redis_link_next(struct ng_redis_link *link, struct redisReply **ret_reply);

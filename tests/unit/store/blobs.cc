@@ -67,6 +67,21 @@ class Blobs : public testing::Test
     struct ng_arena arena = {};
 };
 
+/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in its memory. */
+TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
+{
+    struct ng_blob *blobs;
+    uint32_t count;
+    stands(1, std::string(NG_PROGRESS_BYTES_MAX + 1, 'x'));
+    stands(2, told(process(2)));
+    ASSERT_EQ(fetch(&blobs, &count), 0);
+    EXPECT_EQ(count, 1u) << "one that is longer than any is nobody";
+    ng_arena_reset(&arena);
+    for (uint64_t slot = 3; slot < 3 + 64; slot++)
+        stands(slot, std::string(NG_PROGRESS_BYTES_MAX, 'x'));
+    EXPECT_EQ(fetch(&blobs, &count), -ENOMEM) << "and all together have a bound";
+}
+
 TEST_F(Blobs, NobodyIsThere)
 {
     struct ng_blob *blobs;

@@ -710,6 +710,25 @@ class Answering
     std::thread thread_;
 };
 
+/* What a guard takes into the memory of a program has a bound, whatever somebody put there. */
+TEST_F(KvServer, AnAnswerWithoutEndIsNotWaitedFor)
+{
+    const int port = free_port();
+    const std::string megabyte(1u << 20, 'x');
+    Answering here("127.0.0.1", port, [&](const auto &words) -> std::string {
+        if (words[0] != "GET")
+            return "*0\r\n";
+        std::string answer = "$536870912\r\n";
+        for (int i = 0; i < 160; i++)
+            answer += megabyte;
+        return answer;
+    });
+    Kv kv("redis://127.0.0.1:" + std::to_string(port));
+    std::string value;
+    EXPECT_EQ(kv.get("key", &value, 10000), -EPROTO);
+    EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("longer than 128 MiB"), std::string::npos) << ng_kv_error(kv.kv);
+}
+
 /* Whoever says that the keys are elsewhere could have the password sent anywhere. */
 TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
 {
