@@ -252,8 +252,8 @@ static void keep_unfinished(const struct ng_created *created)
     pthread_mutex_unlock(&unbound_lock);
 }
 
-/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a split, a shrink or a
- * grow is under way (2.28.9). */
+/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a split, a shrink or
+ * a grow is under way (2.28.9). */
 static bool is_under_way(const struct ng_created *created, int result, const void *handle)
 {
     return result == NG_NCCL_IN_PROGRESS ||

@@ -114,8 +114,8 @@ struct ng_kv {
 /*
  * Open by URL (store/url.h). Touches no network: the first call does. 0; -EINVAL: not a URL of a
  * store, or options are missing; -EOPNOTSUPP: this build has no Redis, or nothing that speaks TLS;
- * -EPERM: the local folder is somebody else's; what reading the key's file gave; or another -errno.
- * Then `why` has one line for people, with the mend.
+ * -EPERM: the local folder is somebody else's; -ENOKEY: the key's file holds none; or another
+ * -errno. Then `why` has one line for people, with the mend.
  */
 int ng_kv_open(const char *url, const struct ng_kv_options *options, char *why, size_t why_bytes,
                struct ng_kv **ret_kv);

@@ -398,7 +398,7 @@ int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, 
         snprintf(why, why_bytes, "NCCLGUARD_STORE_KEY: %s: %s", options->key_file,
                  bytes == -EINVAL ? "it must be a file with a key of 16 to 4096 bytes" : strerror((int)-bytes));
         free(own);
-        return (int)bytes;
+        return bytes == -ENOMEM ? -ENOMEM : -ENOKEY;
     }
     /* A key for this run of this job. */
     ng_hmac_init(&own->hmac, key, (size_t)bytes);

@@ -125,6 +125,8 @@ static void find_epochs(const struct ng_local *local, uint64_t above, uint64_t *
         if (strncmp(name, NG_INCIDENT_PREFIX, strlen(NG_INCIDENT_PREFIX)) != 0)
             continue;
         uint64_t epoch = strtoull(name + strlen(NG_INCIDENT_PREFIX), NULL, 10);
+        if (epoch > NG_EPOCH_MAX)
+            continue; /* nobody has counted to it */
         if (epoch > *ret_largest)
             *ret_largest = epoch;
         if (epoch > above && (!*ret_next || epoch < *ret_next))

@@ -333,6 +333,8 @@ const char *ng_jobs_mend(int error)
     case -EOPNOTSUPP:
     case -EINVAL:
         return "use a store that this build has, or build it with what is missing";
+    case -ENOKEY:
+        return "let NCCLGUARD_STORE_KEY name the file with the key that the job's ranks have";
     case -ENOMEM:
         return "free some memory";
     default:

@@ -357,6 +357,21 @@ TEST(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
     EXPECT_EQ(read_whole_file(folder / "incident-3").size(), whole.size() - 1);
 }
 
+TEST(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    struct ng_incident got = {};
+
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
+    for (const char *epoch : {"4294967296", "18446744073709551614", "99999999999999999999"})
+        write_whole_file(folder / ("incident-" + std::string(epoch)), read_whole_file(folder / "incident-1"));
+    EXPECT_EQ(board.next(1, &got), -ENOENT);
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 2), &got), 0);
+    EXPECT_EQ(got.epoch, 2u);
+}
+
 TEST(LocalIncidents, AFifoOfThatNameHoldsNobodyUp)
 {
     Folder folder;

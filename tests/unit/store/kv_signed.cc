@@ -142,7 +142,7 @@ TEST_P(KvSigned, AFileThatHoldsNoKeyIsToldAndNothingIsOpened)
     write_file("long", std::string(4097, 'x'));
     for (const char *name : {"missing", "short", "long", "."}) {
         auto kv = open(name);
-        EXPECT_NE(kv->error, 0) << name;
+        EXPECT_EQ(kv->error, -ENOKEY) << name;
         EXPECT_EQ(kv->kv, nullptr);
         EXPECT_NE(std::string(kv->why).find("NCCLGUARD_STORE_KEY"), std::string::npos) << kv->why;
     }
