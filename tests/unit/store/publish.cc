@@ -912,6 +912,24 @@ TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
     EXPECT_EQ(ng_publisher_get_incident(a.publisher, many, &last), -ENOENT) << "all of them came first";
 }
 
+TEST_P(Publish, WhileMoreMessagesComeThanCanBeFollowedSignsOfLifeGoOn)
+{
+    constexpr uint64_t step = 64, many = 300; /* for each message as many are read as are kept */
+    Rank &a = started(0);
+    struct ng_incident last;
+    a.kv.slow_ms = 2;
+    for (uint64_t i = 1; i < many; i++)
+        ASSERT_EQ(store->publish("m", "incident " + std::to_string(i * step)), 0);
+    forge(about(NG_INCIDENT_ABORT, 0, 0), many * step);
+    int calls = a.kv.calls;
+    ASSERT_TRUE(eventually([&] { return a.kv.calls > calls + 100; }));
+    int64_t before = a.published_ns();
+    EXPECT_TRUE(eventually([&] { return a.published_ns() != before; }));
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many * step, &last), -ENOENT) << "all were followed first";
+    a.kv.slow_ms = 0;
+    EXPECT_GT(a.heard(0), 0u);
+}
+
 TEST_P(Publish, GroupsInCommonMakeOneIncarnation)
 {
     Rank &a = started(0, 5 * NG_S, {{0x20}}), &b = started(1, 5 * NG_S, {{0x10}});
