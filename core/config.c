@@ -246,6 +246,8 @@ static void set_default(const struct ng_option *option, struct ng_config *config
 int ng_config_parse(struct ng_config *ret_config, char *const *environment,
                     ng_config_report_fn *report, void *context)
 {
+    const struct ng_option *cold = ng_config_find("NCCLGUARD_COLD_SUSPECT");
+    bool cold_is_set = false;
     int mistakes = 0;
 
     memset(ret_config, 0, sizeof(*ret_config));
@@ -281,7 +283,10 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
             set_default(option, ret_config);
             mistakes++;
         }
+        cold_is_set |= option == cold;
     }
+    if (!cold_is_set && ret_config->suspect_ns > ret_config->cold_suspect_ns)
+        ret_config->cold_suspect_ns = ret_config->suspect_ns;
     return mistakes;
 }
 
