@@ -135,6 +135,13 @@ static bool names_the_quiet(const struct ng_verdict *verdict)
     return false;
 }
 
+/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they waited for is behind
+ * it. */
+static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng_view_member *told)
+{
+    return verdict->kind == NG_KIND_MISSING_RANK && told->timeout_ns && verdict->stalled_ns >= told->timeout_ns;
+}
+
 /*
  * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
  * rank died, left, froze or called something else may be why there is an error.
@@ -152,7 +159,7 @@ int ng_judge_errors(struct ng_judge *judge)
     }
     const struct ng_view_member *own = find_error(judge, true);
     const struct ng_view_member *told = own ? own : find_error(judge, false);
-    if (!told || (!own && names_the_quiet(judge->verdict)))
+    if (!told || (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
         return 0;
     int error =
         judge->waits.count ? 0 : ng_processes_find(judge->view, &judge->scratch, &judge->processes);

@@ -2776,6 +2776,29 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
     EXPECT_FALSE(judge(job).may_be_gone);
 }
 
+/* A host whose ranks have no evidence of the others ends at the deadline, a moment before this one does. */
+TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(3).timeout_ns = 6 * NG_S;
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits(all_reduce(), 6 * NG_S);
+    job.at(WORLD, 0).async_error = 6;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    /* Before the deadline nobody has ended for it; and an error of a rank's own needs no other origin. */
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits(all_reduce(), 5 * NG_S);
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits(all_reduce(), 6 * NG_S);
+    job.at(WORLD, 0).async_error = 2;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+}
+
 /* Calls that differed are behind the end of those who made them. */
 TEST(Verdict, TheMismatchBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 {
