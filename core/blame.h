@@ -38,4 +38,13 @@ int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait);
 /* Everyone that is where a step of the cycle is, and so holds up the step before. */
 int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle);
 
+/*
+ * Is it no cycle across communicators, but one communicator of which some make another (split, shrink, grow), and some
+ * are in another call? All calls on it come in one order, so one side has made the wrong call.
+ */
+bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycle);
+
+/* The side that has fewer ranks; both, where nobody can tell. *ret_wait: the wait that is told of. */
+int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait);
+
 #endif

@@ -1,5 +1,6 @@
 /*
- * Who is to blame for a deadlock by order: all that are in its round.
+ * Who is to blame for ranks that wait for each other in a round: all that are in it, where it goes across
+ * communicators; the fewer, where it is two calls of one communicator.
  *
  * Step 9, pure.
  */
@@ -67,4 +68,56 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle)
         }
     }
     return 0;
+}
+
+bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycle)
+{
+    if (cycle->count != 2)
+        return false;
+    const struct ng_wait *a = &waits->waits[cycle->steps[0].wait], *b = &waits->waits[cycle->steps[1].wait];
+
+    return a->group == b->group && (a->type == NG_WAIT_CREATE) != (b->type == NG_WAIT_CREATE);
+}
+
+/* Each rank that is in wait `wait`, which called that where the others called `other`. */
+static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_wait *other, bool undecided)
+{
+    uint32_t count;
+    const struct ng_view_member *members =
+        ng_view_members(judge->view, judge->waits.waits[wait].group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)wait)
+            continue;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_stray(&judge->waits.waits[wait], other, undecided, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t a = cycle->steps[0].wait, b = cycle->steps[1].wait;
+    const struct ng_wait *waits = judge->waits.waits;
+    bool undecided = waits[a].waiter_count == waits[b].waiter_count;
+    uint32_t most = waits[b].waiter_count > waits[a].waiter_count ? b : a, least = most == a ? b : a;
+    const struct ng_wait *told = &waits[most];
+
+    ng_judge_set_group(judge, told->group);
+    verdict->kind = NG_KIND_MISMATCH;
+    /* Ranks that are in neither call may come to either. */
+    verdict->confidence = undecided ? NG_CONFIDENCE_UNKNOWN
+                          : 2 * (int64_t)told->waiter_count > judge->view->groups[told->group].nranks
+                              ? NG_CONFIDENCE_CERTAIN
+                              : NG_CONFIDENCE_LIKELY;
+    verdict->seq = told->seq;
+    verdict->op = told->op;
+    verdict->composed = told->composed;
+    verdict->stalled_ns = waits[a].age_ns > waits[b].age_ns ? waits[a].age_ns : waits[b].age_ns;
+    *ret_wait = most;
+    int error = blame_all_in(judge, least, told, undecided);
+    return error || !undecided ? error : blame_all_in(judge, most, &waits[least], undecided);
 }

@@ -9,7 +9,8 @@
  * that every chain of victims ends there: an absentee that is dead, lost, left, frozen, or alive
  * and in no wait at all; ranks that called with different arguments; or nobody absent and a device
  * that does not finish. If no wait has a cause that is plain to see, the chains may close upon
- * themselves: a deadlock by order (core/cycle.h), which is one whatever else is not known.
+ * themselves: a deadlock by order (core/cycle.h), which is one whatever else is not known; but between a
+ * split of a communicator and another call on it, it is a call that the fewer should not have made.
  *
  * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
  * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
@@ -133,6 +134,8 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
     int error = ng_cycle_find(judge->view, &judge->waits, &judge->scratch, &cycle);
     if (error)
         return error;
+    if (ng_blame_is_stray(&judge->waits, &cycle))
+        return ng_blame_stray(judge, &cycle, best);
     if (cycle.count) {
         *best = cycle.steps[0].wait;
         error = ng_blame_order(judge, &cycle);

@@ -353,6 +353,26 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
         ng_text_add(&text, "; nothing tells who is wrong");
 }
 
+static void add_call(struct ng_text *text, const struct ng_wait *wait)
+{
+    ng_text_add(text, "called %s", wait->composed ? ng_composed_words(wait->composed) : ng_op_name(wait->op));
+    if (wait->seq)
+        ng_text_add(text, " #%" PRIu64, wait->seq);
+}
+
+void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
+                  size_t bytes)
+{
+    struct ng_text text = {ret_why, 0, bytes};
+
+    ret_why[0] = '\0';
+    add_call(&text, wait);
+    ng_text_add(&text, " where %s ", undecided ? "as many" : "the others");
+    add_call(&text, other);
+    if (undecided)
+        ng_text_add(&text, "; nothing tells who is wrong");
+}
+
 /* Group names are the program's and may be alike. */
 static void add_group(struct ng_text *text, const struct ng_verdict *verdict,
                       const struct ng_verdict_step *step)

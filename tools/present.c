@@ -16,6 +16,7 @@
 #include "tools/hindsight.h"
 
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
+#define UNUSUAL_NS     NG_S          /* as `ncclguard analyze` has it */
 
 bool ng_present_is_gone(enum ng_life life)
 {
@@ -55,8 +56,29 @@ int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims)
     return oldest;
 }
 
+/* Longer than anything that was measured of this job, and than waits are that mean nothing. */
+static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
+{
+    int64_t usual_ns = UNUSUAL_NS;
+
+    for (uint32_t i = 0; i < view->duration_count; i++)
+        if (view->durations[i].duration.max_ns > (uint64_t)usual_ns)
+            usual_ns = ng_view_age((int64_t)view->durations[i].duration.max_ns);
+    return wait_ns > usual_ns;
+}
+
+/* Does it say that ranks which wait are held up by one that is gone or frozen? That takes no time to be wrong. Who
+ * leaves, or is frozen, while others still tidy up has done its part. */
+static bool tells_of_end(const struct ng_verdict *verdict)
+{
+    if (verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END)
+        return false;
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY ||
+           (verdict->kind == NG_KIND_STOPPED_RANK && verdict->waiting_count > 0);
+}
+
 /*
- * What the guard would say now: of work that is old enough to be suspect; or of a death that holds
+ * What the guard would say now: of work that is old enough to be suspect; or of a rank that is gone or frozen and holds
  * others up, without waiting so long.
  */
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
@@ -64,17 +86,21 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
 {
     int64_t oldest_ns = ng_present_oldest_wait(view, false);
     struct ng_verdict_query query = {.stalled_ns = suspect_ns};
-    bool death = false;
+    bool ended = false;
 
     for (uint32_t i = 0; i < view->process_count; i++)
-        death |= ng_present_is_gone(view->processes[i].life);
+        ended |= ng_present_is_gone(view->processes[i].life) || view->processes[i].life == NG_LIFE_STOPPED;
     if (asked_ns)
         query.stalled_ns = asked_ns;
     else if (oldest_ns >= suspect_ns)
         query.stalled_ns = suspect_ns / 2; /* others may have waited less, and be the reason */
     int error = ng_verdict_reach(view, &query, ret_verdict);
-    if (error || asked_ns || !death || ret_verdict->kind != NG_KIND_HEALTHY)
+    if (error || asked_ns || ret_verdict->kind != NG_KIND_HEALTHY)
         return error;
+    if (is_unusual(view, oldest_ns))
+        ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
+    if (!ended)
+        return 0;
     struct ng_verdict verdict;
     query.stalled_ns = DEATH_STALL_NS;
     error = ng_verdict_reach(view, &query, &verdict);
@@ -82,9 +108,7 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
         ng_verdict_fini(ret_verdict);
         return error;
     }
-    /* Who leaves while others still tidy up has done its part. */
-    bool tells = (verdict.kind == NG_KIND_DEAD_RANK || verdict.kind == NG_KIND_LEFT_EARLY) &&
-                 (verdict.op >= NG_OP_LIMIT || ng_op_table[verdict.op].op_class != NG_CLASS_END);
+    bool tells = tells_of_end(&verdict);
     ng_verdict_fini(tells ? ret_verdict : &verdict);
     if (tells)
         *ret_verdict = verdict;

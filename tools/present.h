@@ -30,10 +30,10 @@ int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims);
 
 /*
  * What the guard would say now of a sealed view: of work that is old enough to be suspect (or as
- * old as `asked_ns`, where that is not 0), or of a death that holds others up, without waiting so
- * long. Where none of its processes runs any more: what held them up when they ended. Its time is now, nobody
- * detected it, and nothing is done about it. 0, and the caller ends it with ng_verdict_fini, or -ENOMEM. The view is
- * as before.
+ * old as `asked_ns`, where that is not 0), or of a rank that is gone or frozen and holds others up, without waiting so
+ * long. That nothing is wrong is only likely while work is pending for longer than is usual. Where none of its
+ * processes runs any more: what held them up when they ended. Its time is now, nobody detected it, and nothing is done
+ * about it. 0, and the caller ends it with ng_verdict_fini, or -ENOMEM. The view is as before.
  */
 int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                      struct ng_verdict *ret_verdict);

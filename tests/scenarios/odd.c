@@ -4,6 +4,7 @@
  *
  * - late: every rank starts whenever it likes (step 1: communicator init), then collectives
  * - split: step 1: ncclCommSplit into halves, then collectives on the half
+ * - stray: --iters collectives, then ncclCommSplit into halves, but rank --root makes a collective more instead
  * - finalize: --iters collectives (the steps) queued, then ncclCommFinalize without synchronising
  * - opposite: two communicators; rank --root uses them in the other order than everybody else
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
@@ -100,6 +101,23 @@ static void split(const struct options *options, const struct place *place)
     }
     comm_destroy(comm, options);
     report(place->rank, (const struct member *const[]){&world}, 1);
+    member_fini(&world);
+}
+
+static void stray(const struct options *options, const struct place *place)
+{
+    struct member world;
+    ncclComm_t comm = world_init(place, options, 0), half_comm = NULL;
+    init_other(&world, options, place, comm, 1);
+    run_collectives(&world, options);
+    if (place->rank == options->root) {
+        fprintf(stderr, "rank %d (pid %d): stray at call %lu\n", place->rank, getpid(), options->iters + 1);
+        member_call(&world, OP_ALLREDUCE);
+        member_drain(&world);
+    } else {
+        NCCL(ncclCommSplit(comm, place->rank % 2, place->rank, &half_comm, NULL));
+    }
+    comm_destroy(comm, options);
     member_fini(&world);
 }
 
@@ -500,6 +518,7 @@ static const struct {
 } modes[] = {
     {"late", late},
     {"split", split},
+    {"stray", stray},
     {"finalize", finalize},
     {"opposite", opposite},
     {"init-all", init_all},

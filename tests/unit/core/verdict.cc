@@ -1431,6 +1431,68 @@ TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
     EXPECT_EQ(judgement.op, NG_OP_CommSplit);
 }
 
+/* All calls on one communicator come in one order: where most are in a split, a collective is the wrong call, and the
+ * other way round. */
+TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
+{
+    for (enum ng_op op : {NG_OP_CommSplit, NG_OP_CommGrow})
+        for (auto [ranks, odd] : sizes_and_culprits())
+            for (bool odd_splits : {false, true}) {
+                Job job(ranks);
+                job.group(WORLD, "dp");
+                for (int rank = 0; rank < ranks; rank++) {
+                    job.at(WORLD, rank).did(5);
+                    if ((rank == odd) != odd_splits) {
+                        job.at(WORLD, rank).waits();
+                        continue;
+                    }
+                    job.at(WORLD, rank).derived = 1;
+                    job.inside(rank, op, WORLD);
+                }
+                Judgement judgement = judge(job);
+                expect_kind(judgement, NG_KIND_MISMATCH);
+                std::string other = ng_op_name(op);
+                if (ranks == 2) {
+                    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+                    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+                    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong")) << judgement.whys[0];
+                    continue;
+                }
+                EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+                EXPECT_EQ(judgement.culprits, std::vector<int>{odd});
+                EXPECT_EQ(judgement.waiting, all_but(ranks, {odd}));
+                EXPECT_EQ(judgement.group, WORLD);
+                EXPECT_EQ(judgement.op, odd_splits ? NG_OP_AllReduce : op);
+                EXPECT_EQ(judgement.seq, odd_splits ? 6u : 0u);
+                EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
+                EXPECT_TRUE(judgement.cycle.empty());
+                EXPECT_EQ(judgement.whys.at(0), odd_splits ? "called " + other + " where the others called AllReduce #6"
+                                                           : "called AllReduce #6 where the others called " + other);
+            }
+}
+
+/* Ranks that are held up elsewhere may come to either call. */
+TEST(Verdict, OfASplitAndACollectiveTheRarerCallIsOnlyLikelyWrongWhileOthersMayCome)
+{
+    Job job(6);
+    job.group(WORLD, "dp");
+    job.group(0xff, "other", {0, 4, 5});
+    for (int rank = 0; rank < 6; rank++)
+        job.at(WORLD, rank).did(5);
+    job.at(WORLD, 0).waits();
+    for (int rank : {1, 2, 3}) {
+        job.at(WORLD, rank).derived = 1;
+        job.inside(rank, NG_OP_CommSplit, WORLD);
+    }
+    for (int group_rank : {1, 2})
+        job.at(0xff, group_rank).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+    EXPECT_EQ(judgement.waiting, all_but(6, {0}));
+}
+
 /* The ranks of the new communicator publish a hash of the ranks that it leaves out. */
 TEST(Verdict, ARankThatAShrinkLeavesOutIsNotMissedThere)
 {

@@ -129,6 +129,42 @@ TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
     EXPECT_TRUE(has(result.out, "dead_rank: rank 1")) << result.out;
 }
 
+/* Below the suspect time. */
+TEST(Top, AFrozenRankThatHoldsOthersUpIsToldAtOnce)
+{
+    Folder folder;
+    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
+    BoxOwner freezes(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
+    kill(freezes.pid(), SIGSTOP);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
+    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_TRUE(has(result.out, "stopped_rank: rank 1")) << result.out;
+}
+
+/* Nobody waits for it. */
+TEST(Top, AFrozenRankThatHoldsNobodyUpIsNoReason)
+{
+    Folder folder;
+    BoxOwner idle(folder.path(), {0, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
+    BoxOwner freezes(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
+    kill(freezes.pid(), SIGSTOP);
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
+    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 5 s; certain")) << result.out;
+}
+
+TEST(Top, ThatNothingIsStuckIsOnlyLikelyWhileWorkIsPendingForLong)
+{
+    for (bool for_long : {false, true}) {
+        Stuck job("test-job", "world", for_long ? 2000 : 300, EVIDENCE_RUNNING, 20000);
+        Result result = run({"top", "--once"}, job.environment());
+        EXPECT_TRUE(has(result.out, for_long ? "longer than 20 s; likely" : "longer than 20 s; certain")) << result.out;
+    }
+}
+
 /* Nobody waits any more, but it is known what for. The table says how each process ended. */
 TEST(Top, OfAJobThatHasEndedSaysWhatHeldItUp)
 {
@@ -153,7 +189,7 @@ TEST(Top, WhatCountsAsStuckIsWhatTheJobSays)
     EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 100 s; certain")) << result.out;
     Stuck late("test-job", "world", 7000, EVIDENCE_RUNNING, 20000);
     result = run({"top", "--once"}, late.environment());
-    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 20 s; certain")) << result.out;
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 20 s; likely")) << result.out;
 }
 
 /* ---- A terminal ---- */
