@@ -55,6 +55,17 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
+/* " (1048576 float32)": what of it is known. */
+static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict)
+{
+    if (!verdict->count_known && !verdict->dtype)
+        return;
+    ng_text_add(line, " (");
+    if (verdict->count_known)
+        ng_text_add(line, "%" PRIu64 " ", verdict->count);
+    ng_text_add(line, "%s)", verdict->dtype ? verdict->dtype : "elements");
+}
+
 /* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
@@ -67,6 +78,7 @@ static void add_operation(struct ng_text *line, const struct ng_verdict *verdict
         ng_text_add(line, " #%" PRIu64, verdict->seq);
     if (verdict->cold)
         ng_text_add(line, " (cold)");
+    add_arguments(line, verdict);
     if (!verdict->graph)
         return;
     ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
@@ -265,7 +277,7 @@ static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, " injected by NCCLGUARD_FAULT");
 }
 
-/* "; waiting: 0,1,3 for 5.0 s; certain" */
+/* "; waiting: 0,1,3 for 5.0 s; deadline: 10 min 0 s; certain" */
 static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->waiting_count) {
@@ -278,6 +290,10 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
     } else if (verdict->kind != NG_KIND_HEALTHY) {
         ng_text_add(line, "; for ");
         add_duration(line, verdict->stalled_ns);
+    }
+    if (verdict->deadline_ns && verdict->stalled_ns) {
+        ng_text_add(line, "; deadline: ");
+        add_duration(line, verdict->deadline_ns);
     }
     if (verdict->missing_evidence_count)
         ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
@@ -347,19 +363,34 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     make_safe(&line);
 }
 
-/* As add_body writes them. */
-bool ng_report_line_blames(const char *line, int rank)
+/* As add_body writes them: behind "rank " or "ranks "; NULL there are none. */
+static const char *culprits_of(const char *line)
 {
     const char *at = strstr(line, ": ");
+
+    if (!at)
+        return NULL;
+    at += strlen(": ");
+    if (strncmp(at, "rank ", strlen("rank ")) == 0)
+        return at + strlen("rank ");
+    return strncmp(at, "ranks ", strlen("ranks ")) == 0 ? at + strlen("ranks ") : NULL;
+}
+
+void ng_report_line_culprits(const char *line, char *ret_text, size_t bytes)
+{
+    const char *at = culprits_of(line);
+
+    snprintf(ret_text, bytes, "%.*s", at ? (int)strspn(at, "0123456789,-?.") : 0, at ? at : "");
+}
+
+bool ng_report_line_blames(const char *line, int rank)
+{
+    const char *at = culprits_of(line);
     char *end;
 
     if (!at || rank < 0)
         return false;
-    at += strlen(": ");
-    bool one = strncmp(at, "rank ", strlen("rank ")) == 0;
-    if (!one && strncmp(at, "ranks ", strlen("ranks ")) != 0)
-        return false;
-    at += strlen(one ? "rank" : "ranks");
+    at--;
     do {
         long first = strtol(++at, &end, 10), last = first;
         if (end == at)
@@ -536,6 +567,10 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     }
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    if (verdict->count_known)
+        ng_json_uint(json, "count", verdict->count <= INT64_MAX ? verdict->count : INT64_MAX);
+    if (verdict->dtype)
+        ng_json_string(json, "dtype", verdict->dtype);
     if (verdict->composed)
         ng_json_string(json, "composed", ng_op_name(verdict->composed));
     if (verdict->graph) {
@@ -558,6 +593,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_close_array(json);
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_int(json, "stalled_ms", verdict->stalled_ns / NG_MS);
+    if (verdict->deadline_ns)
+        ng_json_int(json, "deadline_ms", verdict->deadline_ns / NG_MS);
     ng_json_string(json, "action", verdict->action ? verdict->action : "none");
     if (verdict->cycle_count)
         ng_report_add_cycle(json, verdict);
@@ -719,6 +756,10 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
+    if (verdict->deadline_ns && verdict->stalled_ns) {
+        ng_text_add(&line, "; deadline: ");
+        add_duration(&line, verdict->deadline_ns);
+    }
     /* Nothing is stuck where a rank is only late, each time by so much. */
     put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};

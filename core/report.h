@@ -21,11 +21,14 @@
  *
  *   schema           "ncclguard.verdict/1"
  *   job              string
- *   time_unix_ns     when it was reached
+ *   time_unix_ns     when it was reached; of `analyze`, when that was so: when a guard reached the same, else up
+ *                    to when the evidence tells, 0 not known
  *   kind             name of verdict.def
  *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
  *   seq              the group's collective, from 1; 0 where it is no collective
  *   op               "AllReduce"; null where there is none
+ *   count, dtype     elements that each rank passed to it, and NCCL's name of their type ("float32"); each
+ *                    missing where it is not known, or ranks did not pass the same
  *   composed         where sends and receives are waited in that make up an operation: its name,
  *                    AlltoAll, AllToAllv, Gather or Scatter; missing else
  *   culprits         array of {"rank", "group_rank": int, -1 not known; "host": string;
@@ -35,6 +38,7 @@
  *   missing_evidence array of string
  *   detected_by      global rank; -1 offline
  *   stalled_ms       int
+ *   deadline_ms      int: how long ranks may wait in it; missing where there is no deadline, or it is not known
  *   action           what was done about it: "none", "log", "kill" and the other policies
  *   cycle            of an order_deadlock only: array of {"rank", "group_rank": int; "group": 16
  * hex digits; "group_name", "op": string; "seq": int, 0 where it is no collective;
@@ -84,6 +88,9 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
 /* The verdict in one line of at most 400 bytes and `bytes` - 1, without newline or control
  * characters. */
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes);
+
+/* The culprits of a line of that kind, as it has them: "2", "4-6,9"; "" none. */
+void ng_report_line_culprits(const char *line, char *ret_text, size_t bytes);
 
 /* Does a line of that kind name `rank` as a culprit? The global rank, as there; of many culprits
  * the line has the first ones alone. */
