@@ -31,7 +31,7 @@ struct Member {
     bool pending_started = true;
     uint64_t pending_seq = 0, pending_record = 0;
     int cuda_error = 0, async_error = 0;
-    int64_t ended_age_ns = 0, timeout_ns = 0;
+    int64_t ended_age_ns = 0;
     uint32_t creator_tid = 0, created_by = 0;
     int nranks = 0, nccl_version = 0; /* as it told itself; 0: as its group */
     std::string pci_id;
