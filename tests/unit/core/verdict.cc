@@ -1372,6 +1372,8 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
         EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_EQ(judgement.seq, 0u);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_TRUE(judgement.missing.empty()) << "its process is there: " << judgement.missing[0];
 
         job.process(culprit).life = NG_LIFE_DEAD;
         judgement = judge(job);
@@ -1385,6 +1387,24 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
     Job job(4, false);
     job.group(WORLD, "dp");
+    for (int rank : {0, 1, 2}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
+    }
+    job.forget(WORLD, 3);
+    job.processes.pop_back();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_FALSE(judgement.missing.empty());
+}
+
+/* The group is to have as many ranks as the job has processes, so the one that is left is the one that has not come. */
+TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
+{
+    Job job(4, false);
+    job.group(WORLD, "dp");
     for (int rank : {0, 1, 3}) {
         job.at(WORLD, rank).state = NG_GROUP_CREATING;
         job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
@@ -1392,9 +1412,21 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     job.forget(WORLD, 2);
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_FALSE(judgement.missing.empty());
+    EXPECT_EQ(judgement.whys.at(0), "is alive but has not called CommInitRankConfig");
+    EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
+
+    /* Of two that are left nobody can tell which is which, but they are there. */
+    job.forget(WORLD, 3);
+    judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    EXPECT_EQ(judgement.whys.at(0), "has not come to CommInitRankConfig");
+    EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
+
+    /* Neither is a process of another size of job. */
+    job.processes.pop_back();
+    EXPECT_FALSE(judge(job).missing.empty());
 }
 
 TEST(Verdict, ARankOfASmallerNewGroupThatIsNotOnTheBoardHasNoGlobalRank)
