@@ -1382,6 +1382,48 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
     }
 }
 
+/* A launcher's numbers are those of pods or tasks, below which several ranks run: two of one communicator share one,
+ * whether or not both live. */
+TEST(Verdict, NumbersOfALauncherThatRanksOfOneGroupShareNameNobody)
+{
+    for (enum ng_life life : {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST, NG_LIFE_UNKNOWN}) {
+        Job job = waiting_for(4, {3});
+        for (int rank = 0; rank < 4; rank++) {
+            job.process(rank).rank = rank == 3 ? 1 : rank;
+            job.process(rank).world_size = 0;
+        }
+        job.process(3).life = life;
+        Judgement judgement = judge(job);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{3}) << judgement.line;
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << judgement.line;
+    }
+}
+
+/* Nor do those of the other ranks of that group, which would be other ranks' by group. */
+TEST(Verdict, WhereNumbersOfALauncherCollideAllOfTheGroupAreNamedByTheGroup)
+{
+    Job job = waiting_for(4, {2});
+    int numbers[] = {0, 0, 1, 2};
+    for (int rank = 0; rank < 4; rank++) {
+        job.process(rank).rank = numbers[rank];
+        job.process(rank).world_size = 0;
+    }
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3})) << judgement.line;
+}
+
+/* A rank that was started anew has the number of the one before it, and its place in the group. */
+TEST(Verdict, ARankThatWasStartedAnewKeepsItsNumber)
+{
+    Job job = waiting_for(3, {2});
+    for (int rank = 0; rank < 3; rank++)
+        job.process(rank).rank = rank + 10;
+    job.processes.push_back(job.process(2)); /* of an earlier run: in no group any more */
+    job.processes.back().life = NG_LIFE_DEAD;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{12});
+}
+
 /* Without a launcher's word, ranks are named as in the largest group, be it only in the making. */
 TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
