@@ -37,6 +37,13 @@ static bool names_ranks(const struct ng_judge *judge, uint32_t group)
 /* How the ranks of a group are called globally. */
 enum naming { NAMING_NOT_KNOWN, NAMING_BY_GROUP, NAMING_BY_PROCESS };
 
+/* What is known of ranks that have told nothing of their group. */
+struct unseen {
+    enum naming naming;
+    bool are_processes; /* by group: all of them are processes that are in the view, */
+    uint32_t only;      /* this one, where it is only one; UINT32_MAX else */
+};
+
 static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
 {
     return names_ranks(judge, group)                         ? NAMING_BY_GROUP
@@ -44,21 +51,47 @@ static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
                                                              : NAMING_NOT_KNOWN;
 }
 
-/* Who is to be told of for an absentee that nobody has seen, where a communicator is made. NULL:
- * that is not known. */
-static const struct ng_view_process *name_unseen(const struct ng_judge *judge, enum naming naming,
-                                                 const struct ng_absentee *absentee,
+/*
+ * Of a group in the making that is to have as many ranks as the job has processes: those that have told nothing of it
+ * are its absentees. *ret_only: which one, where it is only one; UINT32_MAX else. False: there are others, or fewer.
+ */
+static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint32_t *ret_only)
+{
+    const struct ng_view *view = judge->view;
+    uint32_t found = 0, only = UINT32_MAX;
+
+    if ((int64_t)view->process_count != view->groups[group].nranks)
+        return false;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        bool in_group = false;
+        for (uint32_t k = judge->processes.first[i]; k < judge->processes.first[i + 1] && !in_group; k++)
+            in_group = view->members[judge->processes.members[k]].group == group;
+        if (!in_group)
+            only = found++ ? UINT32_MAX : i;
+    }
+    /* None drives two ranks, and none has been there twice. */
+    if (view->process_count - found != view->groups[group].member_count)
+        return false;
+    *ret_only = only;
+    return true;
+}
+
+/* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not known. */
+static const struct ng_view_process *name_unseen(const struct ng_judge *judge, const struct unseen *unseen,
+                                                 struct ng_absentee *absentee,
                                                  struct ng_culprit *culprit)
 {
-    if (naming == NAMING_NOT_KNOWN)
+    if (unseen->naming == NAMING_NOT_KNOWN)
         return NULL;
     culprit->rank = absentee->group_rank;
-    uint32_t index = naming == NAMING_BY_PROCESS
+    absentee->process_seen = unseen->are_processes;
+    uint32_t index = unseen->naming == NAMING_BY_PROCESS
                          ? ng_processes_of_rank(&judge->processes, absentee->group_rank)
-                         : UINT32_MAX;
+                         : unseen->only;
     if (index == UINT32_MAX)
         return NULL;
     const struct ng_view_process *process = &judge->view->processes[index];
+    absentee->process_seen = process->life != NG_LIFE_LOST;
     culprit->pid = process->pid;
     culprit->life = process->life;
     culprit->quiet_ns = process->quiet_ns;
@@ -109,9 +142,11 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
          stopped = cause == NG_CAUSE_STOPPED;
 
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
-    enum naming naming = naming_of(judge, wait->group);
+    struct unseen unseen = {.naming = naming_of(judge, wait->group), .only = UINT32_MAX};
+    if (unseen.naming == NAMING_BY_GROUP)
+        unseen.are_processes = all_are_processes(judge, wait->group, &unseen.only);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+        struct ng_absentee *absentee = &wait->absentees[i];
         if (ng_cause_of_absentee(judge, wait, absentee) != cause ||
             (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
             continue;
@@ -126,8 +161,8 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (absentee->absence != NG_ABSENT_UNSEEN)
             continue;
-        const struct ng_view_process *process = name_unseen(judge, naming, absentee, culprit);
-        if (!process || process->life == NG_LIFE_LOST)
+        const struct ng_view_process *process = name_unseen(judge, &unseen, absentee, culprit);
+        if (!process || process->life == NG_LIFE_LOST || unseen.naming == NAMING_BY_GROUP)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (!process)
             continue;

@@ -23,12 +23,13 @@ int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait 
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
         /* Who is somewhere else, or is none, is no evidence that is missing. */
-        if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || reason->by_init) {
+        if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || wait->absentees[i].process_seen || reason->by_init) {
             i++;
             continue;
         }
         uint32_t end = i + 1;
         while (end < wait->absentee_count && wait->absentees[end].absence == NG_ABSENT_UNSEEN &&
+               !wait->absentees[end].process_seen &&
                wait->absentees[end].overwritten == wait->absentees[i].overwritten &&
                wait->absentees[end].group_rank == wait->absentees[end - 1].group_rank + 1)
             end++;

@@ -349,6 +349,42 @@ static void sort_by_process(struct ng_view *view)
     view->by_process = places;
 }
 
+/* Do two ranks of the group that begins with member `start` have one number? `places`, of mask + 1, may hold members of
+ * groups before it: those count as free. */
+static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places, uint32_t mask)
+{
+    const struct ng_view_member *members = view->members;
+
+    for (uint32_t i = start; i < view->member_count && members[i].group == members[start].group; i++) {
+        int rank = view->processes[members[i].process].rank;
+        if (rank < 0)
+            continue;
+        uint32_t at = (uint32_t)rank & mask;
+        while (places[at] && members[places[at] - 1].group == members[start].group &&
+               view->processes[members[places[at] - 1].process].rank != rank)
+            at = (at + 1) & mask;
+        const struct ng_view_member *before = places[at] ? &members[places[at] - 1] : NULL;
+        if (!before || before->group != members[start].group)
+            places[at] = i + 1;
+        else if (before->process != members[i].process && before->group_rank != members[i].group_rank)
+            return true;
+    }
+    return false;
+}
+
+/* Where ranks of one group share a number, living or not, the others' are not those of the group's ranks either. */
+static void distrust_groups(struct ng_view *view, uint32_t mask)
+{
+    uint32_t *places = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*places));
+    bool shared = false;
+
+    for (uint32_t i = 0; places && i < view->member_count; i++) {
+        if (i == 0 || view->members[i - 1].group != view->members[i].group)
+            shared = share_a_number(view, i, places, mask);
+        view->processes[view->members[i].process].rank_collides |= shared;
+    }
+}
+
 /*
  * A launcher's variables name the task; processes that it starts below itself (one task a node, a
  * process a device) inherit them all alike. Ranks that collide, or that a group outgrows, name
@@ -383,6 +419,7 @@ static void distrust_launcher(struct ng_view *view)
         if (process->world_size > 0 && nranks > process->world_size)
             process->rank_collides = true;
     }
+    distrust_groups(view, mask);
     for (uint32_t i = 0; i < view->process_count; i++)
         if (view->processes[i].rank_collides)
             view->processes[i].rank = view->processes[i].world_size = -1;

@@ -44,6 +44,7 @@ struct ng_absentee {
     bool failed;      /* NCCL told it that the communicator cannot be made */
     bool followed;    /* it left since NCCL told it of another end, that of who is absent from a wait of leavers */
     bool may_follow;  /* likewise, but nobody is known to be gone: ranks of that group do not answer, and may be */
+    bool process_seen; /* no evidence of it in this group, but its process is in the view */
     bool send;        /* point-to-point: what is missing is its send (else its receive) */
     int for_rank;     /* point-to-point: group rank that waits for it */
 };

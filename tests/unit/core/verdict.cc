@@ -1400,6 +1400,8 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
         EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_EQ(judgement.seq, 0u);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_TRUE(judgement.missing.empty()) << "its process is there: " << judgement.missing[0];
 
         job.process(culprit).life = NG_LIFE_DEAD;
         judgement = judge(job);
@@ -1408,8 +1410,68 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
     }
 }
 
+/* A launcher's numbers are those of pods or tasks, below which several ranks run: two of one communicator share one,
+ * whether or not both live. */
+TEST(Verdict, NumbersOfALauncherThatRanksOfOneGroupShareNameNobody)
+{
+    for (enum ng_life life : {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST, NG_LIFE_UNKNOWN}) {
+        Job job = waiting_for(4, {3});
+        for (int rank = 0; rank < 4; rank++) {
+            job.process(rank).rank = rank == 3 ? 1 : rank;
+            job.process(rank).world_size = 0;
+        }
+        job.process(3).life = life;
+        Judgement judgement = judge(job);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{3}) << judgement.line;
+        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << judgement.line;
+    }
+}
+
+/* Nor do those of the other ranks of that group, which would be other ranks' by group. */
+TEST(Verdict, WhereNumbersOfALauncherCollideAllOfTheGroupAreNamedByTheGroup)
+{
+    Job job = waiting_for(4, {2});
+    int numbers[] = {0, 0, 1, 2};
+    for (int rank = 0; rank < 4; rank++) {
+        job.process(rank).rank = numbers[rank];
+        job.process(rank).world_size = 0;
+    }
+    Judgement judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3})) << judgement.line;
+}
+
+/* A rank that was started anew has the number of the one before it, and its place in the group. */
+TEST(Verdict, ARankThatWasStartedAnewKeepsItsNumber)
+{
+    Job job = waiting_for(3, {2});
+    for (int rank = 0; rank < 3; rank++)
+        job.process(rank).rank = rank + 10;
+    job.processes.push_back(job.process(2)); /* of an earlier run: in no group any more */
+    job.processes.back().life = NG_LIFE_DEAD;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{12});
+}
+
 /* Without a launcher's word, ranks are named as in the largest group, be it only in the making. */
 TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
+{
+    Job job(4, false);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 2}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
+    }
+    job.forget(WORLD, 3);
+    job.processes.pop_back();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    EXPECT_FALSE(judgement.missing.empty());
+}
+
+/* The group is to have as many ranks as the job has processes, so the one that is left is the one that has not come. */
+TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
 {
     Job job(4, false);
     job.group(WORLD, "dp");
@@ -1420,9 +1482,21 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     job.forget(WORLD, 2);
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_FALSE(judgement.missing.empty());
+    EXPECT_EQ(judgement.whys.at(0), "is alive but has not called CommInitRankConfig");
+    EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
+
+    /* Of two that are left nobody can tell which is which, but they are there. */
+    job.forget(WORLD, 3);
+    judgement = judge(job);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    EXPECT_EQ(judgement.whys.at(0), "has not come to CommInitRankConfig");
+    EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
+
+    /* Neither is a process of another size of job. */
+    job.processes.pop_back();
+    EXPECT_FALSE(judge(job).missing.empty());
 }
 
 TEST(Verdict, ARankOfASmallerNewGroupThatIsNotOnTheBoardHasNoGlobalRank)
