@@ -55,15 +55,15 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
-/* " (1048576 float32)": what of it is known. */
+/* "; 1048576 float32": what of it is known. Behind all else, since people and programs look for "AllReduce #7 of". */
 static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (!verdict->count_known && !verdict->dtype)
         return;
-    ng_text_add(line, " (");
+    ng_text_add(line, "; ");
     if (verdict->count_known)
         ng_text_add(line, "%" PRIu64 " ", verdict->count);
-    ng_text_add(line, "%s)", verdict->dtype ? verdict->dtype : "elements");
+    ng_text_add(line, "%s", verdict->dtype ? verdict->dtype : "elements");
 }
 
 /* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
@@ -78,7 +78,6 @@ static void add_operation(struct ng_text *line, const struct ng_verdict *verdict
         ng_text_add(line, " #%" PRIu64, verdict->seq);
     if (verdict->cold)
         ng_text_add(line, " (cold)");
-    add_arguments(line, verdict);
     if (!verdict->graph)
         return;
     ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
@@ -277,7 +276,7 @@ static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, " injected by NCCLGUARD_FAULT");
 }
 
-/* "; waiting: 0,1,3 for 5.0 s; deadline: 10 min 0 s; certain" */
+/* "; waiting: 0,1,3 for 5.0 s; 1024 float32; deadline: 10 min 0 s; certain" */
 static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->waiting_count) {
@@ -291,6 +290,7 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
         ng_text_add(line, "; for ");
         add_duration(line, verdict->stalled_ns);
     }
+    add_arguments(line, verdict);
     if (verdict->deadline_ns && verdict->stalled_ns) {
         ng_text_add(line, "; deadline: ");
         add_duration(line, verdict->deadline_ns);
@@ -747,6 +747,7 @@ static void put_what(struct ng_output *output, const struct ng_verdict *verdict)
         ng_text_add(&line, " of ");
         add_group(&line, verdict, true);
     }
+    add_arguments(&line, verdict);
     put_row(output, "operation", text);
 }
 
