@@ -10,6 +10,7 @@
 
 #include "core/board.h"
 #include "core/clock.h"
+#include "core/deadline.h"
 #include "core/guard.h"
 #include "core/log.h"
 
@@ -61,6 +62,10 @@ int ng_look_judge(const struct ng_view *view, const struct ng_verdict_query *que
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
     }
+    /* No view has the deadlines of making and ending communicators. */
+    enum ng_op_class op_class = ng_op_table[ret_verdict->op].op_class;
+    if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END)
+        ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
     ret_verdict->time_unix_ns = ng_clock_unix_ns();
     ret_verdict->detected_by = ng_look_own_rank(view);
     ret_verdict->action = action;

@@ -55,6 +55,17 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
+/* " (1048576 float32)": what of it is known. */
+static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict)
+{
+    if (!verdict->count_known && !verdict->dtype)
+        return;
+    ng_text_add(line, " (");
+    if (verdict->count_known)
+        ng_text_add(line, "%" PRIu64 " ", verdict->count);
+    ng_text_add(line, "%s)", verdict->dtype ? verdict->dtype : "elements");
+}
+
 /* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
@@ -67,11 +78,11 @@ static void add_operation(struct ng_text *line, const struct ng_verdict *verdict
         ng_text_add(line, " #%" PRIu64, verdict->seq);
     if (verdict->cold)
         ng_text_add(line, " (cold)");
-    if (!verdict->graph)
-        return;
-    ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
-    if (verdict->graph_position)
+    if (verdict->graph)
+        ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
+    if (verdict->graph && verdict->graph_position)
         ng_text_add(line, " (call %" PRIu32 " of %" PRIu32 ")", verdict->graph_position, verdict->graph_calls);
+    add_arguments(line, verdict);
 }
 
 static void add_group(struct ng_text *line, const struct ng_verdict *verdict, bool with_id)
@@ -265,7 +276,7 @@ static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, " injected by NCCLGUARD_FAULT");
 }
 
-/* "; waiting: 0,1,3 for 5.0 s; certain" */
+/* "; waiting: 0,1,3 for 5.0 s; deadline: 10 min 0 s; certain" */
 static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->waiting_count) {
@@ -278,6 +289,10 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
     } else if (verdict->kind != NG_KIND_HEALTHY) {
         ng_text_add(line, "; for ");
         add_duration(line, verdict->stalled_ns);
+    }
+    if (verdict->deadline_ns && verdict->stalled_ns) {
+        ng_text_add(line, "; deadline: ");
+        add_duration(line, verdict->deadline_ns);
     }
     if (verdict->missing_evidence_count)
         ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
@@ -536,6 +551,10 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     }
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
+    if (verdict->count_known)
+        ng_json_uint(json, "count", verdict->count <= INT64_MAX ? verdict->count : INT64_MAX);
+    if (verdict->dtype)
+        ng_json_string(json, "dtype", verdict->dtype);
     if (verdict->composed)
         ng_json_string(json, "composed", ng_op_name(verdict->composed));
     if (verdict->graph) {
@@ -558,6 +577,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_close_array(json);
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_int(json, "stalled_ms", verdict->stalled_ns / NG_MS);
+    if (verdict->deadline_ns)
+        ng_json_int(json, "deadline_ms", verdict->deadline_ns / NG_MS);
     ng_json_string(json, "action", verdict->action ? verdict->action : "none");
     if (verdict->cycle_count)
         ng_report_add_cycle(json, verdict);
@@ -719,6 +740,10 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     struct ng_text line = {text, 0, sizeof(text)};
 
     add_duration(&line, verdict->stalled_ns);
+    if (verdict->deadline_ns && verdict->stalled_ns) {
+        ng_text_add(&line, "; deadline: ");
+        add_duration(&line, verdict->deadline_ns);
+    }
     /* Nothing is stuck where a rank is only late, each time by so much. */
     put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};

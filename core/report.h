@@ -26,6 +26,8 @@
  *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
  *   seq              the group's collective, from 1; 0 where it is no collective
  *   op               "AllReduce"; null where there is none
+ *   count, dtype     elements that each rank passed to it, and NCCL's name of their type ("float32"); each
+ *                    missing where it is not known, or ranks did not pass the same
  *   composed         where sends and receives are waited in that make up an operation: its name,
  *                    AlltoAll, AllToAllv, Gather or Scatter; missing else
  *   culprits         array of {"rank", "group_rank": int, -1 not known; "host": string;
@@ -35,6 +37,7 @@
  *   missing_evidence array of string
  *   detected_by      global rank; -1 offline
  *   stalled_ms       int
+ *   deadline_ms      int: how long ranks may wait in it; missing where there is no deadline, or it is not known
  *   action           what was done about it: "none", "log", "kill" and the other policies
  *   cycle            of an order_deadlock only: array of {"rank", "group_rank": int; "group": 16
  * hex digits; "group_name", "op": string; "seq": int, 0 where it is no collective;

@@ -338,6 +338,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
     start(view, verdict);
     int error = query->disagreement.group_id ? ng_judge_disagreement(&judge, &query->disagreement)
                                              : judge_job(&judge, query);
+    if (!error && verdict->kind != NG_KIND_HEALTHY)
+        ng_judge_tell_arguments(&judge);
     if (!error)
         error = ng_judge_list_rehearsal(&judge);
     if (!error)

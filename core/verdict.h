@@ -97,7 +97,12 @@ struct ng_verdict {
      * none. The position is 0 where a later launch hides it. */
     uint64_t graph, replay;
     uint32_t graph_position, graph_calls;
+    /* What all known ranks passed to it alike; core/verdict_arguments.c. */
+    uint64_t count; /* elements */
+    bool count_known;
+    const char *dtype;   /* NCCL's name; NULL none, not known, or not alike */
     int64_t stalled_ns;  /* the longest wait in that operation */
+    int64_t deadline_ns; /* how long ranks may wait in it; 0 none, or not known */
     struct ng_culprit *culprits;
     uint32_t culprit_count;
     int *waiting; /* global ranks, ascending, that wait directly or indirectly */

@@ -44,6 +44,9 @@ int ng_judge_name_composed(struct ng_judge *judge, uint32_t index);
 int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait *wait,
                                    const struct ng_reason *reason);
 
+/* What was passed to the operation, and its deadline, as far as the evidence tells. */
+void ng_judge_tell_arguments(struct ng_judge *judge);
+
 /* Faults that were injected. */
 int ng_judge_list_rehearsal(struct ng_judge *judge);
 

@@ -256,6 +256,7 @@ void Job::fill(struct ng_view *view) const
             member->pending_seq = from.pending_seq;
             member->pending_record = from.pending_record;
             member->pending_age_ns = from.pending_age_ns;
+            member->timeout_ns = from.timeout_ns;
             member->pending_started = from.pending_started;
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;

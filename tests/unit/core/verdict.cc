@@ -82,6 +82,34 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
         }
 }
 
+TEST(Verdict, TellsWhatTheCallWasPassedAndItsDeadline)
+{
+    Job job = waiting_for(4, {2});
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).timeout_ns = rank == 1 ? 60 * NG_S : 600 * NG_S;
+    Judgement judgement = judge(job);
+    for (const char *part : {"\n  \"count\": 1024,\n  \"dtype\": \"float32\",\n", "\n  \"deadline_ms\": 60000,\n"})
+        EXPECT_TRUE(mentions(judgement.json, part)) << judgement.json;
+    EXPECT_TRUE(mentions(judgement.text, "AllReduce #7 (1024 float32) of group")) << judgement.text;
+    EXPECT_TRUE(mentions(judgement.text, "stuck for   30.0 s; deadline: 60.0 s")) << judgement.text;
+    EXPECT_TRUE(mentions(judgement.line, "never called AllReduce #7 (1024 float32) of group")) << judgement.line;
+    EXPECT_TRUE(mentions(judgement.line, " for 30.0 s; deadline: 60.0 s; certain")) << judgement.line;
+}
+
+/* Of what ranks do not pass alike, no rank's word is that of the call. */
+TEST(Verdict, TellsOfACallOnlyWhatRanksPassedAlike)
+{
+    Job job(3);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 3; rank++)
+        job.at(WORLD, rank).did(2).waits(all_reduce(rank == 1 ? 512 : 1024));
+    Judgement judgement = judge(job);
+    EXPECT_FALSE(mentions(judgement.json, "\"count\"")) << judgement.json;
+    EXPECT_TRUE(mentions(judgement.json, "\"dtype\": \"float32\"")) << judgement.json;
+    EXPECT_FALSE(mentions(judgement.json, "\"deadline_ms\"")) << judgement.json;
+    EXPECT_TRUE(mentions(judgement.text, "AllReduce #3 (float32) of group")) << judgement.text;
+}
+
 /* Who made the call, and waits in the end for its device, has done its part. */
 TEST(Verdict, WhoDestroysItsCommunicatorAfterTheCallIsNobodysReason)
 {
@@ -475,7 +503,7 @@ TEST(Verdict, RanksOfALostHostAreLikelyDead)
                              came ? "was inside AllReduce #7" : "had not told of AllReduce #7"))
             << judgement.whys[0];
         EXPECT_TRUE(mentions(judgement.line, "dead_rank: ranks 4,5 went silent without finishing "
-                                             "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
+                                             "AllReduce #7 (1024 float32) of group \"dp\" (8 ranks) (host n2 with "
                                              "ranks 4,5 has not been heard of for 5.4 s"))
             << judgement.line;
     }
