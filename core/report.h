@@ -21,7 +21,8 @@
  *
  *   schema           "ncclguard.verdict/1"
  *   job              string
- *   time_unix_ns     when it was reached
+ *   time_unix_ns     when it was reached; of `analyze`, when that was so: when a guard reached the same, else up
+ *                    to when the evidence tells, 0 not known
  *   kind             name of verdict.def
  *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
  *   seq              the group's collective, from 1; 0 where it is no collective

@@ -7,12 +7,15 @@
  * verdict says what is missing.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <jansson.h>
 
 #include "core/clock.h"
 #include "core/config.h"
@@ -129,6 +132,42 @@ static int blame_mismatch(struct analysis *analysis, const struct ng_hindsight *
     return ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
 }
 
+/* When a guard reached the same verdict on this job, as it left it in `folder`; 0 it did not. */
+static int64_t guards_unix_ns(const struct ng_verdict *verdict, const char *folder)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    json_int_t unix_ns = 0;
+    const char *job, *kind;
+
+    if (snprintf(path, sizeof(path), "%s/verdict.json", folder) >= (int)sizeof(path) || stat(path, &status) != 0 ||
+        !S_ISREG(status.st_mode))
+        return 0;
+    json_t *told = json_load_file(path, 0, NULL);
+    bool same = told &&
+                json_unpack(told, "{s:s, s:s, s:I}", "job", &job, "kind", &kind, "time_unix_ns", &unix_ns) == 0 &&
+                strcmp(job, verdict->job) == 0 && strcmp(kind, ng_verdict_kind_name(verdict->kind)) == 0;
+    json_decref(told);
+    return same && unix_ns > 0 ? unix_ns : 0;
+}
+
+/* When what the verdict tells of was so: not when it was looked at. Up to when the evidence tells, or when a guard, of
+ * several the first, said the same. 0 not known. */
+static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, int count)
+{
+    int64_t evidence_ns = 0, guards_ns = 0;
+
+    for (uint32_t i = 0; i < analysis->view.process_count; i++)
+        if (analysis->view.processes[i].moment_unix_ns > evidence_ns)
+            evidence_ns = analysis->view.processes[i].moment_unix_ns;
+    for (int i = 0; i < count && analysis->verdict.kind != NG_KIND_HEALTHY; i++) {
+        int64_t one_ns = guards_unix_ns(&analysis->verdict, paths[i]);
+        if (one_ns && (!guards_ns || one_ns < guards_ns))
+            guards_ns = one_ns;
+    }
+    return guards_ns ? guards_ns : evidence_ns;
+}
+
 static int judge(struct analysis *analysis, int64_t asked_ns)
 {
     struct ng_hindsight hindsight = {.asked_ns = asked_ns,
@@ -148,7 +187,6 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
         error = blame_mismatch(analysis, &hindsight);
     if (!error)
         error = ng_straggler_blame(&analysis->view, &analysis->verdict);
-    analysis->verdict.time_unix_ns = ng_clock_unix_ns();
     return error;
 }
 
@@ -249,6 +287,7 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
     }
     if (!error)
         error = judge(analysis, asked_ns);
+    analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
     if (error) {
         fprintf(stderr, "ncclguard analyze: out of memory\n");
         return NG_EXIT_FAILED;

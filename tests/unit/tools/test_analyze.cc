@@ -172,6 +172,34 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
     }
 }
 
+TEST(AnalyzeDumps, TellWhenTheIncidentWas)
+{
+    const int64_t then_ns = INT64_C(1763659440000000000), before_ns = then_ns - INT64_C(7000000000);
+    const std::string said = R"(", "kind": "missing_rank", "time_unix_ns": )" + std::to_string(before_ns) + "}";
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps_of("test-job", 0xa, then_ns, folder.path().c_str(), one_missing, 4, 4), 0);
+    auto when = [&] {
+        Json verdict(run({"analyze", "--json", folder.path()}).out);
+        return static_cast<int64_t>(json_integer_value(json_object_get(verdict.root, "time_unix_ns")));
+    };
+    EXPECT_EQ(when(), then_ns);
+    EXPECT_NE(run({"analyze", folder.path()}).out.find("  when        2025-11-20 17:24:00 UTC\n"), std::string::npos);
+    folder.write("verdict.json", R"({"job": "another)" + said);
+    EXPECT_EQ(when(), then_ns) << "of another job";
+    folder.write("verdict.json", R"({"job": "test-job)" + said);
+    EXPECT_EQ(when(), before_ns) << "a guard's own";
+}
+
+/* Evidence without a clock: a time that nobody knows is none. */
+TEST(AnalyzeDumps, WithoutATimeTellNone)
+{
+    Folder folder;
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    Json verdict(run({"analyze", "--json", folder.path()}).out);
+    EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "time_unix_ns")), 0);
+    EXPECT_EQ(run({"analyze", folder.path()}).out.find("  when "), std::string::npos);
+}
+
 /* Each host was given a name of its own. */
 TEST(AnalyzeDumps, OfOneCommunicatorAreOfOneJobWhateverItIsCalled)
 {
