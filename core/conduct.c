@@ -25,6 +25,7 @@
 #include "core/evidence.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/metrics.h"
 #include "core/policy.h"
 #include "core/report.h"
 #include "core/rules_file.h"
@@ -83,6 +84,7 @@ void ng_conduct_log(const struct ng_incident *incident)
 {
     if (ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH))
         ng_agreement_told(incident->group_id);
+    ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
         ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", incident->line, ng_guard.dump_dir);
     else if (incident->level == NG_INCIDENT_SUSPECT)
@@ -312,6 +314,7 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
         snprintf(incident.line, sizeof(incident.line),
                  "unknown: a deadline has passed, and no "
                  "verdict could be reached");
+    ng_metrics_keep_verdict(incident.line, true);
     act(&incident);
 }
 

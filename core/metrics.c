@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,9 +22,18 @@
 #include "core/late.h"
 #include "core/op.h"
 #include "core/registrations.h"
+#include "core/report.h"
 #include "core/watchdog.h"
 
 #define PREFIX "ncclguard_"
+
+/* Protects the last verdict. Nests inside nothing; held to copy, by guard threads alone. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct last_verdict {
+    enum ng_verdict_kind kind; /* healthy: there was none */
+    bool timeout;
+    char culprits[80];
+} last_verdict;
 
 /* ---- Pieces of the format ---- */
 
@@ -360,6 +370,22 @@ static void put_process(struct ng_output *output)
     put_value(output, 1);
 }
 
+static void put_verdict(struct ng_output *output)
+{
+    pthread_mutex_lock(&lock);
+    struct last_verdict last = last_verdict;
+    pthread_mutex_unlock(&lock);
+
+    put_family(output, "verdict_info", "gauge", "The last verdict of the job, as this process has it; always 1.");
+    if (last.kind == NG_KIND_HEALTHY)
+        return;
+    put_sample(output, "verdict_info");
+    put_label(output, "kind", ng_verdict_kind_name(last.kind));
+    put_label(output, "culprits", last.culprits);
+    put_label(output, "level", last.timeout ? "timeout" : "suspect");
+    put_value(output, 1);
+}
+
 static void put_lost(struct ng_output *output)
 {
     const struct ng_box_header *header = ng_guard.box.header;
@@ -383,6 +409,29 @@ static void put_lost(struct ng_output *output)
     }
 }
 
+/* The line may come from another host. */
+void ng_metrics_keep_verdict(const char *line, bool timeout)
+{
+    struct last_verdict last = {.kind = NG_KIND_UNKNOWN, .timeout = timeout};
+    size_t length = strcspn(line, ":");
+
+    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
+        const char *name = ng_verdict_kind_name((enum ng_verdict_kind)kind);
+        if (strlen(name) == length && memcmp(name, line, length) == 0)
+            last.kind = (enum ng_verdict_kind)kind;
+    }
+    ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
+    pthread_mutex_lock(&lock);
+    last_verdict = last;
+    pthread_mutex_unlock(&lock);
+}
+
+void ng_metrics_after_fork(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    last_verdict = (struct last_verdict){0};
+}
+
 int ng_metrics_write(int fd)
 {
     struct ng_output output;
@@ -391,6 +440,7 @@ int ng_metrics_write(int fd)
     put_process(&output);
     put_groups(&output);
     put_durations(&output);
+    put_verdict(&output);
     put_lost(&output);
     ng_output_format(&output, "# EOF\n");
     return ng_output_flush(&output);

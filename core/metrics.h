@@ -17,6 +17,8 @@
  *   ncclguard_stalls_total           alarms, by level: suspect, timeout
  *   ncclguard_straggler_wait_seconds how long the others wait for the rank that comes last again and
  *                                    again (`straggler`), each time; only where there is one
+ *   ncclguard_verdict_info           1; the last verdict: kind, culprits ("2", "4-6,9"; "" none), level: suspect,
+ *                                    timeout; only where there was one
  *   ncclguard_duration_seconds       histogram of measured times, by op and size (up to so many bytes)
  *   ncclguard_lost_total             what: records, groups, threads, completions, durations
  *
@@ -25,10 +27,18 @@
 #ifndef NCCLGUARD_CORE_METRICS_H
 #define NCCLGUARD_CORE_METRICS_H
 
+#include <stdbool.h>
+
 /* All of it to `fd`. 0 or -errno. Any guard thread; waits for the disk alone. */
 int ng_metrics_write(int fd);
 
 /* The same as a file that is complete or not there, readable by everybody. 0 or -errno. */
 int ng_metrics_save(const char *path);
+
+/* A verdict was reached, or is acted on (`timeout`): its line, as ng_report_line writes it. Incident thread. */
+void ng_metrics_keep_verdict(const char *line, bool timeout);
+
+/* In a forked child. */
+void ng_metrics_after_fork(void);
 
 #endif

@@ -362,19 +362,34 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     make_safe(&line);
 }
 
-/* As add_body writes them. */
-bool ng_report_line_blames(const char *line, int rank)
+/* As add_body writes them: behind "rank " or "ranks "; NULL there are none. */
+static const char *culprits_of(const char *line)
 {
     const char *at = strstr(line, ": ");
+
+    if (!at)
+        return NULL;
+    at += strlen(": ");
+    if (strncmp(at, "rank ", strlen("rank ")) == 0)
+        return at + strlen("rank ");
+    return strncmp(at, "ranks ", strlen("ranks ")) == 0 ? at + strlen("ranks ") : NULL;
+}
+
+void ng_report_line_culprits(const char *line, char *ret_text, size_t bytes)
+{
+    const char *at = culprits_of(line);
+
+    snprintf(ret_text, bytes, "%.*s", at ? (int)strspn(at, "0123456789,-?.") : 0, at ? at : "");
+}
+
+bool ng_report_line_blames(const char *line, int rank)
+{
+    const char *at = culprits_of(line);
     char *end;
 
     if (!at || rank < 0)
         return false;
-    at += strlen(": ");
-    bool one = strncmp(at, "rank ", strlen("rank ")) == 0;
-    if (!one && strncmp(at, "ranks ", strlen("ranks ")) != 0)
-        return false;
-    at += strlen(one ? "rank" : "ranks");
+    at--;
     do {
         long first = strtol(++at, &end, 10), last = first;
         if (end == at)

@@ -89,6 +89,9 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
  * characters. */
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes);
 
+/* The culprits of a line of that kind, as it has them: "2", "4-6,9"; "" none. */
+void ng_report_line_culprits(const char *line, char *ret_text, size_t bytes);
+
 /* Does a line of that kind name `rank` as a culprit? The global rank, as there; of many culprits
  * the line has the first ones alone. */
 bool ng_report_line_blames(const char *line, int rank);

@@ -252,5 +252,6 @@ void ng_status_after_fork(void)
     atomic_store(&quitting, false);
     atomic_store(&over, 0);
     ng_late_after_fork();
+    ng_metrics_after_fork();
     memset(&own, 0, sizeof(own));
 }

@@ -458,4 +458,17 @@ TEST(Report, TheLineNamesItsCulpritsToAProgramToo)
               "unknown: AllReduce #7", "dead_rank: ranks ?,3", "dead_rank: group rank 7"})
             EXPECT_FALSE(ng_report_line_blames(line, rank)) << line << rank;
     }
+    const std::vector<std::pair<std::string, std::string>> culprits = {
+        {line_of(lost_host(true)), "4-6"},
+        {line_of(missing_rank()), "2"},
+        {line_of(two_dead()), "9,17"},
+        {line_of(stall()), ""},
+        {"an order", ""},
+        {"dead_rank: group rank 7", ""},
+    };
+    for (const auto &[line, expected] : culprits) {
+        char text[16];
+        ng_report_line_culprits(line.c_str(), text, sizeof(text));
+        EXPECT_EQ(text, expected) << line;
+    }
 }
