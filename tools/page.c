@@ -106,6 +106,26 @@ static void put_texts(struct ng_json *json, const char *key, char *const *texts,
     ng_json_close_array(json);
 }
 
+/* When those who wait began to: by the time at which each was looked at, which need not be the last. */
+static int64_t awaited_since_ns(const struct ng_timeline *timeline)
+{
+    const struct ng_verdict *verdict = timeline->verdict;
+    int64_t since_ns = timeline->end_ns - verdict->stalled_ns;
+
+    for (uint32_t i = 0; i < timeline->rank_count; i++) {
+        const struct ng_timeline_rank *rank = &timeline->ranks[i];
+        for (uint32_t k = 0; rank->waits && k < rank->count; k++) {
+            const struct ng_view_member *member = &timeline->view->members[timeline->members[rank->first + k]];
+            if (!member->pending_record || member->pending_seq != verdict->seq ||
+                timeline->view->groups[member->group].id != verdict->group_id)
+                continue;
+            int64_t at_ns = ng_timeline_at(timeline, member->process, member->pending_age_ns);
+            since_ns = at_ns < since_ns ? at_ns : since_ns;
+        }
+    }
+    return since_ns > timeline->begin_ns ? since_ns : timeline->begin_ns;
+}
+
 static void put_verdict(struct writer *writer)
 {
     const struct ng_verdict *verdict = writer->timeline.verdict;
@@ -128,6 +148,7 @@ static void put_verdict(struct writer *writer)
     ng_json_string(json, "op", operation ? ng_op_name(verdict->op) : NULL);
     put_count(writer, "seq", verdict->seq);
     put_duration(writer, "stalled", verdict->stalled_ns);
+    put_moment(writer, "since", awaited_since_ns(&writer->timeline));
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_string(json, "action", verdict->action);
     ng_report_add_culprits(&writer->json, writer->timeline.verdict);

@@ -4,7 +4,8 @@
  * All that the evidence says is put into the page as text (textContent, canvas), never as markup. Times are
  * microseconds from the oldest call that is drawn; tools/page.c writes the data:
  *
- *   verdict     as verdict.json, and "text", "line"; "stalled" in microseconds; "calls" always
+ *   verdict     as verdict.json, and "text", "line"; "stalled" in microseconds, "since": when the wait for the culprits
+ *               began; "calls" always
  *   hosts       [name, processes, samples, offset, scatter, applied]
  *   groups      [id, name, ranks, NCCL version, what the guard has registered with it in words, or null]
  *   signatures  [operation, count, data type, reduction, root or peer]
@@ -522,7 +523,7 @@
           signature: -1, op, seq, group, lane: 0});
     const awaited = rank.culprit !== undefined && data.verdict.stalled > 0 && data.verdict.kind !== "straggler";
     if (awaited && !spans.some((span) => inFlight(span.state))) {
-      const since = Math.max(0, data.length - data.verdict.stalled);
+      const since = data.verdict.since;
       spans.push({begin: since, end: data.length, entered: since, state: FAILED, signature: -1,
         op: "awaited by the others", seq: 0, group: -1, lane: 0, absent: true});
     }

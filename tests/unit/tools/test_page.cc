@@ -76,6 +76,11 @@ Job stuck_job(int ranks = 3)
     return job;
 }
 
+int64_t number_of(json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
 json_t *member_of(json_t *root, size_t rank)
 {
     return json_array_get(
@@ -123,6 +128,23 @@ class Stacks
 };
 
 } // namespace
+
+/* The culprit was looked at later than those who wait for it: their wait did not begin later for that. */
+TEST(Page, TheWaitForTheCulpritBeginsWithTheFirstWhoWaits)
+{
+    Job job = stuck_job();
+    job.at(7, 2).pending_age_ns = LONG_AGO - 2 * NG_S;
+    Page page(job);
+    for (uint32_t i = 0; i < page.view.process_count; i++) {
+        int64_t later_ns = i == 1 ? 4 * NG_S : 0;
+        page.view.processes[i].moment_mono_ns = 1000 * NG_S + later_ns;
+        page.view.processes[i].moment_unix_ns = INT64_C(1763659440) * NG_S + later_ns;
+    }
+    json_t *root = page.parsed();
+    json_t *verdict = json_object_get(root, "verdict"), *first = json_array_get(json_object_get(root, "ranks"), 0);
+    EXPECT_EQ(number_of(verdict, "since"), number_of(first, "moment") - LONG_AGO / NG_US);
+    EXPECT_EQ(number_of(root, "length") - number_of(verdict, "since"), (LONG_AGO + 4 * NG_S) / NG_US);
+}
 
 TEST(Page, TheDataHoldsNothingThatCouldBeMarkup)
 {
