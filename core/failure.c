@@ -61,8 +61,8 @@ bool ng_failure_is_power_of_ten(uint64_t count)
     return count == 1;
 }
 
-/* How often it was there, if that is worth a line; 0 it is not. */
-static uint64_t is_worth_telling(uint32_t op, int result, const struct ng_comm *comm)
+/* How often it was there, if that is worth a line; 0 it is not. `op`: an operation, or the hash of a name. */
+static uint64_t is_worth_telling(uint64_t op, int result, const struct ng_comm *comm)
 {
     uint64_t words[] = {op, (uint64_t)result, comm ? atomic_load(&comm->group->id) : 0};
     uint64_t count = count_up(ng_hash(0, words, sizeof(words)) | 1);
@@ -103,27 +103,38 @@ static bool has_ended(const struct ng_comm *comm)
            state == NG_GROUP_ABORTED;
 }
 
-void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uint64_t seq,
-                     int result)
+static void tell(const char *name, uint64_t op, const struct ng_nccl *nccl, const struct ng_comm *comm, uint64_t seq,
+                 int result)
 {
-    char text[900] = "", name[160];
+    char text[900] = "", group[160];
     struct ng_text line = {text, 0, sizeof(text)};
 
     if (!ng_log_enabled(NG_LOG_WARN) || (comm && has_ended(comm)))
         return;
-    uint64_t count = is_worth_telling(call->op, result, comm);
+    uint64_t count = is_worth_telling(op, result, comm);
     if (!count)
         return;
-    ng_text_add(&line, "nccl%s", ng_op_name(call->op));
+    ng_text_add(&line, "nccl%s", name);
     if (seq)
         ng_text_add(&line, " #%" PRIu64, seq);
     if (comm) {
-        ng_comm_describe(comm, name, sizeof(name));
-        ng_text_add(&line, " of %s", name);
+        ng_comm_describe(comm, group, sizeof(group));
+        ng_text_add(&line, " of %s", group);
     }
     ng_text_add(&line, " returned ");
-    add_result(&line, call->nccl, result);
+    add_result(&line, nccl, result);
     log_line(&line, count);
+}
+
+void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uint64_t seq,
+                     int result)
+{
+    tell(ng_op_name(call->op), call->op, call->nccl, comm, seq, result);
+}
+
+void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl, const struct ng_comm *comm, int result)
+{
+    tell(name, ng_hash(0, name, strlen(name)), nccl, comm, 0, result);
 }
 
 void ng_failure_tell_ended(const char *name, const void *handle, int result)

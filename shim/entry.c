@@ -11,6 +11,7 @@
 #include "core/abort.h"
 #include "core/call.h"
 #include "core/ended.h"
+#include "core/failure.h"
 #include "core/group_calls.h"
 #include "core/inject.h"
 #include "core/nonblocking.h"
@@ -249,6 +250,28 @@ static inline const char *closed_text(const void *owner)
 /* Frameworks ask for the reason without a communicator where none was made. */
 #define IS_LAST_ERROR(api_name) (__builtin_strcmp(#api_name, "GetLastError") == 0)
 
+/* A forwarded call that failed is told of like those that core sees; a library that lacks it was told of already. */
+static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance *instance, const struct ng_comm *guest,
+                                                        const char *name, int result)
+{
+    int saved = errno;
+
+    ng_failure_tell_passed(name, &instance->nccl, guest, result);
+    errno = saved;
+}
+
+#define NG_GIVES_RESULT(api_name, prototype)                                                       \
+    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype: true, default: false)
+
+#define NG_RESULT(api_name, prototype, result)                                                     \
+    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype: (result), default: ncclSuccess)
+
+#define NG_TELL_FAILED(api_name, result)                                                           \
+    if (__builtin_expect((result) != ncclSuccess && (result) != NG_NCCL_IN_PROGRESS, 0) &&         \
+        !is_bypassed(ng_bypassed, ng_caller) &&                                                    \
+        ng_instance->functions.api_name != ng_instance_absent.functions.api_name)                  \
+        tell_failed(ng_instance, ng_guest, #api_name, (int)(result));
+
 /*
  * The depth covers these as well: some of NCCL's functions call others through the PLT. On a
  * communicator that the guard has aborted, one that returns a result gets the error, one that
@@ -297,17 +320,26 @@ static inline const char *closed_text(const void *owner)
             type(*ng_seen) prototype =                                                             \
                 (type(*) prototype)ng_memory_call(NG_API_##api_name, ng_instance, ng_guest,        \
                                                       ng_caller);                                      \
-            if (ng_seen)                                                                           \
-                return ng_seen arguments;                                                          \
+            if (ng_seen) {                                                                         \
+                ncclResult_t ng_result = NG_RESULT(api_name, prototype, ng_seen arguments);        \
+                NG_TELL_FAILED(api_name, ng_result)                                                \
+                return _Generic(ng_instance->functions.api_name,                                   \
+                    ncclResult_t(*) prototype: ng_result,                                          \
+                    default: closed_##api_name());                                                 \
+            }                                                                                      \
         }                                                                                          \
+        if (!NG_GIVES_RESULT(api_name, prototype))                                                 \
+            return _Generic(ng_instance->functions.api_name,                                       \
+                ncclResult_t(*) prototype: closed_##api_name(),                                    \
+                default: ng_instance->functions.api_name arguments);                               \
         /* Registration may be in progress on a communicator that the guard has made nonblocking. */   \
+        ncclResult_t ng_result = (ncclResult_t)ng_nonblocking_finish_passed(                       \
+            ng_guest,                                                                              \
+            (int)NG_RESULT(api_name, prototype, ng_instance->functions.api_name arguments));       \
+        NG_TELL_FAILED(api_name, ng_result)                                                        \
         return _Generic(ng_instance->functions.api_name,                                           \
-            ncclResult_t(*) prototype: (ncclResult_t)ng_nonblocking_finish_passed(                 \
-                     ng_guest, (int)_Generic(ng_instance->functions.api_name,                      \
-                                   ncclResult_t(*) prototype: ng_instance->functions               \
-                                                                  .api_name arguments,             \
-                                   default: 0)),                                                   \
-            default: ng_instance->functions.api_name arguments);                                   \
+            ncclResult_t(*) prototype: ng_result,                                                  \
+            default: closed_##api_name());                                                         \
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)
 

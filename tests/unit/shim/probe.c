@@ -11,6 +11,7 @@
 
 #include "core/abort.h"
 #include "core/comm.h"
+#include "core/failure.h"
 #include "core/inject.h"
 #include "core/log.h"
 #include "core/nonblocking.h"
@@ -141,6 +142,13 @@ int ng_ended_passed(const void *handle, const char *name, int result)
     (void)handle;
     (void)name;
     return result;
+}
+
+void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl, const struct ng_comm *comm, int result)
+{
+    (void)comm;
+    ng_log(NG_LOG_WARN, "failed: nccl%s of %s: %d", name, nccl->path, result);
+    errno = EDOM;
 }
 
 void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)

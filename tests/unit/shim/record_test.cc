@@ -241,6 +241,31 @@ TEST_F(Record, PassedFunctionsAreNot)
     EXPECT_EQ(recording_of(RECORDING_CommCount).calls, 1u);
 }
 
+TEST_F(Record, PassedFunctionsThatFailAreTold)
+{
+    int count = 0;
+    const int failed = (int)recording_value<ncclResult_t>(RECORDING_CommCount);
+
+    ncclCommCount(comm, &count);
+    EXPECT_STREQ(probe_log(), "") << "it succeeded";
+    recording_set_distinct(true, 0);
+    ncclCommCount(comm, &count);
+    ncclGetErrorString(ncclSuccess); /* no result, whatever it returns */
+    std::string log = probe_log();
+    EXPECT_EQ(log.find("failed: ncclCommCount of "), 0u) << log;
+    EXPECT_NE(log.find(": " + std::to_string(failed) + "\n"), std::string::npos) << log;
+    EXPECT_EQ(log.find("failed:", 1), std::string::npos) << log;
+    EXPECT_EQ(errno, 0) << "as NCCL left it";
+    /* One that NCCL makes itself, inside a call of the program, is its own affair. */
+    probe_clear();
+    recording_set_hook(RECORDING_MemAlloc, [] { int inner; ncclCommCount(comm, &inner); });
+    void *pointer = nullptr;
+    ncclMemAlloc(&pointer, 8);
+    log = probe_log();
+    EXPECT_EQ(log.find("CommCount"), std::string::npos) << log;
+    recording_set_distinct(false, 0);
+}
+
 TEST_F(Record, NcclCallingItselfInsideACallIsNot)
 {
     uint64_t before = recording_of(RECORDING_AllReduce).calls;
