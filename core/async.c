@@ -23,7 +23,6 @@
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
 #define IDLE_PAUSE_NS NG_S
-#define GRACE_NS      NG_S /* for the program to deal with it */
 #define AWAIT_NS      (2 * NG_S)
 
 static _Atomic(const struct ng_comm *) asked; /* NCCL is being asked about this one */
@@ -70,8 +69,10 @@ static void remember(struct ng_comm *comm, int error)
     int none = NG_NCCL_SUCCESS;
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
 
-    if (!is_error(error) ||
-        !atomic_compare_exchange_strong(&comm->group->async_error, &none, error))
+    if (!is_error(error) || NG_LOAD(comm->group->async_error))
+        return;
+    NG_STORE(comm->group->error_mono_ns, ng_clock_mono_ns());
+    if (!atomic_compare_exchange_strong(&comm->group->async_error, &none, error))
         return;
     keep_text(nccl);
     ng_failure_tell_async(nccl, comm, error);
@@ -148,7 +149,7 @@ static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t rest
                              .group_id = NG_LOAD(group->id),
                              .seq = NG_LOAD(group->entered),
                              .op = last_op(group),
-                             .age_ns = now_mono_ns - comm->error_mono_ns,
+                             .age_ns = now_mono_ns - NG_LOAD(group->error_mono_ns),
                              .restarts = restarts};
 
     comm->error_raised = true;
@@ -161,16 +162,15 @@ static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts
 
     if (comm->asked_generation != generation) {
         comm->asked_generation = generation;
-        comm->asked_mono_ns = comm->error_mono_ns = 0;
+        comm->asked_mono_ns = 0;
         comm->error_raised = false;
     }
     if (!NG_LOAD(comm->group->async_error)) {
         ask(comm, now_mono_ns);
         return;
     }
-    if (!comm->error_mono_ns)
-        comm->error_mono_ns = now_mono_ns;
-    if (!comm->error_raised && is_alive(comm) && now_mono_ns - comm->error_mono_ns >= GRACE_NS)
+    if (!comm->error_raised && is_alive(comm) &&
+        now_mono_ns - NG_LOAD(comm->group->error_mono_ns) >= NG_ASYNC_GRACE_NS)
         raise_alarm(comm, now_mono_ns, restarts);
 }
 

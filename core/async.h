@@ -10,11 +10,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/clock.h"
+
+/* So long a program has to deal with an error itself. */
+#define NG_ASYNC_GRACE_NS NG_S
+
 struct ng_alarm;
 struct ng_comm;
 
 /*
- * Ask where it is time, and raise an alarm for what has been wrong for a second: a program that
+ * Ask where it is time, and raise an alarm for what has been wrong for NG_ASYNC_GRACE_NS: a program that
  * deals with the error itself has ended the communicator by then. Nothing is asked of communicators
  * that the program is ending, that are being made, or that are nonblocking: there the question is a
  * step of the program's own call. The watchdog's round.

@@ -269,7 +269,8 @@ struct ng_box_group {
     /* The oldest work is a replay of a CUDA graph of which another launch is queued behind: it is in
      * pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
-    uint8_t reserved[16];
+    _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
+    uint8_t reserved[8];
 };
 #define NG_BOX_GROUP_BYTES 384
 

@@ -170,6 +170,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->ordinal, 0);
     atomic_store(&group->derived, 0);
     atomic_store(&group->async_error, 0);
+    NG_STORE(group->error_mono_ns, 0);
     atomic_store(&group->cuda_error, 0);
     atomic_store(&group->creator_tid, 0);
     atomic_store(&group->handle, 0);

@@ -122,7 +122,6 @@ struct ng_comm {
     uint32_t history_count;
     uint32_t asked_generation; /* of the slot: the fields below belong to it */
     int64_t asked_mono_ns;     /* when NCCL was last asked for its asynchronous error */
-    int64_t error_mono_ns;     /* when it was first seen to have one; 0 it has none */
     bool error_raised;         /* as an alarm */
 
     struct ng_comm_count counts[NG_COMM_COUNTED_OPS]; /* by operation; others may read them */

@@ -461,6 +461,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_int(json, "created_age_ns", member->created_age_ns);
     ng_json_int(json, "ended_age_ns", member->ended_age_ns);
     ng_json_int(json, "async_error", member->async_error);
+    ng_json_int(json, "error_age_ns", member->error_age_ns);
     ng_json_int(json, "cuda_error", member->cuda_error);
     ng_json_uint(json, "creator_tid", member->creator_tid);
     ng_json_int(json, "color", member->color);

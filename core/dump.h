@@ -73,6 +73,7 @@
  *                         created_by_number
  *     created_age_ns, ended_age_ns    how long ago; 0 not known, or it has not ended
  *     async_error         ncclResult_t; 0 none
+ *     error_age_ns        how long ago it was learned; 0 none, or not known
  *     cuda_error          CUresult with which its device failed for good; 0 none
  *     creator_tid         thread that called for its creation; 0 not known
  *     color               of a split; -1 else

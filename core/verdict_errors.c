@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "core/async.h"
 #include "core/nccl.h"
 #include "core/signature.h"
 #include "core/verdict_parts.h"
@@ -136,10 +137,12 @@ static bool names_the_quiet(const struct ng_verdict *verdict)
 }
 
 /* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they waited for is behind
- * it. */
+ * it. Deadlines of hosts are apart by less than the grace of an error; an older one has been told of by itself. */
 static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng_view_member *told)
 {
-    return verdict->kind == NG_KIND_MISSING_RANK && told->timeout_ns && verdict->stalled_ns >= told->timeout_ns;
+    int64_t since_ns = verdict->stalled_ns - told->timeout_ns;
+
+    return told->timeout_ns && told->error_age_ns && since_ns >= 0 && told->error_age_ns < since_ns + NG_ASYNC_GRACE_NS;
 }
 
 /*

@@ -223,6 +223,7 @@ struct ng_view_member {
     int nranks, nccl_version; /* as its own process told; 0 not known, or as all of the group */
     enum ng_group_state state;
     int async_error;
+    int64_t error_age_ns; /* since async_error was learned; 0 none, or not known */
     int cuda_error;       /* CUresult with which its device failed for good; 0 none */
     uint32_t creator_tid; /* thread that called for its creation; 0 not known */
     uint32_t ordinal;     /* which split, shrink or grow of the parent made it, from 1; 0 none */

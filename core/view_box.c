@@ -167,6 +167,7 @@ static int read_groups(struct reading *reading)
         member->nccl_version = told.nccl_version;
         member->state = (enum ng_group_state)state;
         member->async_error = NG_LOAD(group->async_error);
+        member->error_age_ns = age_of(reading, NG_LOAD(group->error_mono_ns));
         member->cuda_error = NG_LOAD(group->cuda_error);
         member->creator_tid = NG_LOAD(group->creator_tid);
         member->ordinal = NG_LOAD(group->ordinal);

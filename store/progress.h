@@ -30,7 +30,7 @@
  *   number    how many members, then for each
  *     block   bits (1 rolling hash, 2 signature, 4 pending, 8 pending_started, 16 deadline, 32 what
  *             NCCL groups joined, 64 grown, 128 samples, 256 rests, 512 unlike its group, 1024 registration,
- *             2048 pending_vague), group (index), group_rank,
+ *             2048 pending_vague, 4096 error), group (index), group_rank,
  *             device signed, state, async_error, cuda_error signed, creator_tid, ordinal, derived,
  *             entered, signed differences entered - scheduled, scheduled - started, started -
  *             completed, then
@@ -41,7 +41,7 @@
  *             many samples, then for each the signed difference of its seq to the one before,
  *             calls, duration_ns; nranks, nccl_version signed; of struct ng_view_registration closed
  *             (1), segments, segment_bytes, bytes, registered_bytes, made, ended, failed, deferred,
- *             spent_ns
+ *             spent_ns; error_age_ns signed
  *     number  how many records, then as many blocks, where "before" is the record before in the
  *             blob, at first one of zeros: bits (1 signature, 2 caller, 4 tid as before, 8 rolling
  *             hash, 16 started, 32 completed, 64 another stream, 128 joined, 256 measured, 512

@@ -531,6 +531,8 @@ static void get_member(struct reader *reader)
     }
     if (bits & MEMBER_REGISTRATION)
         get_registration(reader, &told.registration);
+    if (bits & MEMBER_ERROR)
+        told.error_age_ns = get_age(reader);
     close_reading(reader, end);
     if (reader->bad)
         return;

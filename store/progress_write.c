@@ -291,7 +291,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
                            (member->sample_count ? MEMBER_SAMPLES : 0) |
                            (member->rests ? MEMBER_RESTS : 0) | (unlike ? MEMBER_UNLIKE : 0) |
                            (member->registration.known ? MEMBER_REGISTRATION : 0) |
-                           (member->pending_vague ? MEMBER_VAGUE : 0));
+                           (member->pending_vague ? MEMBER_VAGUE : 0) |
+                           (member->error_age_ns ? MEMBER_ERROR : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -340,6 +341,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     }
     if (member->registration.known)
         put_registration(writer, &member->registration);
+    if (member->error_age_ns)
+        put_signed(writer, member->error_age_ns);
     close_block(writer, block);
 }
 

@@ -323,6 +323,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->color = (int)get_int(from, "color", INT32_MIN, INT32_MAX, -1);
     member->rolling_hash = get_hex(from, "rolling_hash");
     member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
+    member->error_age_ns = get_age(from, "error_age_ns");
     member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
     member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
     member->joined_id = get_hex(from, "joined_id");

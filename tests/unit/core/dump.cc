@@ -43,6 +43,7 @@ class View
             member->excluded = 0xe8c1 + i;
             snprintf(member->pci_id, sizeof(member->pci_id), "0000:%02x:00.0", 0x1b + i);
             member->timeout_ns = 600 * NG_S + i;
+            member->error_age_ns = 3 * i;
             member->rests = i == 1;
             member->coll_joined = 3 + i;
             member->p2p_joined = 5 + i;

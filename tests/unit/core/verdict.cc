@@ -2950,9 +2950,18 @@ TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits(all_reduce(), 6 * NG_S);
     job.at(WORLD, 0).async_error = 6;
+    job.at(WORLD, 0).error_age_ns = NG_S / 2;
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_MISSING_RANK);
     EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    /* An error that was there before is why nobody comes, however long ago the deadline passed. */
+    job.at(WORLD, 0).error_age_ns = 3 * NG_S;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits(all_reduce(), 100 * NG_S);
+    job.at(WORLD, 0).error_age_ns = 96 * NG_S;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+    job.at(WORLD, 0).error_age_ns = NG_S / 2;
     /* Before the deadline nobody has ended for it; and an error of a rank's own needs no other origin. */
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits(all_reduce(), 5 * NG_S);
@@ -2960,6 +2969,22 @@ TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits(all_reduce(), 6 * NG_S);
     job.at(WORLD, 0).async_error = 2;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+}
+
+/* The same, where a host knows of its own ranks only, who have all come. */
+TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineExplainsNothingToAHostThatKnowsItsOwnRanksOnly)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).did(3).waits(all_reduce(), 6 * NG_S).timeout_ns = 6 * NG_S;
+    job.forget(WORLD, 2);
+    job.forget(WORLD, 3);
+    job.at(WORLD, 1).async_error = 6;
+    job.at(WORLD, 1).error_age_ns = 100 * NG_MS;
+    expect_kind(judge(job), NG_KIND_UNKNOWN);
+    job.at(WORLD, 1).error_age_ns = 2 * NG_S;
     expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
 }
 
