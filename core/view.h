@@ -223,7 +223,6 @@ struct ng_view_member {
     int nranks, nccl_version; /* as its own process told; 0 not known, or as all of the group */
     enum ng_group_state state;
     int async_error;
-    int64_t error_age_ns; /* since async_error was learned; 0 none, or not known */
     int cuda_error;       /* CUresult with which its device failed for good; 0 none */
     uint32_t creator_tid; /* thread that called for its creation; 0 not known */
     uint32_t ordinal;     /* which split, shrink or grow of the parent made it, from 1; 0 none */
@@ -234,6 +233,7 @@ struct ng_view_member {
     uint32_t created_by;          /* enum ng_op */
     int64_t created_age_ns;       /* 0 not known */
     int64_t ended_age_ns;         /* destroyed, aborted; 0 it lives, or not known */
+    int64_t error_age_ns;         /* since async_error was learned; 0 none, or not known */
     char pci_id[16];              /* of the device; "" not known */
     uint64_t joined_id, excluded; /* as in its black box (core/box.h); 0 none */
     uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */

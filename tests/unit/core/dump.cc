@@ -150,7 +150,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 368u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 376u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);

@@ -624,11 +624,11 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 1208u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 368u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 376u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
-    EXPECT_EQ(sizeof(struct ng_view_failure), 376u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 384u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
