@@ -30,6 +30,7 @@
 #include "core/report.h"
 #include "core/rules_file.h"
 #include "core/status.h"
+#include "core/text.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
 
@@ -80,22 +81,46 @@ bool ng_conduct_is_async_error(const struct ng_incident *incident)
     return incident->failed || ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
 }
 
+/* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it is, and where. */
+static void shorten(const struct ng_incident *incident, char *ret_line, size_t bytes)
+{
+    char culprits[64];
+    struct ng_text line = {ret_line, 0, bytes};
+
+    ng_report_line_culprits(incident->line, culprits, sizeof(culprits));
+    ng_text_add(&line, "%.*s: ", (int)strcspn(incident->line, ":"), incident->line);
+    if (culprits[0])
+        ng_text_add(&line, "%s %s", culprits[strspn(culprits, "0123456789")] ? "ranks" : "rank", culprits);
+    else
+        ng_text_add(&line, "no rank stands out");
+    if (incident->claimant_rank >= 0 && incident->claimant_rank != ng_guard.box.header->rank)
+        ng_text_add(&line, "; in full in the log of rank %d", incident->claimant_rank);
+    else
+        ng_text_add(&line, "; in full in the log of process %d", incident->claimant_pid);
+}
+
 void ng_conduct_log(const struct ng_incident *incident)
 {
+    char line[sizeof(incident->line)];
+
+    if (incident->state == NG_INCIDENT_JUDGED && !ng_conduct_is_own(incident) && strstr(incident->line, ": "))
+        shorten(incident, line, sizeof(line));
+    else
+        snprintf(line, sizeof(line), "%s", incident->line);
     if (ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH))
         ng_agreement_told(incident->group_id);
     ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
-        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", incident->line, ng_guard.dump_dir);
+        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard.dump_dir);
     else if (incident->level == NG_INCIDENT_SUSPECT)
-        ng_log(NG_LOG_WARN, "suspect: %s", incident->line);
+        ng_log(NG_LOG_WARN, "suspect: %s", line);
     else
         ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
                ng_conduct_is_async_error(incident)            ? "NCCL failed"
                : ng_conduct_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
                : incident->differs                            ? "calls differ"
                                                               : "deadline passed",
-               incident->line, ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
+               line, ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
 }
 
 /* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a

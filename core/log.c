@@ -19,8 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/log_writer.h"
+#include "core/text.h"
 
 #define PATIENCE_MS 200
 
@@ -225,30 +227,29 @@ void ng_log_write(const char *line, size_t length)
 
 void ng_log(enum ng_log_level level, const char *format, ...)
 {
-    char line[NG_LOG_LINE_BYTES];
+    char line_text[NG_LOG_LINE_BYTES] = "", end_text[128] = "", host[65] = "";
+    struct ng_text line = {line_text, 0, sizeof(line_text)}, end = {end_text, 0, sizeof(end_text)};
     va_list arguments;
     int saved_errno = errno;
 
     if (!ng_log_enabled(level))
         return;
-    int rank = log_rank;
-    size_t used;
-    if (rank >= 0)
-        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] rank %d %s: ", (int)getpid(),
-                                rank, level_names[level]);
-    else
-        used = (size_t)snprintf(line, sizeof(line), "ncclguard[%d] %s: ", (int)getpid(),
-                                level_names[level]);
+    gethostname(host, sizeof(host) - 1);
+    ng_text_add(&end, " [%s, ", host);
+    ng_text_add_utc(&end, ng_clock_unix_ns(), true);
+    ng_text_add(&end, "]\n");
+    line.bytes -= end.used; /* the message is cut, and the end is not */
+    ng_text_add(&line, "ncclguard[%d] ", (int)getpid());
+    if (log_rank >= 0)
+        ng_text_add(&line, "rank %d ", log_rank);
+    ng_text_add(&line, "%s: ", level_names[level]);
     va_start(arguments, format);
     errno = saved_errno; /* for %m */
-    int written = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
+    ng_text_add_list(&line, format, arguments);
     va_end(arguments);
-    if (written > 0)
-        used += (size_t)written;
-    if (used > sizeof(line) - 2)
-        used = sizeof(line) - 2;
-    line[used++] = '\n';
-    if (!ng_log_writer_take(line, used))
-        ng_log_write(line, used);
+    line.bytes = sizeof(line_text);
+    ng_text_add(&line, "%s", end_text);
+    if (!ng_log_writer_take(line.text, line.used))
+        ng_log_write(line.text, line.used);
     errno = saved_errno;
 }

@@ -615,24 +615,6 @@ int ng_report_write_json(const struct ng_verdict *verdict, int fd)
     return ng_json_finish(&json);
 }
 
-/* UTC by arithmetic: the C library's conversions take the lock of the time zone. */
-static void add_time(struct ng_text *line, int64_t unix_ns)
-{
-    int64_t seconds = unix_ns / NG_S, day = seconds / 86400, of_day = seconds % 86400;
-    /* Eras of 400 years that begin on 1 March, so that the leap day is the last one. */
-    int64_t shifted = day + 719468, era = shifted / 146097, of_era = shifted % 146097;
-    int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    int64_t of_year = of_era - (365 * year + year / 4 - year / 100);
-    int64_t month = (5 * of_year + 2) / 153, of_month = of_year - (153 * month + 2) / 5 + 1;
-
-    month = month < 10 ? month + 3 : month - 9;
-    year += era * 400 + (month <= 2);
-    ng_text_add(line,
-                "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64
-                " UTC",
-                year, month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
-}
-
 /* One row of the text: the first line carries its name, the others are indented alike. */
 static void put_row(struct ng_output *output, const char *name, const char *text)
 {
@@ -800,7 +782,7 @@ int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, i
     if (verdict->job[0])
         put_row(&output, "job", verdict->job);
     if (verdict->time_unix_ns > 0) {
-        add_time(&line, verdict->time_unix_ns);
+        ng_text_add_utc(&line, verdict->time_unix_ns, false);
         if (verdict->detected_by >= 0)
             ng_text_add(&line, ", noticed by rank %d", verdict->detected_by);
         put_row(&output, "when", text);

@@ -4,8 +4,10 @@
 #ifndef NCCLGUARD_CORE_TEXT_H
 #define NCCLGUARD_CORE_TEXT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ng_text {
     char *text; /* NUL-terminated; `bytes` is at least 1 */
@@ -15,6 +17,11 @@ struct ng_text {
 /* Append what fits. Any thread that owns the text. */
 __attribute__((format(printf, 2, 3))) void ng_text_add(struct ng_text *text, const char *format,
                                                        ...);
+__attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text, const char *format,
+                                                            va_list arguments);
+
+/* Append "2026-11-25 21:24:00 UTC", with milliseconds behind the seconds if so wished. Async-signal-safe. */
+void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds);
 
 /*
  * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters and zeros, marks that
