@@ -15,31 +15,20 @@ static const struct {
 #undef ERROR
 };
 
-CUresult CUDAAPI cuGetErrorName(CUresult error, const char **pStr)
-{
-    if (!pStr)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error) {
-            *pStr = errors[i].name;
-            return CUDA_SUCCESS;
-        }
-    *pStr = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
-}
+#define DEFINE_ERROR_GETTER(name, field)                                                           \
+    CUresult CUDAAPI name(CUresult error, const char **pStr)                                       \
+    {                                                                                              \
+        if (!pStr)                                                                                 \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        *pStr = NULL;                                                                              \
+        for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)                              \
+            if (errors[i].error == error)                                                          \
+                *pStr = errors[i].field;                                                           \
+        return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                                    \
+    }
 
-CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
-{
-    if (!pStr)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error) {
-            *pStr = errors[i].text;
-            return CUDA_SUCCESS;
-        }
-    *pStr = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
-}
+DEFINE_ERROR_GETTER(cuGetErrorName, name)
+DEFINE_ERROR_GETTER(cuGetErrorString, text)
 
 static const struct {
     const char *name, *symbol;
@@ -112,7 +101,5 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
     return *pfn || symbolStatus ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
-{
-    return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
-}
+FORM(cuGetProcAddress, (const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags),
+     cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL))
