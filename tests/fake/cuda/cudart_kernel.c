@@ -97,34 +97,19 @@ static cudaError_t no_code(void)
     return cudart_done(result == cudaSuccess ? cudaErrorNoKernelImageForDevice : result);
 }
 
-cudaError_t CUDARTAPI cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args,
-                                       size_t sharedMem, cudaStream_t stream)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernel_ptsz(const void *func, dim3 gridDim, dim3 blockDim,
-                                            void **args, size_t sharedMem, cudaStream_t stream)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func,
-                                          void **args)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernelExC_ptsz(const cudaLaunchConfig_t *config, const void *func,
-                                               void **args)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-{
-    return no_code();
-}
+FORM(cudaLaunchKernel,
+     (const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+      cudaStream_t stream),
+     no_code())
+FORM(cudaLaunchKernel_ptsz,
+     (const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+      cudaStream_t stream),
+     no_code())
+FORM(cudaLaunchKernelExC, (const cudaLaunchConfig_t *config, const void *func, void **args),
+     no_code())
+FORM(cudaLaunchKernelExC_ptsz, (const cudaLaunchConfig_t *config, const void *func, void **args),
+     no_code())
+FORM(cudaFuncGetAttributes, (struct cudaFuncAttributes * attr, const void *func), no_code())
 
 struct cudaChannelFormatDesc CUDARTAPI cudaCreateChannelDesc(int x, int y, int z, int w,
                                                              enum cudaChannelFormatKind f)
