@@ -168,36 +168,9 @@ static void load_cuda(void)
         void *slot;
         bool optional;
     } rows[] = {
-        {"cuInit", 12000, &t->init, false},
-        {"cuGetErrorName", 12000, &t->get_error_name, false},
-        {"cuDeviceGet", 12000, &t->device_get, false},
-        {"cuDeviceGetCount", 12000, &t->device_get_count, false},
-        {"cuDeviceGetPCIBusId", 12000, &t->device_get_pci_bus_id, false},
-        {"cuDevicePrimaryCtxRetain", 12000, &t->primary_retain, false},
-        {"cuCtxGetCurrent", 12000, &t->ctx_get_current, false},
-        {"cuCtxSetCurrent", 12000, &t->ctx_set_current, false},
-        {"cuCtxGetDevice", 12000, &t->ctx_get_device, false},
-        {"cuLaunchHostFunc", 12000, &t->launch_host_func, false},
-        {"cuStreamIsCapturing", 12000, &t->stream_is_capturing, false},
-        {"cuStreamGetCtx", 9020, &t->stream_get_ctx, true},
-        {"cuStreamWaitEvent", 12000, &t->stream_wait_event, false},
-        {"cuEventCreate", 12000, &t->event_create, false},
-        {"cuEventRecord", 12000, &t->event_record, false},
-        {"cuEventDestroy", 12000, &t->event_destroy, false},
-        {"cuUserObjectCreate", 12000, &t->user_object_create, true},
-        {"cuGraphRetainUserObject", 12000, &t->graph_retain_user_object, true},
-        {"cuMemAlloc", 12000, &t->mem_alloc, false},
-        {"cuMemFree", 12000, &t->mem_free, false},
-        {"cuMemGetAllocationGranularity", 12000, &t->mem_get_granularity, true},
-        {"cuMemCreate", 12000, &t->mem_create, true},
-        {"cuMemRelease", 12000, &t->mem_release, true},
-        {"cuMemAddressReserve", 12000, &t->mem_address_reserve, true},
-        {"cuMemAddressFree", 12000, &t->mem_address_free, true},
-        {"cuMemMap", 12000, &t->mem_map, true},
-        {"cuMemUnmap", 12000, &t->mem_unmap, true},
-        {"cuMemSetAccess", 12000, &t->mem_set_access, true},
-        {"cuMemRetainAllocationHandle", 12000, &t->mem_retain_handle, true},
-        {"cuPointerGetAttribute", 12000, &t->pointer_get_attribute, true},
+#define ROW(field, name, version, optional, parameters) {#name, version, &t->field, optional},
+        FAKE_CUDA_FUNCTIONS(ROW)
+#undef ROW
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         void *found = cuda_find(handle, get, rows[i].name, rows[i].version);
