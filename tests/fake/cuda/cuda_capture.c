@@ -300,12 +300,10 @@ static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, 
     bool owns = !graph;
 
     ENTER_STREAM(hStream, stream);
-    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n_deps && !deps) ||
-        (graph && !fake_handle_is(graph, HANDLE_GRAPH)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n_deps && !deps) ||
+               (graph && !fake_handle_is(graph, HANDLE_GRAPH)));
     for (size_t i = 0; i < n_deps; i++)
-        if (!fake_handle_is(deps[i], HANDLE_NODE))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE));
     if (stream->legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture)
@@ -366,8 +364,7 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 
     ENTER_STREAM(hStream, stream);
     struct capture *capture = stream->capture;
-    if (!phGraph)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraph);
     if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream)
@@ -394,8 +391,7 @@ static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t
                      CUgraph *graph, const CUgraphNode **deps, size_t *n_deps)
 {
     ENTER_STREAM(hStream, stream);
-    if (!status)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!status);
     if (legacy_conflict(stream, false))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; /* here the capture is not harmed */
     *status = !stream->capture               ? CU_STREAM_CAPTURE_STATUS_NONE
@@ -454,12 +450,10 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgrap
         return CUDA_ERROR_ILLEGAL_STATE;
     if (stream->capture->invalidated)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies));
     for (size_t i = 0; i < numDependencies; i++)
-        if (!fake_handle_is(dependencies[i], HANDLE_NODE) ||
-            dependencies[i]->graph != stream->capture->graph)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!fake_handle_is(dependencies[i], HANDLE_NODE) ||
+                   dependencies[i]->graph != stream->capture->graph);
     return (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? deps_set : deps_add)(
                &stream->capture_deps, &stream->n_capture_deps, dependencies, numDependencies)
                ? CUDA_SUCCESS

@@ -130,8 +130,8 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostF
                                     unsigned int initialRefcount, unsigned int flags)
 {
     TRY(fake_ready());
-    if (!object_out || !destroy || !initialRefcount || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!object_out || !destroy || !initialRefcount ||
+               flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     CUuserObject object = calloc(1, sizeof(*object));
     if (!object)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -147,8 +147,7 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostF
 CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     ENTER_DRIVER;
-    if (!count || !fake_handle_is(object, HANDLE_USER_OBJECT))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count || !fake_handle_is(object, HANDLE_USER_OBJECT));
     object->refs += count;
     return CUDA_SUCCESS;
 }
@@ -156,8 +155,7 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count)
 CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
     ENTER_GRAPHS;
-    if (!count || !fake_handle_is(object, HANDLE_USER_OBJECT) || count > object->refs)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count || !fake_handle_is(object, HANDLE_USER_OBJECT) || count > object->refs);
     object_release(object, count);
     return CUDA_SUCCESS;
 }
@@ -166,10 +164,9 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
                                          unsigned int flags)
 {
     ENTER_DRIVER;
-    if (!count || !fake_handle_is(graph, HANDLE_GRAPH) ||
-        !fake_handle_is(object, HANDLE_USER_OBJECT) ||
-        (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH) ||
+               !fake_handle_is(object, HANDLE_USER_OBJECT) ||
+               (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE));
     TRY(objects_add(&graph->objects, object, count));
     if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
         object->refs += count;
@@ -179,8 +176,7 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
 CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     ENTER_GRAPHS;
-    if (!count || !fake_handle_is(graph, HANDLE_GRAPH))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH));
     for (struct object_ref **link = &graph->objects; *link; link = &(*link)->next) {
         struct object_ref *ref = *link;
 
@@ -242,8 +238,7 @@ static CUresult program_add_node(struct program *program, CUgraphNode node)
 
     if (node->visited)
         return CUDA_SUCCESS;
-    if (node->entered)
-        return CUDA_ERROR_INVALID_VALUE; /* a cycle */
+    INVALID_IF(node->entered); /* a cycle */
     node->entered = true;
     for (size_t i = 0; i < node->n_deps; i++)
         TRY(program_add_node(program, node->deps[i]));
@@ -358,8 +353,7 @@ static CUresult node_depend(CUgraphNode node, CUgraphNode other)
 {
     CUgraphNode *bigger;
 
-    if (node == other || node_depends_on(node, other))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(node == other || node_depends_on(node, other));
     bigger = realloc(node->deps, (node->n_deps + 1) * sizeof(*bigger));
     if (!bigger)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -375,11 +369,9 @@ CUresult fake_node_add(CUgraph graph, const CUgraphNode *deps, size_t n_deps, CU
     CUresult result = CUDA_SUCCESS;
     CUgraphNode node;
 
-    if (n_deps && !deps)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(n_deps && !deps);
     for (size_t i = 0; i < n_deps; i++)
-        if (!fake_handle_is(deps[i], HANDLE_NODE) || deps[i]->graph != graph)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE) || deps[i]->graph != graph);
     node = calloc(1, sizeof(*node));
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -586,8 +578,7 @@ static bool is_exec(CUgraphExec exec)
 CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
     ENTER_GRAPHS;
-    if (!phGraph || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraph || flags);
     *phGraph = fake_graph_create();
     return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -595,8 +586,7 @@ CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 {
     ENTER_GRAPHS;
-    if (!is_graph(hGraph) || hGraph->child)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_graph(hGraph) || hGraph->child);
     fake_graph_destroy(hGraph);
     return CUDA_SUCCESS;
 }
@@ -604,8 +594,7 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 CUresult CUDAAPI cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     ENTER_GRAPHS;
-    if (!phGraphClone || !is_graph(originalGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraphClone || !is_graph(originalGraph));
     return graph_clone(originalGraph, phGraphClone);
 }
 
@@ -613,11 +602,9 @@ CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOrigin
                                         CUgraph hClonedGraph)
 {
     ENTER_GRAPHS;
-    if (!phNode || !is_node(hOriginalNode) || !is_graph(hClonedGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phNode || !is_node(hOriginalNode) || !is_graph(hClonedGraph));
     CUgraphNode found = find_in_clone(hClonedGraph, hOriginalNode);
-    if (!found)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!found);
     *phNode = found;
     return CUDA_SUCCESS;
 }
@@ -625,8 +612,7 @@ CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOrigin
 static CUresult add_node(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                          size_t numDependencies, CUgraphNodeType type, const struct operation *op)
 {
-    if (!phGraphNode || !is_graph(hGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraphNode || !is_graph(hGraph));
     return fake_node_add(hGraph, dependencies, numDependencies, type, op, phGraphNode);
 }
 
@@ -643,8 +629,7 @@ CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     ENTER_GRAPHS;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_HOST)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_HOST);
     nodeParams->fn = hNode->op.host.fn;
     nodeParams->userData = hNode->op.host.data;
     return CUDA_SUCCESS;
@@ -653,8 +638,7 @@ CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARA
 CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
     ENTER_GRAPHS;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_COPY)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_COPY);
     memset(nodeParams, 0, sizeof(*nodeParams));
     nodeParams->dstMemoryType = nodeParams->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     nodeParams->dstDevice = (CUdeviceptr)hNode->op.copy.dst;
@@ -674,8 +658,7 @@ CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *no
 CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     ENTER_GRAPHS;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_SET)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_SET);
     nodeParams->dst = (CUdeviceptr)hNode->op.set.dst;
     nodeParams->pitch = hNode->op.set.pitch;
     nodeParams->value = hNode->op.set.value;
@@ -692,8 +675,7 @@ static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
     CUgraph clone;
     CUresult result;
 
-    if (!is_graph(childGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_graph(childGraph));
     TRY(graph_clone(childGraph, &clone));
     result =
         add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &op);
@@ -714,8 +696,7 @@ GRAPH_CALL(cuGraphAddChildGraphNode,
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 {
     ENTER_GRAPHS;
-    if (!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH);
     if (!hNode->child)
         return CUDA_ERROR_NOT_SUPPORTED; /* a captured launch keeps no graph */
     *phGraph = hNode->child;
@@ -727,8 +708,7 @@ static CUresult add_event(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
 {
     struct operation op = {.kind = kind, .event = {.event = event}};
 
-    if (!fake_handle_is(event, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_handle_is(event, HANDLE_EVENT));
     TRY(add_node(
         phGraphNode, hGraph, dependencies, numDependencies,
         kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_WAIT_EVENT, &op));
@@ -738,16 +718,14 @@ static CUresult add_event(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
 
 static CUresult get_event(CUgraphNode hNode, enum operation_kind kind, CUevent *event_out)
 {
-    if (!event_out || !is_node(hNode) || hNode->op.kind != kind)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != kind);
     *event_out = hNode->op.event.event;
     return CUDA_SUCCESS;
 }
 
 static CUresult set_event(CUgraphNode hNode, enum operation_kind kind, CUevent event)
 {
-    if (!is_node(hNode) || hNode->op.kind != kind || !fake_handle_is(event, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_node(hNode) || hNode->op.kind != kind || !fake_handle_is(event, HANDLE_EVENT));
     event->refs++;
     fake_event_unref(hNode->op.event.event);
     hNode->op.event.event = event;
@@ -758,8 +736,7 @@ static CUresult set_event(CUgraphNode hNode, enum operation_kind kind, CUevent e
 static CUresult exec_replace(CUgraphExec exec, struct program *changed, bool found)
 {
     program_unref(found ? exec->program : changed);
-    if (!found)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!found);
     exec->program = changed;
     return CUDA_SUCCESS;
 }
@@ -768,8 +745,7 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct operat
 {
     bool found = false;
 
-    if (!is_exec(exec) || !is_node(node))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_exec(exec) || !is_node(node));
     struct program *changed = program_copy(exec->program);
     if (!changed)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -810,8 +786,7 @@ DEFINE_EVENT_NODE(Wait, OP_WAIT)
 
 static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct operation *ret_op)
 {
-    if (!parameters || !parameters->fn)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!parameters || !parameters->fn);
     *ret_op = (struct operation){.kind = OP_HOST,
                                  .host = {.fn = parameters->fn, .data = parameters->userData}};
     return CUDA_SUCCESS;
@@ -854,8 +829,7 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                    CUgraphNodeParams *nodeParams)
 {
-    if (!nodeParams)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!nodeParams);
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
@@ -901,8 +875,7 @@ FORM(cuGraphAddNode,
 CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
 {
     ENTER_GRAPHS;
-    if (!is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_node(hNode));
     for (CUgraphNode node = hNode->graph->first; node; node = node->next)
         for (size_t i = 0; i < node->n_deps; i++)
             if (node->deps[i] == hNode)
@@ -914,8 +887,7 @@ CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
 CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
     ENTER_GRAPHS;
-    if (!type || !is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!type || !is_node(hNode));
     *type = hNode->type;
     return CUDA_SUCCESS;
 }
@@ -947,8 +919,7 @@ static void out_end(struct out *out, size_t *n)
 CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     ENTER_GRAPHS;
-    if (!numNodes || !is_graph(hGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!numNodes || !is_graph(hGraph));
     struct out out = {nodes, *numNodes, 0};
     for (CUgraphNode node = hGraph->first; node; node = node->next)
         out_add(&out, node);
@@ -959,8 +930,7 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *num
 CUresult CUDAAPI cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
     ENTER_GRAPHS;
-    if (!numRootNodes || !is_graph(hGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!numRootNodes || !is_graph(hGraph));
     struct out out = {rootNodes, *numRootNodes, 0};
     for (CUgraphNode node = hGraph->first; node; node = node->next)
         if (!node->n_deps)
@@ -979,8 +949,7 @@ CUresult CUDAAPI cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNo
                                     CUgraphEdgeData *edgeData, size_t *numEdges)
 {
     ENTER_GRAPHS;
-    if (!numEdges || !is_graph(hGraph) || !from != !to)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!numEdges || !is_graph(hGraph) || !from != !to);
     struct out from_out = {from, *numEdges, 0}, to_out = {to, *numEdges, 0};
     size_t n = *numEdges;
     for (CUgraphNode node = hGraph->first; node; node = node->next)
@@ -1002,8 +971,7 @@ CUresult CUDAAPI cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *d
                                                CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
     ENTER_GRAPHS;
-    if (!numDependencies || !is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!numDependencies || !is_node(hNode));
     struct out out = {dependencies, *numDependencies, 0};
     for (size_t i = 0; i < hNode->n_deps; i++)
         out_add(&out, hNode->deps[i]);
@@ -1022,8 +990,7 @@ CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode 
                                                  size_t *numDependentNodes)
 {
     ENTER_GRAPHS;
-    if (!numDependentNodes || !is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!numDependentNodes || !is_node(hNode));
     struct out out = {dependentNodes, *numDependentNodes, 0};
     for (CUgraphNode node = hNode->graph->first; node; node = node->next)
         if (node_depends_on(node, hNode))
@@ -1054,8 +1021,7 @@ CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
                                            size_t numDependencies)
 {
     ENTER_GRAPHS;
-    if (!edges_ok(hGraph, from, to, numDependencies))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!edges_ok(hGraph, from, to, numDependencies));
     for (size_t i = 0; i < numDependencies; i++)
         TRY(node_depend(to[i], from[i]));
     return CUDA_SUCCESS;
@@ -1071,11 +1037,9 @@ CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode 
                                               size_t numDependencies)
 {
     ENTER_GRAPHS;
-    if (!edges_ok(hGraph, from, to, numDependencies))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!edges_ok(hGraph, from, to, numDependencies));
     for (size_t i = 0; i < numDependencies; i++) {
-        if (!node_depends_on(to[i], from[i]))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!node_depends_on(to[i], from[i]));
         for (size_t j = 0; j < to[i]->n_deps; j++)
             if (to[i]->deps[j] == from[i]) {
                 to[i]->deps[j] = to[i]->deps[--to[i]->n_deps];
@@ -1097,8 +1061,7 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     struct program *program;
 
     ENTER_GRAPHS;
-    if (!phGraphExec || !is_graph(hGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraphExec || !is_graph(hGraph));
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return CUDA_ERROR_NOT_SUPPORTED;
     TRY(program_create(hGraph, &program));
@@ -1134,8 +1097,7 @@ CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUg
 {
     CUresult result;
 
-    if (!instantiateParams)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!instantiateParams);
     instantiateParams->hErrNode_out = NULL;
     result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
     instantiateParams->result_out =
@@ -1150,8 +1112,7 @@ FORM(cuGraphInstantiateWithParams,
 CUresult CUDAAPI cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
     ENTER_GRAPHS;
-    if (!flags || !is_exec(hGraphExec))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!flags || !is_exec(hGraphExec));
     *flags = hGraphExec->flags;
     return CUDA_SUCCESS;
 }
@@ -1159,8 +1120,7 @@ CUresult CUDAAPI cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     ENTER_GRAPHS;
-    if (!is_exec(hGraphExec))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_exec(hGraphExec));
     /* Launches under way hold the program until they are done. */
     fake_handle_remove(hGraphExec);
     fake_mark_unref(hGraphExec->last);
@@ -1187,8 +1147,7 @@ CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 
     ENTER_GRAPHS;
     TRY(fake_stream_resolve(hStream, &stream));
-    if (!is_exec(hGraphExec))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_exec(hGraphExec));
     TRY(fake_capture_stream_guard(stream)); /* an upload cannot be captured */
     return fake_stream_submit(stream, &op);
 }
@@ -1201,10 +1160,9 @@ CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode
     bool found = false;
 
     ENTER_GRAPHS;
-    if (!is_exec(hGraphExec) || !is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY && hNode->type != CU_GRAPH_NODE_TYPE_MEMSET)
-        return CUDA_ERROR_INVALID_VALUE; /* only kernels, copies and sets */
+    INVALID_IF(!is_exec(hGraphExec) || !is_node(hNode));
+    INVALID_IF(hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+               hNode->type != CU_GRAPH_NODE_TYPE_MEMSET); /* only kernels, copies and sets */
     struct program *changed = program_copy(hGraphExec->program);
     if (!changed)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -1220,8 +1178,7 @@ CUresult CUDAAPI cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode
                                        unsigned int *isEnabled)
 {
     ENTER_GRAPHS;
-    if (!isEnabled || !is_exec(hGraphExec) || !is_node(hNode))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!isEnabled || !is_exec(hGraphExec) || !is_node(hNode));
     for (size_t i = 0; i < hGraphExec->program->n; i++)
         if (hGraphExec->program->steps[i].node == hNode) {
             *isEnabled = hGraphExec->program->steps[i].enabled;
@@ -1238,8 +1195,7 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     CUgraphNode where = NULL;
 
     ENTER_GRAPHS;
-    if (!is_exec(hGraphExec) || !is_graph(hGraph) || !resultInfo)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_exec(hGraphExec) || !is_graph(hGraph) || !resultInfo);
     if (program_create(hGraph, &program) != CUDA_SUCCESS) {
         outcome = CU_GRAPH_EXEC_UPDATE_ERROR;
     } else if (program->n != hGraphExec->program->n) {

@@ -270,8 +270,7 @@ static void read_devices(void)
 
 CUresult CUDAAPI cuInit(unsigned int flags)
 {
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags);
     HOLD_LOCK;
     switch (atomic_load(&state)) {
     case STATE_NEW:
@@ -292,8 +291,7 @@ CUresult CUDAAPI cuInit(unsigned int flags)
 
 CUresult CUDAAPI cuDriverGetVersion(int *driverVersion)
 {
-    if (!driverVersion)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!driverVersion);
     *driverVersion = CUDA_VERSION;
     return CUDA_SUCCESS;
 }
@@ -382,8 +380,7 @@ static bool thread_push(CUcontext ctx)
 static CUresult create_and_push(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!pctx || (flags & ~(unsigned int)CU_CTX_FLAGS_MASK))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pctx || (flags & ~(unsigned int)CU_CTX_FLAGS_MASK));
     HOLD_LOCK;
     CUcontext ctx = context_create(dev, flags, false);
     if (!ctx || !thread_push(ctx))
@@ -466,8 +463,7 @@ CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
     struct thread *thread = fake_thread();
 
     TRY(fake_ready());
-    if (!pctx)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pctx);
     *pctx = thread->depth ? thread->contexts[thread->depth - 1] : NULL;
     return CUDA_SUCCESS;
 }
@@ -477,8 +473,7 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
     struct thread *thread = fake_thread();
 
     TRY(fake_ready());
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device);
     if (!thread->depth || !thread->contexts[thread->depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
     *device = thread->contexts[thread->depth - 1]->device;
@@ -496,8 +491,7 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     if (!ctx)
         return cuCtxGetDevice(device);
     ENTER_DRIVER;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device);
     TRY(fake_context_check(ctx));
     *device = ctx->device;
     return CUDA_SUCCESS;
@@ -521,8 +515,7 @@ CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
 CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     ENTER_DRIVER;
-    if (!ctxId)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!ctxId);
     TRY(context_named(&ctx));
     *ctxId = ctx->id;
     return CUDA_SUCCESS;
@@ -531,8 +524,7 @@ CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
     ENTER_DRIVER;
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!version);
     TRY(context_named(&ctx));
     *version = ctx->api_version;
     return CUDA_SUCCESS;
@@ -562,8 +554,7 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPr
 CUresult CUDAAPI cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     ENTER(ctx);
-    if (!pvalue)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pvalue);
     if ((unsigned int)limit >= CU_LIMIT_MAX)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     *pvalue = ctx->limits[limit];
@@ -582,8 +573,7 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
     ENTER(ctx);
-    if (!pconfig)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pconfig);
     *pconfig = CU_FUNC_CACHE_PREFER_NONE;
     return CUDA_SUCCESS;
 }
@@ -599,8 +589,7 @@ CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!pctx)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pctx);
     HOLD_LOCK;
     struct device *device = &fake_devices[dev];
     if (!device->primary)
@@ -647,8 +636,7 @@ FORM(cuDevicePrimaryCtxReset, (CUdevice dev), cuDevicePrimaryCtxReset_v2(dev))
 CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
     TRY(fake_device_check(dev));
-    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
     HOLD_LOCK;
     fake_devices[dev].primary_flags = flags;
     if (fake_devices[dev].primary)
@@ -675,8 +663,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, i
 CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
 {
     TRY(fake_device_check(ordinal));
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device);
     *device = ordinal;
     return CUDA_SUCCESS;
 }
@@ -684,8 +671,7 @@ CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
 CUresult CUDAAPI cuDeviceGetCount(int *count)
 {
     TRY(fake_ready());
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count);
     *count = fake_device_count;
     return CUDA_SUCCESS;
 }
@@ -693,8 +679,7 @@ CUresult CUDAAPI cuDeviceGetCount(int *count)
 CUresult CUDAAPI cuDeviceGetName(char *name, int len, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!name || len <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!name || len <= 0);
     snprintf(name, (size_t)len, "CPU stand-in for a CUDA device");
     return CUDA_SUCCESS;
 }
@@ -705,8 +690,7 @@ CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
                                               0x9d, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
 
     TRY(fake_device_check(dev));
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!uuid);
     memcpy(uuid->bytes, pattern, sizeof(pattern));
     uuid->bytes[15] = (char)(fake_devices[dev].physical + 1);
     return CUDA_SUCCESS;
@@ -717,8 +701,7 @@ FORM(cuDeviceGetUuid, (CUuuid * uuid, CUdevice dev), cuDeviceGetUuid_v2(uuid, de
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!bytes);
     *bytes = fake_device_memory;
     return CUDA_SUCCESS;
 }
@@ -728,8 +711,7 @@ CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
     size_t wide;
 
     TRY(cuDeviceTotalMem_v2(&wide, dev));
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!bytes);
     *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int)wide;
     return CUDA_SUCCESS;
 }
@@ -742,8 +724,7 @@ static int pci_bus(CUdevice dev)
 CUresult CUDAAPI cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!pciBusId || len < 13)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pciBusId || len < 13);
     snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned int)pci_bus(dev));
     return CUDA_SUCCESS;
 }
@@ -753,12 +734,10 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
     unsigned int domain = 0, bus = 0, device = 0, function = 0;
 
     TRY(fake_ready());
-    if (!dev || !pciBusId)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!dev || !pciBusId);
     if (sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3) {
         domain = 0;
-        if (sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 2)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 2);
     }
     for (int i = 0; i < fake_device_count; i++)
         if (!domain && !device && !function && (int)bus == pci_bus(i)) {
@@ -771,8 +750,7 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 CUresult CUDAAPI cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     TRY(fake_device_check(dev));
-    if (!major || !minor)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!major || !minor);
     *major = 9;
     *minor = 0;
     return CUDA_SUCCESS;
@@ -847,8 +825,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
     };
 
     TRY(fake_device_check(dev));
-    if (!pi || (int)attrib < 1 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pi || (int)attrib < 1 || attrib >= CU_DEVICE_ATTRIBUTE_MAX);
     *pi = 0;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         *pi = pci_bus(dev);
@@ -864,8 +841,7 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevic
 {
     TRY(fake_device_check(dev));
     TRY(fake_device_check(peerDev));
-    if (!canAccessPeer)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!canAccessPeer);
     *canAccessPeer = dev != peerDev;
     return CUDA_SUCCESS;
 }
@@ -875,8 +851,7 @@ CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attri
 {
     TRY(fake_device_check(srcDevice));
     TRY(fake_device_check(dstDevice));
-    if (!value || srcDevice == dstDevice)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || srcDevice == dstDevice);
     *value = attrib != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
     return CUDA_SUCCESS;
 }
@@ -885,8 +860,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
 {
     ENTER(ctx);
     TRY(fake_context_check(peerContext));
-    if (Flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(Flags);
     if (peerContext->device == ctx->device)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (ctx->peers >> peerContext->device & 1)
@@ -910,8 +884,7 @@ CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     struct thread *thread = fake_thread();
 
     TRY(fake_ready());
-    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     CUstreamCaptureMode old = thread->capture_mode;
     thread->capture_mode = *mode;
     *mode = old;

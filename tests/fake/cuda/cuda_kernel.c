@@ -121,8 +121,7 @@ CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
     ENTER(ctx);
-    if (!hfunc || !name)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!hfunc || !name);
     if (!fake_handle_is(hmod, HANDLE_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned int i = 0; i < hmod->count; i++)
@@ -156,9 +155,8 @@ static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsig
     ENTER_STREAM(handle, stream);
     if (!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
-        f->kernel->argument_bytes > sizeof(op.kernel.argument))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
+               f->kernel->argument_bytes > sizeof(op.kernel.argument));
     memcpy(op.kernel.argument, arguments[0], f->kernel->argument_bytes);
     return fake_stream_submit(stream, &op);
 }

@@ -229,9 +229,9 @@ CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wi
 {
     size_t pitch = (WidthInBytes + 511) & ~(size_t)511, bytes;
 
-    if (!pPitch || (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
-        __builtin_mul_overflow(pitch, Height, &bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pPitch ||
+               (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
+               __builtin_mul_overflow(pitch, Height, &bytes));
     TRY(cuMemAlloc_v2(dptr, bytes));
     *pPitch = pitch;
     return CUDA_SUCCESS;
@@ -243,8 +243,7 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
 
     ENTER(ctx);
     TRY(fake_capture_guard());
-    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST));
     TRY(allocate(ctx, bytesize, MEMORY_MANAGED, 4096, &allocation));
     *dptr = allocation->base;
     return CUDA_SUCCESS;
@@ -268,9 +267,8 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
         return CUDA_SUCCESS;
     TRY(fake_capture_guard());
     struct allocation *allocation = fake_memory_find((void *)dptr);
-    if (!allocation || allocation->base != dptr || allocation->freeing ||
-        (allocation->kind != MEMORY_DEVICE && allocation->kind != MEMORY_MANAGED))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
+               (allocation->kind != MEMORY_DEVICE && allocation->kind != MEMORY_MANAGED));
     return free_now(allocation);
 }
 
@@ -295,8 +293,7 @@ CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 
     ENTER(ctx);
     TRY(fake_capture_guard());
-    if (!pp || (Flags & ~7u))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pp || (Flags & ~7u));
     TRY(allocate(ctx, bytesize, MEMORY_HOST, 4096, &allocation));
     allocation->flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
     *pp = (void *)allocation->base;
@@ -310,9 +307,8 @@ CUresult CUDAAPI cuMemFreeHost(void *p)
     ENTER(ctx);
     TRY(fake_capture_guard());
     struct allocation *allocation = fake_memory_find(p);
-    if (!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_HOST ||
-        allocation->freeing)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_HOST ||
+               allocation->freeing);
     return free_now(allocation);
 }
 
@@ -323,8 +319,7 @@ CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Fla
     ENTER(ctx);
     TRY(fake_capture_guard());
     size_t place = table_place((uintptr_t)p);
-    if (!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p);
     if (fake_memory_find(p) || (place < table_used && table[place]->base - (uintptr_t)p < bytesize))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (!(allocation = table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)))
@@ -356,8 +351,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsig
 {
     ENTER(ctx);
     struct allocation *allocation = fake_memory_find(p);
-    if (!pdptr || Flags || !allocation || !is_host(allocation))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pdptr || Flags || !allocation || !is_host(allocation));
     *pdptr = (CUdeviceptr)p;
     return CUDA_SUCCESS;
 }
@@ -366,8 +360,7 @@ CUresult CUDAAPI cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
     ENTER(ctx);
     struct allocation *allocation = fake_memory_find(p);
-    if (!pFlags || !allocation || allocation->kind != MEMORY_HOST)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pFlags || !allocation || allocation->kind != MEMORY_HOST);
     *pFlags = allocation->flags;
     return CUDA_SUCCESS;
 }
@@ -418,8 +411,7 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
     TRY(fake_device_check(dev));
     HOLD_LOCK;
-    if (!fake_handle_is(pool, HANDLE_POOL) || pool->device != dev)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->device != dev);
     fake_devices[dev].current_pool = pool;
     return CUDA_SUCCESS;
 }
@@ -427,9 +419,8 @@ CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     TRY(fake_ready());
-    if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        poolProps->location.id < 0 || poolProps->location.id >= fake_device_count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+               poolProps->location.id < 0 || poolProps->location.id >= fake_device_count);
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
     HOLD_LOCK;
@@ -440,8 +431,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolP
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
     ENTER_DRIVER;
-    if (!fake_handle_is(pool, HANDLE_POOL) || pool->builtin)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->builtin);
     for (size_t i = 0; i < table_used; i++)
         if (table[i]->pool == pool)
             table[i]->pool = NULL;
@@ -462,8 +452,7 @@ CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 static CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, bool set)
 {
     ENTER_DRIVER;
-    if (!value || !fake_handle_is(pool, HANDLE_POOL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || !fake_handle_is(pool, HANDLE_POOL));
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -479,8 +468,7 @@ static CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        if (set)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(set);
         *(cuuint64_t *)value = pool->used;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
@@ -511,8 +499,7 @@ CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPo
                                     CUmemLocation *location)
 {
     ENTER_DRIVER;
-    if (!fake_handle_is(memPool, HANDLE_POOL) || !flags || !location)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_handle_is(memPool, HANDLE_POOL) || !flags || !location);
     *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return CUDA_SUCCESS;
 }
@@ -522,8 +509,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool poo
     struct allocation *allocation;
 
     ENTER_STREAM(hStream, stream);
-    if (!dptr || (pool && !fake_handle_is(pool, HANDLE_POOL)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!dptr || (pool && !fake_handle_is(pool, HANDLE_POOL)));
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
     if (!pool)
@@ -550,9 +536,8 @@ CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 
     ENTER_STREAM(hStream, stream);
     struct allocation *allocation = fake_memory_find((void *)dptr);
-    if (!allocation || allocation->base != dptr || allocation->freeing ||
-        allocation->kind != MEMORY_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
+               allocation->kind != MEMORY_DEVICE);
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
     allocation->freeing = true;
@@ -573,8 +558,7 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
                                                CUmemAllocationGranularity_flags option)
 {
     TRY(fake_ready());
-    if (!granularity || !prop || !location_ok(&prop->location))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!granularity || !prop || !location_ok(&prop->location));
     *granularity = FAKE_GRANULARITY;
     return CUDA_SUCCESS;
 }
@@ -586,8 +570,7 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
     void *mapping;
 
     TRY(fake_ready());
-    if (!ptr || !size || size % FAKE_GRANULARITY || (alignment & (alignment - 1)) || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!ptr || !size || size % FAKE_GRANULARITY || (alignment & (alignment - 1)) || flags);
     if (alignment < FAKE_GRANULARITY)
         alignment = FAKE_GRANULARITY;
     struct reservation *reservation = malloc(sizeof(*reservation));
@@ -668,9 +651,8 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                              const CUmemAllocationProp *prop, unsigned long long flags)
 {
     TRY(fake_ready());
-    if (!handle || !prop || flags || !size || size % FAKE_GRANULARITY ||
-        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || !prop || flags || !size || size % FAKE_GRANULARITY ||
+               prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location));
     if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     struct physical *physical = calloc(1, sizeof(*physical));
@@ -702,8 +684,7 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     ENTER_DRIVER;
     struct physical *physical = physical_of(handle);
-    if (!physical)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!physical);
     if (!--physical->handles)
         fake_handle_remove(physical);
     physical_unref(physical);
@@ -715,9 +696,8 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 {
     ENTER_DRIVER;
     struct physical *physical = physical_of(handle);
-    if (!physical || flags || offset || !size || size % FAKE_GRANULARITY || size > physical->size ||
-        !reservation_of(ptr, size) || range_taken(ptr, size))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!physical || flags || offset || !size || size % FAKE_GRANULARITY ||
+               size > physical->size || !reservation_of(ptr, size) || range_taken(ptr, size));
     if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct allocation *allocation = table_add(ptr, size, MEMORY_MAPPED, physical->device, NULL);
@@ -751,8 +731,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     int protection = PROT_NONE;
 
     ENTER_DRIVER;
-    if (!desc || !count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!desc || !count);
     for (size_t i = 0; i < count; i++) {
         if (!location_ok(&desc[i].location))
             return CUDA_ERROR_INVALID_DEVICE;
@@ -761,8 +740,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
         else if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
             protection |= PROT_READ;
     }
-    if (!mappings_cover(ptr, size) || mprotect((void *)ptr, size, protection))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mappings_cover(ptr, size) || mprotect((void *)ptr, size, protection));
     for (uintptr_t at = ptr; at < ptr + size;) {
         struct allocation *allocation = fake_memory_find((void *)at);
 
@@ -778,8 +756,7 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 {
     ENTER_DRIVER;
     struct allocation *allocation = fake_memory_find((void *)ptr);
-    if (!flags || !location || !allocation || allocation->kind != MEMORY_MAPPED)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!flags || !location || !allocation || allocation->kind != MEMORY_MAPPED);
     *flags = allocation->flags & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
              : allocation->readable         ? CU_MEM_ACCESS_FLAGS_PROT_READ
                                             : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -789,8 +766,7 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     ENTER_DRIVER;
-    if (!mappings_cover(ptr, size))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mappings_cover(ptr, size));
     mmap((void *)ptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
          0);
     for (uintptr_t at = ptr; at < ptr + size;) {
@@ -807,8 +783,7 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 {
     ENTER_DRIVER;
     struct allocation *allocation = fake_memory_find(addr);
-    if (!handle || !allocation || allocation->kind != MEMORY_MAPPED)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || !allocation || allocation->kind != MEMORY_MAPPED);
     struct physical *physical = allocation->physical;
     if (!physical->handles++)
         fake_handle_add(physical, HANDLE_PHYSICAL);
@@ -822,8 +797,7 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *pro
 {
     ENTER_DRIVER;
     struct physical *physical = physical_of(handle);
-    if (!physical || !prop)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!physical || !prop);
     *prop = physical->prop;
     return CUDA_SUCCESS;
 }
@@ -837,10 +811,9 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle,
 
     ENTER_DRIVER;
     struct physical *physical = physical_of(handle);
-    if (!physical || !shareableHandle || flags ||
-        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!physical || !shareableHandle || flags ||
+               handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+               !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     if ((fd = dup(physical->fd)) < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     *(int *)shareableHandle = fd;
@@ -854,10 +827,9 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ha
     struct stat status;
 
     TRY(fake_ready());
-    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
-        (size_t)status.st_size % FAKE_GRANULARITY)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+               fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
+               (size_t)status.st_size % FAKE_GRANULARITY);
     struct physical *physical = calloc(1, sizeof(*physical));
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -883,77 +855,60 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 {
     struct allocation *allocation = fake_memory_find((void *)ptr);
 
-    if (!allocation)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation);
+#define PUT(type, value)                                                                           \
+    *(type *)data = (value);                                                                       \
+    return CUDA_SUCCESS
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = allocation->ctx;
-        break;
+        PUT(CUcontext, allocation->ctx);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned int *)data = is_host(allocation) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-        break;
+        PUT(unsigned int, is_host(allocation) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)data = ptr;
-        break;
+        PUT(CUdeviceptr, ptr);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!is_host(allocation) && allocation->kind != MEMORY_MANAGED)
-            return CUDA_ERROR_INVALID_VALUE;
-        *(void **)data = (void *)ptr;
-        break;
+        INVALID_IF(!is_host(allocation) && allocation->kind != MEMORY_MANAGED);
+        PUT(void *, (void *)ptr);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned int *)data = allocation->sync_memops;
-        break;
+        PUT(unsigned int, allocation->sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *(unsigned long long *)data = allocation->id;
-        break;
+        PUT(unsigned long long, allocation->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned int *)data = allocation->kind == MEMORY_MANAGED;
-        break;
+        PUT(unsigned int, allocation->kind == MEMORY_MANAGED);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = allocation->device;
-        break;
+        PUT(int, allocation->device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(unsigned int *)data = allocation->kind == MEMORY_DEVICE && !allocation->ordered;
-        break;
+        PUT(unsigned int, allocation->kind == MEMORY_DEVICE && !allocation->ordered);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *(CUdeviceptr *)data = allocation->base;
-        break;
+        PUT(CUdeviceptr, allocation->base);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *(size_t *)data = allocation->size;
-        break;
+        PUT(size_t, allocation->size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(unsigned int *)data = allocation->readable;
-        break;
+        PUT(unsigned int, allocation->readable);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned int *)data =
-            allocation->physical ? allocation->physical->prop.requestedHandleTypes : 0;
-        break;
+        PUT(unsigned int,
+            allocation->physical ? allocation->physical->prop.requestedHandleTypes : 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        *(unsigned int *)data = 0;
-        break;
+        PUT(unsigned int, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned int *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-        break;
+        PUT(unsigned int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = allocation->pool;
-        break;
+        PUT(CUmemoryPool, allocation->pool);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *(unsigned long long *)data = allocation->id;
-        break;
+        PUT(unsigned long long, allocation->id);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
+#undef PUT
 }
 
 CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     TRY(fake_ready());
-    if (!data)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!data);
     HOLD_LOCK;
     return pointer_attribute(data, attribute, ptr);
 }
@@ -989,8 +944,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_at
                                         void **data, CUdeviceptr ptr)
 {
     ENTER_DRIVER;
-    if (!attributes || !data)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!attributes || !data);
     for (unsigned int i = 0; i < numAttributes; i++)
         if (pointer_attribute(data[i], attributes[i], ptr) != CUDA_SUCCESS)
             TRY(pointer_attribute_default(data[i], attributes[i]));
@@ -1001,12 +955,10 @@ CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute at
                                        CUdeviceptr ptr)
 {
     TRY(fake_ready());
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     HOLD_LOCK;
     struct allocation *allocation = fake_memory_find((void *)ptr);
-    if (!allocation || allocation->kind != MEMORY_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation || allocation->kind != MEMORY_DEVICE);
     allocation->sync_memops = *(const unsigned int *)value != 0;
     return CUDA_SUCCESS;
 }
@@ -1037,10 +989,8 @@ static size_t extent(const struct operation *op, bool destination)
 
 static CUresult copy_check(struct operation *op, enum side dst, enum side src)
 {
-    if (!side_ok(dst, op->copy.dst, extent(op, true)) || !op->copy.dst)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!side_ok(src, op->copy.src, extent(op, false)) || !op->copy.src)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!side_ok(dst, op->copy.dst, extent(op, true)) || !op->copy.dst);
+    INVALID_IF(!side_ok(src, op->copy.src, extent(op, false)) || !op->copy.src);
     op->copy.dst_known = !is_pageable(op->copy.dst);
     op->copy.src_known = !is_pageable(op->copy.src);
     return CUDA_SUCCESS;
@@ -1180,17 +1130,16 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, struct operation *ret_op, enu
 {
     char *dst, *src;
 
-    if (!copy)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!copy);
     TRY(copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst));
     TRY(copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src));
     *ret_op = COPY_1D(dst, src, copy->WidthInBytes);
     ret_op->copy.height = copy->Height;
     ret_op->copy.dst_pitch = copy->dstPitch ? copy->dstPitch : copy->WidthInBytes;
     ret_op->copy.src_pitch = copy->srcPitch ? copy->srcPitch : copy->WidthInBytes;
-    if (copy->Height > 1 && (ret_op->copy.dst_pitch < copy->dstXInBytes + copy->WidthInBytes ||
-                             ret_op->copy.src_pitch < copy->srcXInBytes + copy->WidthInBytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(copy->Height > 1 &&
+               (ret_op->copy.dst_pitch < copy->dstXInBytes + copy->WidthInBytes ||
+                ret_op->copy.src_pitch < copy->srcXInBytes + copy->WidthInBytes));
     ret_op->copy.dst += copy->dstY * ret_op->copy.dst_pitch + copy->dstXInBytes;
     ret_op->copy.src += copy->srcY * ret_op->copy.src_pitch + copy->srcXInBytes;
     return CUDA_SUCCESS;
@@ -1201,8 +1150,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, struct operation *ret_op, enu
 {
     char *dst, *src;
 
-    if (!copy)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!copy);
     TRY(copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst));
     TRY(copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src));
     *ret_op = COPY_1D(dst, src, copy->WidthInBytes);
@@ -1263,9 +1211,8 @@ static CUresult set(CUdeviceptr dst, uint32_t value, unsigned int element, size_
     }
     if (!width || !height)
         return CUDA_SUCCESS;
-    if (dst % element || (height > 1 && pitch < width * element) ||
-        !fake_memory_known((void *)dst, (height - 1) * pitch + width * element))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(dst % element || (height > 1 && pitch < width * element) ||
+               !fake_memory_known((void *)dst, (height - 1) * pitch + width * element));
     return submit(stream, &op, wait);
 }
 
@@ -1295,8 +1242,7 @@ CUresult fake_memory_copy_operation(const CUDA_MEMCPY3D *parameters, struct oper
     enum side dst, src;
 
     TRY(copy_3d(parameters, &op, &dst, &src));
-    if (!op.copy.width || !op.copy.height || !op.copy.depth)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!op.copy.width || !op.copy.height || !op.copy.depth);
     TRY(copy_check(&op, dst, src));
     *ret_op = op;
     return CUDA_SUCCESS;
@@ -1307,19 +1253,17 @@ CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
 {
     struct operation op = {.kind = OP_SET};
 
-    if (!parameters || !parameters->width || !parameters->height ||
-        (parameters->elementSize != 1 && parameters->elementSize != 2 &&
-         parameters->elementSize != 4))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!parameters || !parameters->width || !parameters->height ||
+               (parameters->elementSize != 1 && parameters->elementSize != 2 &&
+                parameters->elementSize != 4));
     op.set.dst = (char *)parameters->dst;
     op.set.value = parameters->value;
     op.set.element = parameters->elementSize;
     op.set.width = parameters->width;
     op.set.height = parameters->height;
     op.set.pitch = parameters->pitch;
-    if (!fake_memory_known(op.set.dst,
-                           (op.set.height - 1) * op.set.pitch + op.set.width * op.set.element))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_memory_known(op.set.dst, (op.set.height - 1) * op.set.pitch +
+                                                  op.set.width * op.set.element));
     *ret_op = op;
     return CUDA_SUCCESS;
 }

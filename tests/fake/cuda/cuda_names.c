@@ -36,11 +36,13 @@ static const struct {
     bool per_thread;
     void *function;
 } functions[] = {
-#define API(name, version, symbol)  {#name, #symbol, version, false, (void *)symbol},
-#define PTSZ(name, version, symbol) {#name, #symbol, version, true, (void *)symbol},
+#define API(name, version, symbol) {#name, #symbol, version, false, (void *)symbol},
+#define FORMS(name, version, symbol, per_thread, ending)                                           \
+    {#name, #symbol, version, false, (void *)symbol},                                              \
+        {#name, #symbol "_" #ending, per_thread, true, (void *)symbol##_##ending},
 #include "tests/fake/cuda/cuda_api.def"
 #undef API
-#undef PTSZ
+#undef FORMS
 };
 
 /* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */

@@ -281,6 +281,9 @@ static inline void fake_unlock_at_end(const bool *held)
             return try_result;                                                                     \
     } while (0)
 
+/* Ends the function with CUDA_ERROR_INVALID_VALUE, if this holds. */
+#define INVALID_IF(condition) TRY((condition) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS)
+
 /* How the body of a call begins: each takes the lock, which is given up at the end of the block. */
 #define HOLD_LOCK                                                                                  \
     __attribute__((cleanup(fake_unlock_at_end), unused)) const bool held = (fake_lock(), true)

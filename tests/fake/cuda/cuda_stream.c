@@ -590,8 +590,7 @@ void fake_thread_close_streams(struct thread *thread)
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
     ENTER(ctx);
-    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING));
     CUstream stream = stream_create(ctx, flags, priority);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -701,8 +700,7 @@ CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback cal
                            .callback = {.fn = callback, .data = userData, .handle = hStream}};
 
     ENTER_STREAM(hStream, stream);
-    if (!callback || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!callback || flags);
     if (stream->capture)
         return fake_capture_stream_guard(stream); /* callbacks cannot be captured */
     return fake_stream_submit(stream, &op);
@@ -724,8 +722,7 @@ static CUresult value_operation(enum operation_kind kind, CUstream hStream, CUde
     size_t size = wide ? 8 : 4;
 
     ENTER_STREAM(hStream, stream);
-    if (addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed));
     if (stream->capture && kind == OP_WRITE_VALUE && flags)
         return CUDA_ERROR_NOT_SUPPORTED; /* a graph node keeps the barrier */
     return fake_stream_submit(stream, &op);
@@ -770,8 +767,7 @@ CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream hStream, unsigned int count
                                             CUstreamBatchMemOpParams *paramArray,
                                             unsigned int flags)
 {
-    if (!paramArray || flags || count > 256)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!paramArray || flags || count > 256);
     for (unsigned int i = 0; i < count; i++)
         TRY(batch_operation(hStream, &paramArray[i]));
     return CUDA_SUCCESS;
@@ -832,9 +828,8 @@ static CUresult event_check(CUevent handle)
 CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
     ENTER(ctx);
-    if (!phEvent || (Flags & ~7u) ||
-        ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phEvent || (Flags & ~7u) ||
+               ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)));
     CUevent event = calloc(1, sizeof(*event));
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -868,14 +863,12 @@ CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, u
     ENTER(ctx);
     TRY(event_check(hEvent));
     TRY(fake_stream_resolve(hStream, &stream));
-    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL);
     if (stream->ctx != hEvent->ctx)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         return fake_capture_record(stream, hEvent, flags != 0);
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE; /* external means a graph node */
+    INVALID_IF(flags); /* external means a graph node */
     op.event.mark = fake_mark_create(stream);
     if (!op.event.mark)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -961,8 +954,7 @@ CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUe
 {
     ENTER(ctx);
     TRY(event_check(hStart));
-    if (!pMilliseconds)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pMilliseconds);
     if (!fake_handle_is(hEnd, HANDLE_EVENT) || hStart->ctx != hEnd->ctx ||
         ((hStart->flags | hEnd->flags) & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -987,12 +979,10 @@ CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsign
     ENTER(ctx);
     TRY(event_check(hEvent));
     TRY(fake_stream_resolve(hStream, &stream));
-    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL);
     if (stream->capture || hEvent->capture)
         return fake_capture_wait(stream, hEvent, Flags != 0);
-    if (Flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(Flags);
     if (!hEvent->mark || hEvent->mark->done)
         return CUDA_SUCCESS;
     op.event.mark = hEvent->mark;

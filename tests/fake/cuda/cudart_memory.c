@@ -138,43 +138,33 @@ DRIVER_CALL(cudaMemPoolGetAccess,
 
 /* Copies. */
 
+#define COPY_BY_KIND(form, ...)                                                                    \
+    TRY(cudart_bind());                                                                            \
+    switch (kind) {                                                                                \
+    case cudaMemcpyHostToDevice:                                                                   \
+        return (cudaError_t)cudart_driver.cuMemcpyHtoD##form((CUdeviceptr)dst, src, __VA_ARGS__);  \
+    case cudaMemcpyDeviceToHost:                                                                   \
+        return (cudaError_t)cudart_driver.cuMemcpyDtoH##form(dst, (CUdeviceptr)src, __VA_ARGS__);  \
+    case cudaMemcpyDeviceToDevice:                                                                 \
+        return (cudaError_t)cudart_driver.cuMemcpyDtoD##form((CUdeviceptr)dst, (CUdeviceptr)src,   \
+                                                             __VA_ARGS__);                         \
+    case cudaMemcpyHostToHost:                                                                     \
+    case cudaMemcpyDefault:                                                                        \
+        return (cudaError_t)cudart_driver.cuMemcpy##form((CUdeviceptr)dst, (CUdeviceptr)src,       \
+                                                         __VA_ARGS__);                             \
+    default:                                                                                       \
+        return cudaErrorInvalidMemcpyDirection;                                                    \
+    }
+
 static cudaError_t copy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
 {
-    TRY(cudart_bind());
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyHtoD((CUdeviceptr)dst, src, count);
-    case cudaMemcpyDeviceToHost:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoH(dst, (CUdeviceptr)src, count);
-    case cudaMemcpyDeviceToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoD((CUdeviceptr)dst, (CUdeviceptr)src, count);
-    case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault:
-        return (cudaError_t)cudart_driver.cuMemcpy((CUdeviceptr)dst, (CUdeviceptr)src, count);
-    default:
-        return cudaErrorInvalidMemcpyDirection;
-    }
+    COPY_BY_KIND(, count)
 }
 
 static cudaError_t copy_async(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
-    TRY(cudart_bind());
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyHtoDAsync((CUdeviceptr)dst, src, count, stream);
-    case cudaMemcpyDeviceToHost:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoHAsync(dst, (CUdeviceptr)src, count, stream);
-    case cudaMemcpyDeviceToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoDAsync((CUdeviceptr)dst, (CUdeviceptr)src,
-                                                            count, stream);
-    case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault:
-        return (cudaError_t)cudart_driver.cuMemcpyAsync((CUdeviceptr)dst, (CUdeviceptr)src, count,
-                                                        stream);
-    default:
-        return cudaErrorInvalidMemcpyDirection;
-    }
+    COPY_BY_KIND(Async, count, stream)
 }
 
 /* A synchronous form made of the asynchronous one. */
