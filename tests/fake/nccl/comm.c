@@ -393,42 +393,39 @@ static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks,
     return fake_init_start(fake_init_job, NULL, newcomm, nranks, rank, &ids[0], &mine, device, ctx);
 }
 
-static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
-                              const ncclUniqueId *ids, const ncclConfig_t *config)
+static ncclResult_t init_on_current(const char *func, ncclComm_t *newcomm, int nranks, int rank,
+                                    int nids, const ncclUniqueId *ids, const ncclConfig_t *config)
 {
     CUdevice device = 0;
     CUcontext ctx = NULL;
-    ncclResult_t result;
-    fake_group_start();
-    result = fake_current_device(&device, &ctx);
-    if (result == ncclSuccess)
-        result = init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
-    return fake_group_leave(NULL, result);
+    TRY(fake_current_device(&device, &ctx));
+    return init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank))
 {
-    return init_here("CommInitRank", comm, nranks, rank, 1, &id, NULL);
+    return FAKE_IN_GROUP(init_on_current("CommInitRank", comm, nranks, rank, 1, &id, NULL));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankConfig,
          (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config))
 {
-    return init_here("CommInitRankConfig", comm, nranks, rank, 1, &id, config);
+    return FAKE_IN_GROUP(init_on_current("CommInitRankConfig", comm, nranks, rank, 1, &id, config));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankScalable,
          (ncclComm_t * newcomm, int nranks, int myrank, int nids, ncclUniqueId *ids,
           ncclConfig_t *config))
 {
-    return init_here("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config);
+    return FAKE_IN_GROUP(
+        init_on_current("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist))
 {
     const struct fake_cuda *cuda = fake_cuda();
     ncclUniqueId id;
-    ncclResult_t result = ncclSuccess, ended;
+    ncclResult_t result = ncclSuccess;
     CUcontext saved = NULL;
     int total = 0;
     if (!cuda)
@@ -461,10 +458,9 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
         else
             result = init_rank("CommInitAll", &comms[i], ndev, i, 1, &id, NULL, device, ctx, true);
     }
-    fake_group_error(result);
-    ended = fake_group_end();
+    result = fake_group_leave(result);
     cuda->ctx_set_current(saved);
-    return result != ncclSuccess ? result : ended;
+    return result;
 }
 
 /* ---- the end ---- */
@@ -520,70 +516,62 @@ static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct
     return fake_group_add_job(job);
 }
 
+static ncclResult_t finalize_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommFinalize", true);
+    if (atomic_load(&comm->revoked))
+        return fake_refuse(ncclInvalidUsage, "CommFinalize: communicator was revoked");
+    if (atomic_exchange(&comm->finalized, true))
+        return fake_refuse(ncclInvalidArgument, "comm %p has already been finalized", (void *)comm);
+    return start_on_comm(finalize_job, comm, false);
+}
+
 FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommFinalize", true, &comm);
-    if (result == ncclSuccess && atomic_load(&comm->revoked))
-        result = fake_refuse(ncclInvalidUsage, "CommFinalize: communicator was revoked");
-    if (result == ncclSuccess && atomic_exchange(&comm->finalized, true))
-        result =
-            fake_refuse(ncclInvalidArgument, "comm %p has already been finalized", (void *)comm);
-    if (result == ncclSuccess)
-        result = start_on_comm(finalize_job, comm, false);
-    return fake_group_leave(comm, result);
+    return FAKE_IN_GROUP(finalize_comm(handle));
+}
+
+static ncclResult_t revoke_comm(ncclComm_t handle, int flags)
+{
+    FAKE_ENTER(comm, handle, "CommRevoke", true);
+    if (flags != NCCL_REVOKE_DEFAULT)
+        return fake_refuse(ncclInvalidArgument, "CommRevoke : invalid flags %d", flags);
+    atomic_store(&comm->revoked, true);
+    fake_comm_wake(comm);
+    return start_on_comm(revoke_job, comm, false);
 }
 
 FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommRevoke", true, &comm);
-    if (result == ncclSuccess && flags != NCCL_REVOKE_DEFAULT)
-        result = fake_refuse(ncclInvalidArgument, "CommRevoke : invalid flags %d", flags);
-    if (result == ncclSuccess) {
-        atomic_store(&comm->revoked, true);
-        fake_comm_wake(comm);
-        result = start_on_comm(revoke_job, comm, false);
-    }
-    return fake_group_leave(comm, result);
+    return FAKE_IN_GROUP(revoke_comm(handle, flags));
+}
+
+static ncclResult_t destroy_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommDestroy", true);
+    if (atomic_exchange(&comm->gone, true))
+        return fake_refuse(ncclInvalidArgument, "comm %p has already been destroyed", (void *)comm);
+    return start_on_comm(teardown_job, comm, true);
 }
 
 FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result;
-    if (!handle)
-        return ncclSuccess;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommDestroy", true, &comm);
-    if (result == ncclSuccess && atomic_exchange(&comm->gone, true))
-        result =
-            fake_refuse(ncclInvalidArgument, "comm %p has already been destroyed", (void *)comm);
-    if (result == ncclSuccess)
-        result = start_on_comm(teardown_job, comm, true);
-    return fake_group_leave(comm, result);
+    return handle ? FAKE_IN_GROUP(destroy_comm(handle)) : ncclSuccess;
+}
+
+static ncclResult_t abort_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommAbort", false);
+    /* At once, even inside a group: kernels and blocked calls end now. */
+    fake_comm_set_abort(comm);
+    /* A destroy under way then finishes by itself. */
+    return atomic_exchange(&comm->gone, true) ? ncclSuccess
+                                              : start_on_comm(teardown_job, comm, true);
 }
 
 FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result;
-    if (!handle)
-        return ncclSuccess;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommAbort", false, &comm);
-    if (result == ncclSuccess) {
-        /* At once, even inside a group: kernels and blocked calls end now. */
-        fake_comm_set_abort(comm);
-        /* A destroy under way then finishes by itself. */
-        if (!atomic_exchange(&comm->gone, true))
-            result = start_on_comm(teardown_job, comm, true);
-    }
-    return fake_group_leave(comm, result);
+    return handle ? FAKE_IN_GROUP(abort_comm(handle)) : ncclSuccess;
 }
 
 /* ---- questions ---- */

@@ -160,15 +160,9 @@ static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream
 
 static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStream_t stream)
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result;
-    fake_group_start();
-    result = fake_comm_enter(handle, call->name, true, &comm);
-    if (result == ncclSuccess)
-        result = check(comm, call);
-    if (result == ncclSuccess)
-        result = add(comm, call, (CUstream)stream);
-    return fake_group_leave(comm, result);
+    FAKE_ENTER(comm, handle, call->name, true);
+    TRY(check(comm, call));
+    return add(comm, call, (CUstream)stream);
 }
 
 /* ---- connecting ---- */
@@ -489,9 +483,9 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
 #define COLLECTIVE(name, func, parameters, send, recv, count, op, root, reduces)                   \
     FAKE_API(ncclResult_t, nccl##name, (UNWRAP parameters, ncclComm_t comm, cudaStream_t stream))  \
     {                                                                                              \
-        return enqueue(comm,                                                                       \
-                       &(struct call){func, #name, send, recv, count, type, op, root, reduces},    \
-                       stream);                                                                    \
+        return FAKE_IN_GROUP(                                                                      \
+            enqueue(comm, &(struct call){func, #name, send, recv, count, type, op, root, reduces}, \
+                    stream));                                                                      \
     }
 #define UNWRAP(...) __VA_ARGS__
 

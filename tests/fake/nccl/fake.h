@@ -331,9 +331,10 @@ void fake_group_start(void);
 ncclResult_t fake_group_end(void);
 bool fake_group_open(void);
 ncclResult_t fake_group_error(ncclResult_t result);
-/* Ends what fake_group_start began, with the result of what came between; gives the communicator
- * back, if there is one. */
-ncclResult_t fake_group_leave(struct ncclComm *comm, ncclResult_t result);
+/* Ends what fake_group_start began, with the result of what came between. */
+ncclResult_t fake_group_leave(ncclResult_t result);
+/* A call as a group of its own. */
+#define FAKE_IN_GROUP(call) (fake_group_start(), fake_group_leave(call))
 /* Adds a job to the open group, which then owns it. */
 ncclResult_t fake_group_add_job(struct fake_job *job);
 ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan);

@@ -366,10 +366,9 @@ ncclResult_t fake_group_end(void)
     return result;
 }
 
-ncclResult_t fake_group_leave(struct ncclComm *comm, ncclResult_t result)
+ncclResult_t fake_group_leave(ncclResult_t result)
 {
     ncclResult_t ended;
-    fake_comm_put(comm);
     fake_group_error(result);
     ended = fake_group_end();
     return result != ncclSuccess ? result : ended;

@@ -68,19 +68,12 @@ static void read_debug(void)
     debug_on = value && *value && strcmp(value, "0") != 0;
 }
 
-void fake_trace(const char *format, ...)
+/* One line on stderr, in one write. */
+static void write_line(const char *start, const char *format, va_list args)
 {
     char line[1200];
-    int n;
-    va_list args;
-    pthread_once(&debug_once, read_debug);
-    if (!debug_on)
-        return;
-    n = snprintf(line, sizeof(line), "fake nccl %d/%ld: ", (int)getpid(),
-                 (long)syscall(SYS_gettid));
-    va_start(args, format);
+    int n = snprintf(line, sizeof(line), "%s", start);
     n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
-    va_end(args);
     if (n > (int)sizeof(line) - 2)
         n = (int)sizeof(line) - 2;
     line[n++] = '\n';
@@ -88,20 +81,25 @@ void fake_trace(const char *format, ...)
         return;
 }
 
+void fake_trace(const char *format, ...)
+{
+    char start[64];
+    va_list args;
+    pthread_once(&debug_once, read_debug);
+    if (!debug_on)
+        return;
+    snprintf(start, sizeof(start), "fake nccl %d/%ld: ", (int)getpid(), (long)syscall(SYS_gettid));
+    va_start(args, format);
+    write_line(start, format, args);
+    va_end(args);
+}
+
 _Noreturn void fake_misuse(const char *format, ...)
 {
-    char line[1200];
-    int n;
     va_list args;
-    n = snprintf(line, sizeof(line), "fake nccl: misuse: ");
     va_start(args, format);
-    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    write_line("fake nccl: misuse: ", format, args);
     va_end(args);
-    if (n > (int)sizeof(line) - 2)
-        n = (int)sizeof(line) - 2;
-    line[n++] = '\n';
-    if (write(2, line, (size_t)n) < 0)
-        abort();
     abort();
 }
 
