@@ -46,7 +46,8 @@ static const struct {
 };
 
 /* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */
-#define UNSUPPORTED(name) extern int fake_unsupported_##name(void) __asm__(#name);
+#define UNSUPPORTED(name)               extern int fake_unsupported_##name(void) __asm__(#name);
+#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
 #include "tests/fake/cuda/cuda_unsupported.def"
 #undef UNSUPPORTED
 
@@ -57,6 +58,7 @@ static const struct {
 #define UNSUPPORTED(name) {#name, (void *)fake_unsupported_##name},
 #include "tests/fake/cuda/cuda_unsupported.def"
 #undef UNSUPPORTED
+#undef UNSUPPORTED_FORMS
 };
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
