@@ -294,48 +294,21 @@ void fake_capture_stream_gone(struct CUstream_st *stream)
 
 /* The calls. */
 
-static CUresult resolve(CUstream handle, CUcontext *ret_ctx, struct CUstream_st **ret_stream)
-{
-    CUresult result = fake_enter(ret_ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(handle, ret_stream);
-    if (result != CUDA_SUCCESS)
-        fake_unlock();
-    return result;
-}
-
 static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
                       CUstreamCaptureMode mode)
 {
-    struct CUstream_st *stream;
-    struct capture *capture;
     bool owns = !graph;
-    CUcontext ctx;
-    CUresult result = resolve(hStream, &ctx, &stream);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n_deps && !deps) ||
-        (graph && !fake_handle_is(graph, HANDLE_GRAPH))) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        goto out;
-    }
+    ENTER_STREAM(hStream, stream);
+    INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n_deps && !deps) ||
+               (graph && !fake_handle_is(graph, HANDLE_GRAPH)));
     for (size_t i = 0; i < n_deps; i++)
-        if (!fake_handle_is(deps[i], HANDLE_NODE)) {
-            result = CUDA_ERROR_INVALID_VALUE;
-            goto out;
-        }
-    if (stream->legacy) {
-        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        goto out;
-    }
-    if (stream->capture) {
-        result = CUDA_ERROR_ILLEGAL_STATE;
-        goto out;
-    }
-    capture = calloc(1, sizeof(*capture));
+        INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE));
+    if (stream->legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    struct capture *capture = calloc(1, sizeof(*capture));
     if (owns)
         graph = fake_graph_create();
     if (!capture || !graph ||
@@ -343,61 +316,30 @@ static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, 
         if (owns && graph)
             fake_graph_destroy(graph);
         free(capture);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-        goto out;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     capture->id = fake_next_id();
     capture->mode = mode;
     capture->owner = fake_thread()->id;
     capture->origin = stream;
-    capture->ctx = ctx;
     capture->graph = graph;
     capture->owns_graph = owns;
     stream_join(stream, capture);
     capture->next = captures;
     captures = capture;
-out:
-    fake_unlock();
-    return result;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
-{
-    return begin(hStream, NULL, NULL, 0, mode);
-}
-
-CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-    return begin(hStream ? hStream : CU_STREAM_LEGACY, NULL, NULL, 0, mode);
-}
-
-CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream hStream)
-{
-    return begin(hStream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult CUDAAPI cuStreamBeginCapture(CUstream hStream)
-{
-    return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph,
-                                                  const CUgraphNode *dependencies,
-                                                  const CUgraphEdgeData *dependencyData,
-                                                  size_t numDependencies, CUstreamCaptureMode mode)
-{
-    return hGraph ? begin(hStream, hGraph, dependencies, numDependencies, mode)
-                  : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-                                             const CUgraphNode *dependencies,
-                                             const CUgraphEdgeData *dependencyData,
-                                             size_t numDependencies, CUstreamCaptureMode mode)
-{
-    return cuStreamBeginCaptureToGraph_ptsz(hStream ? hStream : CU_STREAM_LEGACY, hGraph,
-                                            dependencies, dependencyData, numDependencies, mode);
-}
+STREAM_FORMS(cuStreamBeginCapture_v2, (CUstream hStream, CUstreamCaptureMode mode),
+             begin(hStream, NULL, NULL, 0, mode))
+STREAM_FORMS(cuStreamBeginCapture, (CUstream hStream),
+             begin(hStream, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL))
+STREAM_FORMS(cuStreamBeginCaptureToGraph,
+             (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+              const CUgraphEdgeData *dependencyData, size_t numDependencies,
+              CUstreamCaptureMode mode),
+             hGraph ? begin(hStream, hGraph, dependencies, numDependencies, mode)
+                    : CUDA_ERROR_INVALID_VALUE)
 
 /* Work of another stream that the origin does not depend on when the capture ends. */
 static bool has_unjoined(struct capture *capture)
@@ -418,26 +360,17 @@ static bool has_unjoined(struct capture *capture)
 
 CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
-    struct CUstream_st *stream;
-    struct capture *capture;
-    CUcontext ctx;
-    CUresult result = resolve(hStream, &ctx, &stream);
+    CUresult result = CUDA_SUCCESS;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    capture = stream->capture;
-    if (!phGraph)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (!capture)
-        result = CUDA_ERROR_ILLEGAL_STATE;
-    else if (capture->origin != stream)
-        result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->owner != fake_thread()->id)
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    if (result != CUDA_SUCCESS) {
-        fake_unlock();
-        return result;
-    }
+    ENTER_STREAM(hStream, stream);
+    struct capture *capture = stream->capture;
+    INVALID_IF(!phGraph);
+    if (!capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->origin != stream)
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->owner != fake_thread()->id)
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->invalidated)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (has_unjoined(capture))
@@ -449,90 +382,45 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
         fake_graph_destroy(capture->graph);
     capture_unref(capture);
     fake_user_objects_reap();
-    fake_unlock();
     return result;
 }
 
-CUresult CUDAAPI cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-    return cuStreamEndCapture_ptsz(hStream ? hStream : CU_STREAM_LEGACY, phGraph);
-}
+LEGACY_FORM(cuStreamEndCapture, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
 
 static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
                      CUgraph *graph, const CUgraphNode **deps, size_t *n_deps)
 {
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = resolve(hStream, &ctx, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!status) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else if (legacy_conflict(stream, false)) {
-        result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; /* here the capture is not harmed */
-    } else if (!stream->capture) {
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    } else if (stream->capture->invalidated) {
-        *status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    } else {
-        *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        if (id)
-            *id = stream->capture->id;
-        if (graph)
-            *graph = stream->capture->graph;
-        if (deps)
-            *deps = stream->capture_deps;
-        if (n_deps)
-            *n_deps = stream->n_capture_deps;
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    INVALID_IF(!status);
+    if (legacy_conflict(stream, false))
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; /* here the capture is not harmed */
+    *status = !stream->capture               ? CU_STREAM_CAPTURE_STATUS_NONE
+              : stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return CUDA_SUCCESS;
+    if (id)
+        *id = stream->capture->id;
+    if (graph)
+        *graph = stream->capture->graph;
+    if (deps)
+        *deps = stream->capture_deps;
+    if (n_deps)
+        *n_deps = stream->n_capture_deps;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamIsCapturing_ptsz(CUstream hStream, CUstreamCaptureStatus *captureStatus)
-{
-    return info(hStream, captureStatus, NULL, NULL, NULL, NULL);
-}
-
-CUresult CUDAAPI cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
-{
-    return cuStreamIsCapturing_ptsz(hStream ? hStream : CU_STREAM_LEGACY, captureStatus);
-}
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_ptsz(CUstream hStream,
-                                             CUstreamCaptureStatus *captureStatus_out,
-                                             cuuint64_t *id_out)
-{
-    return info(hStream, captureStatus_out, id_out, NULL, NULL, NULL);
-}
-
-CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                        cuuint64_t *id_out)
-{
-    return cuStreamGetCaptureInfo_ptsz(hStream ? hStream : CU_STREAM_LEGACY, captureStatus_out,
-                                       id_out);
-}
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2_ptsz(CUstream hStream,
-                                                CUstreamCaptureStatus *captureStatus_out,
-                                                cuuint64_t *id_out, CUgraph *graph_out,
-                                                const CUgraphNode **dependencies_out,
-                                                size_t *numDependencies_out)
-{
-    return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
-                numDependencies_out);
-}
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream hStream,
-                                           CUstreamCaptureStatus *captureStatus_out,
-                                           cuuint64_t *id_out, CUgraph *graph_out,
-                                           const CUgraphNode **dependencies_out,
-                                           size_t *numDependencies_out)
-{
-    return info(hStream ? hStream : CU_STREAM_LEGACY, captureStatus_out, id_out, graph_out,
-                dependencies_out, numDependencies_out);
-}
+STREAM_FORMS(cuStreamIsCapturing, (CUstream hStream, CUstreamCaptureStatus *captureStatus),
+             info(hStream, captureStatus, NULL, NULL, NULL, NULL))
+STREAM_FORMS(cuStreamGetCaptureInfo,
+             (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out),
+             info(hStream, captureStatus_out, id_out, NULL, NULL, NULL))
+STREAM_FORMS(cuStreamGetCaptureInfo_v2,
+             (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+              CUgraph *graph_out, const CUgraphNode **dependencies_out,
+              size_t *numDependencies_out),
+             info(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
+                  numDependencies_out))
 
 CUresult CUDAAPI cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream,
                                                 CUstreamCaptureStatus *captureStatus_out,
@@ -547,72 +435,36 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream,
                 numDependencies_out);
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream hStream,
-                                           CUstreamCaptureStatus *captureStatus_out,
-                                           cuuint64_t *id_out, CUgraph *graph_out,
-                                           const CUgraphNode **dependencies_out,
-                                           const CUgraphEdgeData **edgeData_out,
-                                           size_t *numDependencies_out)
-{
-    return cuStreamGetCaptureInfo_v3_ptsz(hStream ? hStream : CU_STREAM_LEGACY, captureStatus_out,
-                                          id_out, graph_out, dependencies_out, edgeData_out,
-                                          numDependencies_out);
-}
+LEGACY_FORM(cuStreamGetCaptureInfo_v3,
+            (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+             CUgraph *graph_out, const CUgraphNode **dependencies_out,
+             const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out),
+            (hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
+             numDependencies_out))
 
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies,
                                                         size_t numDependencies, unsigned int flags)
 {
-    struct CUstream_st *stream;
-    bool done;
-    CUcontext ctx;
-    CUresult result = resolve(hStream, &ctx, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!stream->capture) {
-        result = CUDA_ERROR_ILLEGAL_STATE;
-    } else if (stream->capture->invalidated) {
-        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    } else if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        for (size_t i = 0; i < numDependencies; i++)
-            if (!fake_handle_is(dependencies[i], HANDLE_NODE) ||
-                dependencies[i]->graph != stream->capture->graph)
-                result = CUDA_ERROR_INVALID_VALUE;
-        if (result == CUDA_SUCCESS) {
-            done = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES
-                       ? deps_set(&stream->capture_deps, &stream->n_capture_deps, dependencies,
-                                  numDependencies)
-                       : deps_add(&stream->capture_deps, &stream->n_capture_deps, dependencies,
-                                  numDependencies);
-            if (!done)
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    if (!stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (stream->capture->invalidated)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies));
+    for (size_t i = 0; i < numDependencies; i++)
+        INVALID_IF(!fake_handle_is(dependencies[i], HANDLE_NODE) ||
+                   dependencies[i]->graph != stream->capture->graph);
+    return (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? deps_set : deps_add)(
+               &stream->capture_deps, &stream->n_capture_deps, dependencies, numDependencies)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-                                                   size_t numDependencies, unsigned int flags)
-{
-    return cuStreamUpdateCaptureDependencies_ptsz(hStream ? hStream : CU_STREAM_LEGACY,
-                                                  dependencies, numDependencies, flags);
-}
-
-CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream,
-                                                           CUgraphNode *dependencies,
-                                                           const CUgraphEdgeData *dependencyData,
-                                                           size_t numDependencies,
-                                                           unsigned int flags)
-{
-    return cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags);
-}
-
-CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-                                                      const CUgraphEdgeData *dependencyData,
-                                                      size_t numDependencies, unsigned int flags)
-{
-    return cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags);
-}
+LEGACY_FORM(cuStreamUpdateCaptureDependencies,
+            (CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+             unsigned int flags),
+            (hStream, dependencies, numDependencies, flags))
+STREAM_FORMS(cuStreamUpdateCaptureDependencies_v2,
+             (CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+              size_t numDependencies, unsigned int flags),
+             cuStreamUpdateCaptureDependencies_ptsz(hStream, dependencies, numDependencies, flags))

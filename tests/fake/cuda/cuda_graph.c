@@ -71,6 +71,24 @@ void fake_user_objects_reap(void)
     }
 }
 
+static inline void leave_graphs(const bool *held)
+{
+    fake_user_objects_reap();
+    fake_unlock_at_end(held);
+}
+
+/* As ENTER_DRIVER, for a call that may end the life of a user object. */
+#define ENTER_GRAPHS                                                                               \
+    TRY(fake_ready());                                                                             \
+    __attribute__((cleanup(leave_graphs), unused)) const bool held = (fake_lock(), true)
+
+#define GRAPH_CALL(name, parameters, call)                                                         \
+    CUresult CUDAAPI name parameters                                                               \
+    {                                                                                              \
+        ENTER_GRAPHS;                                                                              \
+        return call;                                                                               \
+    }
+
 static CUresult objects_add(struct object_ref **objects, CUuserObject object, unsigned int count)
 {
     struct object_ref *ref;
@@ -90,14 +108,11 @@ static CUresult objects_add(struct object_ref **objects, CUuserObject object, un
 
 static CUresult objects_copy(struct object_ref **to, const struct object_ref *from)
 {
-    CUresult result = CUDA_SUCCESS;
-
-    for (; from && result == CUDA_SUCCESS; from = from->next) {
-        result = objects_add(to, from->object, 1);
-        if (result == CUDA_SUCCESS)
-            from->object->refs++;
+    for (; from; from = from->next) {
+        TRY(objects_add(to, from->object, 1));
+        from->object->refs++;
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 static void objects_clear(struct object_ref **objects)
@@ -114,104 +129,68 @@ static void objects_clear(struct object_ref **objects)
 CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
                                     unsigned int initialRefcount, unsigned int flags)
 {
-    CUuserObject object;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!object_out || !destroy || !initialRefcount || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        return CUDA_ERROR_INVALID_VALUE;
-    object = calloc(1, sizeof(*object));
+    TRY(fake_ready());
+    INVALID_IF(!object_out || !destroy || !initialRefcount ||
+               flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    CUuserObject object = calloc(1, sizeof(*object));
     if (!object)
         return CUDA_ERROR_OUT_OF_MEMORY;
     object->refs = initialRefcount;
     object->destroy = destroy;
     object->pointer = ptr;
-    fake_lock();
+    HOLD_LOCK;
     fake_handle_add(object, HANDLE_USER_OBJECT);
-    fake_unlock();
     *object_out = object;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!count || !fake_handle_is(object, HANDLE_USER_OBJECT))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        object->refs += count;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!count || !fake_handle_is(object, HANDLE_USER_OBJECT));
+    object->refs += count;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!count || !fake_handle_is(object, HANDLE_USER_OBJECT) || count > object->refs)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        object_release(object, count);
-    fake_user_objects_reap();
-    fake_unlock();
-    return result;
+    ENTER_GRAPHS;
+    INVALID_IF(!count || !fake_handle_is(object, HANDLE_USER_OBJECT) || count > object->refs);
+    object_release(object, count);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
                                          unsigned int flags)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!count || !fake_handle_is(graph, HANDLE_GRAPH) ||
-        !fake_handle_is(object, HANDLE_USER_OBJECT) ||
-        (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        result = objects_add(&graph->objects, object, count);
-        if (result == CUDA_SUCCESS && !(flags & CU_GRAPH_USER_OBJECT_MOVE))
-            object->refs += count;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH) ||
+               !fake_handle_is(object, HANDLE_USER_OBJECT) ||
+               (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE));
+    TRY(objects_add(&graph->objects, object, count));
+    if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
+        object->refs += count;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
-    CUresult result = fake_ready();
+    ENTER_GRAPHS;
+    INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH));
+    for (struct object_ref **link = &graph->objects; *link; link = &(*link)->next) {
+        struct object_ref *ref = *link;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = CUDA_ERROR_INVALID_VALUE;
-    if (count && fake_handle_is(graph, HANDLE_GRAPH))
-        for (struct object_ref **link = &graph->objects; *link; link = &(*link)->next) {
-            struct object_ref *ref = *link;
-
-            if (ref->object != object || ref->count < count)
-                continue;
-            ref->count -= count;
-            if (!ref->count) {
-                *link = ref->next;
-                free(ref);
-            }
-            object_release(object, count);
-            result = CUDA_SUCCESS;
-            break;
+        if (ref->object != object || ref->count < count)
+            continue;
+        ref->count -= count;
+        if (!ref->count) {
+            *link = ref->next;
+            free(ref);
         }
-    fake_user_objects_reap();
-    fake_unlock();
-    return result;
+        object_release(object, count);
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Operations in nodes and steps: each copy holds references of its own. */
@@ -256,18 +235,14 @@ static CUresult program_add_graph(struct program *program, CUgraph graph);
 static CUresult program_add_node(struct program *program, CUgraphNode node)
 {
     struct step step = {.op = node->op, .type = node->type, .node = node, .enabled = true};
-    CUresult result = CUDA_SUCCESS;
 
     if (node->visited)
         return CUDA_SUCCESS;
-    if (node->entered)
-        return CUDA_ERROR_INVALID_VALUE; /* a cycle */
+    INVALID_IF(node->entered); /* a cycle */
     node->entered = true;
-    for (size_t i = 0; i < node->n_deps && result == CUDA_SUCCESS; i++)
-        result = program_add_node(program, node->deps[i]);
+    for (size_t i = 0; i < node->n_deps; i++)
+        TRY(program_add_node(program, node->deps[i]));
     node->visited = true;
-    if (result != CUDA_SUCCESS)
-        return result;
     if (node->child)
         return program_add_graph(program, node->child);
     return program_append(program, &step);
@@ -275,13 +250,11 @@ static CUresult program_add_node(struct program *program, CUgraphNode node)
 
 static CUresult program_add_graph(struct program *program, CUgraph graph)
 {
-    CUresult result = CUDA_SUCCESS;
-
     for (CUgraphNode node = graph->first; node; node = node->next)
         node->visited = node->entered = false;
-    for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next)
-        result = program_add_node(program, node);
-    return result == CUDA_SUCCESS ? objects_copy(&program->objects, graph->objects) : result;
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        TRY(program_add_node(program, node));
+    return objects_copy(&program->objects, graph->objects);
 }
 
 static CUresult program_create(CUgraph graph, struct program **ret_program)
@@ -380,8 +353,7 @@ static CUresult node_depend(CUgraphNode node, CUgraphNode other)
 {
     CUgraphNode *bigger;
 
-    if (node == other || node_depends_on(node, other))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(node == other || node_depends_on(node, other));
     bigger = realloc(node->deps, (node->n_deps + 1) * sizeof(*bigger));
     if (!bigger)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -397,11 +369,9 @@ CUresult fake_node_add(CUgraph graph, const CUgraphNode *deps, size_t n_deps, CU
     CUresult result = CUDA_SUCCESS;
     CUgraphNode node;
 
-    if (n_deps && !deps)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(n_deps && !deps);
     for (size_t i = 0; i < n_deps; i++)
-        if (!fake_handle_is(deps[i], HANDLE_NODE) || deps[i]->graph != graph)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE) || deps[i]->graph != graph);
     node = calloc(1, sizeof(*node));
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -590,22 +560,6 @@ fail:
 
 /* The calls. */
 
-static CUresult enter(void)
-{
-    CUresult result = fake_ready();
-
-    if (result == CUDA_SUCCESS)
-        fake_lock();
-    return result;
-}
-
-static CUresult leave(CUresult result)
-{
-    fake_user_objects_reap();
-    fake_unlock();
-    return result;
-}
-
 static bool is_graph(CUgraph graph)
 {
     return fake_handle_is(graph, HANDLE_GRAPH);
@@ -623,60 +577,42 @@ static bool is_exec(CUgraphExec exec)
 
 CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraph || flags)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!phGraph || flags);
     *phGraph = fake_graph_create();
-    return leave(*phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+    return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_graph(hGraph) || hGraph->child)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!is_graph(hGraph) || hGraph->child);
     fake_graph_destroy(hGraph);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraphClone || !is_graph(originalGraph))
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    return leave(graph_clone(originalGraph, phGraphClone));
+    ENTER_GRAPHS;
+    INVALID_IF(!phGraphClone || !is_graph(originalGraph));
+    return graph_clone(originalGraph, phGraphClone);
 }
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
                                         CUgraph hClonedGraph)
 {
-    CUgraphNode found;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phNode || !is_node(hOriginalNode) || !is_graph(hClonedGraph))
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    found = find_in_clone(hClonedGraph, hOriginalNode);
-    if (found)
-        *phNode = found;
-    return leave(found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!phNode || !is_node(hOriginalNode) || !is_graph(hClonedGraph));
+    CUgraphNode found = find_in_clone(hClonedGraph, hOriginalNode);
+    INVALID_IF(!found);
+    *phNode = found;
+    return CUDA_SUCCESS;
 }
 
 static CUresult add_node(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                          size_t numDependencies, CUgraphNodeType type, const struct operation *op)
 {
-    if (!phGraphNode || !is_graph(hGraph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!phGraphNode || !is_graph(hGraph));
     return fake_node_add(hGraph, dependencies, numDependencies, type, op, phGraphNode);
 }
 
@@ -684,82 +620,25 @@ CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                      const CUgraphNode *dependencies, size_t numDependencies)
 {
     struct operation op = {.kind = OP_EMPTY};
-    CUresult result = enter();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    return leave(add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                          CU_GRAPH_NODE_TYPE_EMPTY, &op));
-}
-
-CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                    const CUgraphNode *dependencies, size_t numDependencies,
-                                    const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    struct operation op = {.kind = OP_HOST};
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !nodeParams->fn)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    op.host.fn = nodeParams->fn;
-    op.host.data = nodeParams->userData;
-    return leave(
-        add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST, &op));
+    ENTER_GRAPHS;
+    return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
+                    &op);
 }
 
 CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_HOST)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_HOST);
     nodeParams->fn = hNode->op.host.fn;
     nodeParams->userData = hNode->op.host.data;
-    return leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuGraphHostNodeSetParams(CUgraphNode hNode,
-                                          const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !nodeParams->fn || !is_node(hNode) || hNode->op.kind != OP_HOST)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    hNode->op.host.fn = nodeParams->fn;
-    hNode->op.host.data = nodeParams->userData;
-    return leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies, size_t numDependencies,
-                                      const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_memory_copy_operation(copyParams, &op);
-    if (result == CUDA_SUCCESS)
-        result = add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                          CU_GRAPH_NODE_TYPE_MEMCPY, &op);
-    return leave(result);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_COPY)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_COPY);
     memset(nodeParams, 0, sizeof(*nodeParams));
     nodeParams->dstMemoryType = nodeParams->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
     nodeParams->dstDevice = (CUdeviceptr)hNode->op.copy.dst;
@@ -773,71 +652,20 @@ CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *no
     nodeParams->WidthInBytes = hNode->op.copy.width;
     nodeParams->Height = hNode->op.copy.height;
     nodeParams->Depth = hNode->op.copy.depth;
-    return leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_node(hNode) || hNode->op.kind != OP_COPY)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    result = fake_memory_copy_operation(nodeParams, &op);
-    if (result == CUDA_SUCCESS)
-        hNode->op = op;
-    return leave(result);
-}
-
-CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies, size_t numDependencies,
-                                      const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_memory_set_operation(memsetParams, &op);
-    if (result == CUDA_SUCCESS)
-        result = add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                          CU_GRAPH_NODE_TYPE_MEMSET, &op);
-    return leave(result);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !is_node(hNode) || hNode->op.kind != OP_SET)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_SET);
     nodeParams->dst = (CUdeviceptr)hNode->op.set.dst;
     nodeParams->pitch = hNode->op.set.pitch;
     nodeParams->value = hNode->op.set.value;
     nodeParams->elementSize = hNode->op.set.element;
     nodeParams->width = hNode->op.set.width;
     nodeParams->height = hNode->op.set.height;
-    return leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode,
-                                            const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_node(hNode) || hNode->op.kind != OP_SET)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    result = fake_memory_set_operation(nodeParams, &op);
-    if (result == CUDA_SUCCESS)
-        hNode->op = op;
-    return leave(result);
+    return CUDA_SUCCESS;
 }
 
 static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -847,11 +675,8 @@ static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
     CUgraph clone;
     CUresult result;
 
-    if (!is_graph(childGraph))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = graph_clone(childGraph, &clone);
-    if (result != CUDA_SUCCESS)
-        return result;
+    INVALID_IF(!is_graph(childGraph));
+    TRY(graph_clone(childGraph, &clone));
     result =
         add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &op);
     if (result == CUDA_SUCCESS) {
@@ -863,73 +688,65 @@ static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
     return result;
 }
 
-CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                          const CUgraphNode *dependencies, size_t numDependencies,
-                                          CUgraph childGraph)
-{
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    return leave(add_child(phGraphNode, hGraph, dependencies, numDependencies, childGraph));
-}
+GRAPH_CALL(cuGraphAddChildGraphNode,
+           (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+            size_t numDependencies, CUgraph childGraph),
+           add_child(phGraphNode, hGraph, dependencies, numDependencies, childGraph))
 
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH);
     if (!hNode->child)
-        return leave(CUDA_ERROR_NOT_SUPPORTED); /* a captured launch keeps no graph */
+        return CUDA_ERROR_NOT_SUPPORTED; /* a captured launch keeps no graph */
     *phGraph = hNode->child;
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 static CUresult add_event(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                           size_t numDependencies, enum operation_kind kind, CUevent event)
 {
     struct operation op = {.kind = kind, .event = {.event = event}};
-    CUresult result;
 
-    if (!fake_handle_is(event, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = add_node(
+    INVALID_IF(!fake_handle_is(event, HANDLE_EVENT));
+    TRY(add_node(
         phGraphNode, hGraph, dependencies, numDependencies,
-        kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_WAIT_EVENT, &op);
-    if (result == CUDA_SUCCESS)
-        event->refs++;
-    return result;
+        kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_WAIT_EVENT, &op));
+    event->refs++;
+    return CUDA_SUCCESS;
 }
 
 static CUresult get_event(CUgraphNode hNode, enum operation_kind kind, CUevent *event_out)
 {
-    if (!event_out || !is_node(hNode) || hNode->op.kind != kind)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != kind);
     *event_out = hNode->op.event.event;
     return CUDA_SUCCESS;
 }
 
 static CUresult set_event(CUgraphNode hNode, enum operation_kind kind, CUevent event)
 {
-    if (!is_node(hNode) || hNode->op.kind != kind || !fake_handle_is(event, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_node(hNode) || hNode->op.kind != kind || !fake_handle_is(event, HANDLE_EVENT));
     event->refs++;
     fake_event_unref(hNode->op.event.event);
     hNode->op.event.event = event;
     return CUDA_SUCCESS;
 }
 
+/* Gives an executable graph its next program: a copy, in which some steps may have changed. */
+static CUresult exec_replace(CUgraphExec exec, struct program *changed, bool found)
+{
+    program_unref(found ? exec->program : changed);
+    INVALID_IF(!found);
+    exec->program = changed;
+    return CUDA_SUCCESS;
+}
+
 static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct operation *op)
 {
-    struct program *changed = NULL;
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    bool found = false;
 
-    if (!is_exec(exec) || !is_node(node))
-        return CUDA_ERROR_INVALID_VALUE;
-    changed = program_copy(exec->program);
+    INVALID_IF(!is_exec(exec) || !is_node(node));
+    struct program *changed = program_copy(exec->program);
     if (!changed)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < changed->n; i++)
@@ -937,59 +754,82 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct operat
             operation_drop(&changed->steps[i].op);
             changed->steps[i].op = *op;
             operation_hold(&changed->steps[i].op);
-            result = CUDA_SUCCESS;
+            found = true;
         }
-    if (result == CUDA_SUCCESS) {
-        program_unref(exec->program);
-        exec->program = changed;
-    } else {
-        program_unref(changed);
-    }
-    return result;
+    return exec_replace(exec, changed, found);
 }
 
-#define DEFINE_EVENT_NODE(add, get, set, exec_set_event, what)                                     \
-    CUresult CUDAAPI add(CUgraphNode *phGraphNode, CUgraph hGraph,                                 \
-                         const CUgraphNode *dependencies, size_t numDependencies, CUevent event)   \
+static CUresult exec_set_event(CUgraphExec exec, CUgraphNode node, enum operation_kind kind,
+                               CUevent event)
+{
+    struct operation op = {.kind = kind, .event = {.event = event}};
+
+    return fake_handle_is(event, HANDLE_EVENT) ? exec_set(exec, node, &op)
+                                               : CUDA_ERROR_INVALID_VALUE;
+}
+
+#define DEFINE_EVENT_NODE(name, kind)                                                              \
+    GRAPH_CALL(cuGraphAddEvent##name##Node,                                                        \
+               (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,        \
+                size_t numDependencies, CUevent event),                                            \
+               add_event(phGraphNode, hGraph, dependencies, numDependencies, kind, event))         \
+    GRAPH_CALL(cuGraphEvent##name##NodeGetEvent, (CUgraphNode hNode, CUevent * event_out),         \
+               get_event(hNode, kind, event_out))                                                  \
+    GRAPH_CALL(cuGraphEvent##name##NodeSetEvent, (CUgraphNode hNode, CUevent event),               \
+               set_event(hNode, kind, event))                                                      \
+    GRAPH_CALL(cuGraphExecEvent##name##NodeSetEvent,                                               \
+               (CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event),                         \
+               exec_set_event(hGraphExec, hNode, kind, event))
+
+DEFINE_EVENT_NODE(Record, OP_RECORD)
+DEFINE_EVENT_NODE(Wait, OP_WAIT)
+
+static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct operation *ret_op)
+{
+    INVALID_IF(!parameters || !parameters->fn);
+    *ret_op = (struct operation){.kind = OP_HOST,
+                                 .host = {.fn = parameters->fn, .data = parameters->userData}};
+    return CUDA_SUCCESS;
+}
+
+/* The calls of a kind of node that take its parameters; some end with more that does not matter. */
+#define DEFINE_NODE(name, op_kind, node_type, type, operation_of, ...)                             \
+    CUresult CUDAAPI cuGraphAdd##name##Node(                                                       \
+        CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,                 \
+        size_t numDependencies, const type *nodeParams, ##__VA_ARGS__)                             \
     {                                                                                              \
-        CUresult result = enter();                                                                 \
-        if (result != CUDA_SUCCESS)                                                                \
-            return result;                                                                         \
-        return leave(add_event(phGraphNode, hGraph, dependencies, numDependencies, what, event));  \
+        struct operation op;                                                                       \
+        ENTER_GRAPHS;                                                                              \
+        TRY(operation_of(nodeParams, &op));                                                        \
+        return add_node(phGraphNode, hGraph, dependencies, numDependencies, node_type, &op);       \
     }                                                                                              \
-    CUresult CUDAAPI get(CUgraphNode hNode, CUevent *event_out)                                    \
+    CUresult CUDAAPI cuGraph##name##NodeSetParams(CUgraphNode hNode, const type *nodeParams)       \
     {                                                                                              \
-        CUresult result = enter();                                                                 \
-        return result == CUDA_SUCCESS ? leave(get_event(hNode, what, event_out)) : result;         \
+        ENTER_GRAPHS;                                                                              \
+        return is_node(hNode) && hNode->op.kind == op_kind ? operation_of(nodeParams, &hNode->op)  \
+                                                           : CUDA_ERROR_INVALID_VALUE;             \
     }                                                                                              \
-    CUresult CUDAAPI set(CUgraphNode hNode, CUevent event)                                         \
+    CUresult CUDAAPI cuGraphExec##name##NodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,   \
+                                                      const type *nodeParams, ##__VA_ARGS__)       \
     {                                                                                              \
-        CUresult result = enter();                                                                 \
-        return result == CUDA_SUCCESS ? leave(set_event(hNode, what, event)) : result;             \
-    }                                                                                              \
-    CUresult CUDAAPI exec_set_event(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)      \
-    {                                                                                              \
-        struct operation op = {.kind = what, .event = {.event = event}};                           \
-        CUresult result = enter();                                                                 \
-        if (result != CUDA_SUCCESS)                                                                \
-            return result;                                                                         \
-        if (!fake_handle_is(event, HANDLE_EVENT))                                                  \
-            return leave(CUDA_ERROR_INVALID_VALUE);                                                \
-        return leave(exec_set(hGraphExec, hNode, &op));                                            \
+        struct operation op;                                                                       \
+        ENTER_GRAPHS;                                                                              \
+        TRY(operation_of(nodeParams, &op));                                                        \
+        return exec_set(hGraphExec, hNode, &op);                                                   \
     }
 
-DEFINE_EVENT_NODE(cuGraphAddEventRecordNode, cuGraphEventRecordNodeGetEvent,
-                  cuGraphEventRecordNodeSetEvent, cuGraphExecEventRecordNodeSetEvent, OP_RECORD)
-DEFINE_EVENT_NODE(cuGraphAddEventWaitNode, cuGraphEventWaitNodeGetEvent,
-                  cuGraphEventWaitNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, OP_WAIT)
+DEFINE_NODE(Host, OP_HOST, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PARAMS, host_operation)
+DEFINE_NODE(Memcpy, OP_COPY, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_MEMCPY3D, fake_memory_copy_operation,
+            CUcontext ctx)
+DEFINE_NODE(Memset, OP_SET, CU_GRAPH_NODE_TYPE_MEMSET, CUDA_MEMSET_NODE_PARAMS,
+            fake_memory_set_operation, CUcontext ctx)
 
 CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
                                    const CUgraphNode *dependencies,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                    CUgraphNodeParams *nodeParams)
 {
-    if (!nodeParams)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!nodeParams);
     switch (nodeParams->type) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
@@ -1027,39 +867,29 @@ CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
 }
 
-CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                const CUgraphNode *dependencies, size_t numDependencies,
-                                CUgraphNodeParams *nodeParams)
-{
-    return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
-}
+FORM(cuGraphAddNode,
+     (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+      size_t numDependencies, CUgraphNodeParams *nodeParams),
+     cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams))
 
 CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!is_node(hNode));
     for (CUgraphNode node = hNode->graph->first; node; node = node->next)
         for (size_t i = 0; i < node->n_deps; i++)
             if (node->deps[i] == hNode)
                 node->deps[i--] = node->deps[--node->n_deps];
     node_destroy(hNode);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!type || !is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!type || !is_node(hNode));
     *type = hNode->type;
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 /* Fills an array of *n entries, clears what is left over, and tells how many there are. */
@@ -1088,33 +918,25 @@ static void out_end(struct out *out, size_t *n)
 
 CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!numNodes || !is_graph(hGraph))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!numNodes || !is_graph(hGraph));
     struct out out = {nodes, *numNodes, 0};
     for (CUgraphNode node = hGraph->first; node; node = node->next)
         out_add(&out, node);
     out_end(&out, numNodes);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!numRootNodes || !is_graph(hGraph))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!numRootNodes || !is_graph(hGraph));
     struct out out = {rootNodes, *numRootNodes, 0};
     for (CUgraphNode node = hGraph->first; node; node = node->next)
         if (!node->n_deps)
             out_add(&out, node);
     out_end(&out, numRootNodes);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 static void clear_edge_data(CUgraphEdgeData *edgeData, size_t n)
@@ -1126,12 +948,8 @@ static void clear_edge_data(CUgraphEdgeData *edgeData, size_t n)
 CUresult CUDAAPI cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
                                     CUgraphEdgeData *edgeData, size_t *numEdges)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!numEdges || !is_graph(hGraph) || !from != !to)
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!numEdges || !is_graph(hGraph) || !from != !to);
     struct out from_out = {from, *numEdges, 0}, to_out = {to, *numEdges, 0};
     size_t n = *numEdges;
     for (CUgraphNode node = hGraph->first; node; node = node->next)
@@ -1143,49 +961,36 @@ CUresult CUDAAPI cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNo
     out_end(&to_out, numEdges);
     if (from)
         clear_edge_data(edgeData, n);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
-                                 size_t *numEdges)
-{
-    return cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
-}
+FORM(cuGraphGetEdges, (CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges),
+     cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges))
 
 CUresult CUDAAPI cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
                                                CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!numDependencies || !is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!numDependencies || !is_node(hNode));
     struct out out = {dependencies, *numDependencies, 0};
     for (size_t i = 0; i < hNode->n_deps; i++)
         out_add(&out, hNode->deps[i]);
     out_end(&out, numDependencies);
     if (dependencies)
         clear_edge_data(edgeData, *numDependencies);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
-                                            size_t *numDependencies)
-{
-    return cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
-}
+FORM(cuGraphNodeGetDependencies,
+     (CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies),
+     cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies))
 
 CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
                                                  CUgraphEdgeData *edgeData,
                                                  size_t *numDependentNodes)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!numDependentNodes || !is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!numDependentNodes || !is_node(hNode));
     struct out out = {dependentNodes, *numDependentNodes, 0};
     for (CUgraphNode node = hNode->graph->first; node; node = node->next)
         if (node_depends_on(node, hNode))
@@ -1193,14 +998,12 @@ CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode 
     out_end(&out, numDependentNodes);
     if (dependentNodes)
         clear_edge_data(edgeData, *numDependentNodes);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
-                                              size_t *numDependentNodes)
-{
-    return cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
-}
+FORM(cuGraphNodeGetDependentNodes,
+     (CUgraphNode hNode, CUgraphNode *dependentNodes, size_t *numDependentNodes),
+     cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes))
 
 static bool edges_ok(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n)
 {
@@ -1217,78 +1020,61 @@ CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
                                            const CUgraphNode *to, const CUgraphEdgeData *edgeData,
                                            size_t numDependencies)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!edges_ok(hGraph, from, to, numDependencies))
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < numDependencies && result == CUDA_SUCCESS; i++)
-        result = node_depend(to[i], from[i]);
-    return leave(result);
+    ENTER_GRAPHS;
+    INVALID_IF(!edges_ok(hGraph, from, to, numDependencies));
+    for (size_t i = 0; i < numDependencies; i++)
+        TRY(node_depend(to[i], from[i]));
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from,
-                                        const CUgraphNode *to, size_t numDependencies)
-{
-    return cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
-}
+FORM(cuGraphAddDependencies,
+     (CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies),
+     cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies))
 
 CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
                                               const CUgraphNode *to,
                                               const CUgraphEdgeData *edgeData,
                                               size_t numDependencies)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!edges_ok(hGraph, from, to, numDependencies))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!edges_ok(hGraph, from, to, numDependencies));
     for (size_t i = 0; i < numDependencies; i++) {
-        if (!node_depends_on(to[i], from[i]))
-            return leave(CUDA_ERROR_INVALID_VALUE);
+        INVALID_IF(!node_depends_on(to[i], from[i]));
         for (size_t j = 0; j < to[i]->n_deps; j++)
             if (to[i]->deps[j] == from[i]) {
                 to[i]->deps[j] = to[i]->deps[--to[i]->n_deps];
                 break;
             }
     }
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
-                                           const CUgraphNode *to, size_t numDependencies)
-{
-    return cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
-}
+FORM(cuGraphRemoveDependencies,
+     (CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies),
+     cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies))
 
 /* Executable graphs. */
 
 CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
                                              unsigned long long flags)
 {
-    CUgraphExec exec;
-    CUresult result = enter();
+    struct program *program;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraphExec || !is_graph(hGraph))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!phGraphExec || !is_graph(hGraph));
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
-        return leave(CUDA_ERROR_NOT_SUPPORTED);
-    exec = calloc(1, sizeof(*exec));
-    if (!exec)
-        return leave(CUDA_ERROR_OUT_OF_MEMORY);
-    result = program_create(hGraph, &exec->program);
-    if (result != CUDA_SUCCESS) {
-        free(exec);
-        return leave(result);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    TRY(program_create(hGraph, &program));
+    CUgraphExec exec = calloc(1, sizeof(*exec));
+    if (!exec) {
+        program_unref(program);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    exec->program = program;
     exec->flags = flags;
     fake_handle_add(exec, HANDLE_EXEC);
     *phGraphExec = exec;
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -1301,19 +1087,17 @@ CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
     return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
 }
 
-CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                    CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
-{
-    return cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-}
+FORM(cuGraphInstantiate,
+     (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+      size_t bufferSize),
+     cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
 
 CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
                                                    CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
     CUresult result;
 
-    if (!instantiateParams)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!instantiateParams);
     instantiateParams->hErrNode_out = NULL;
     result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
     instantiateParams->result_out =
@@ -1321,168 +1105,86 @@ CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUg
     return result;
 }
 
-CUresult CUDAAPI cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                              CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-    return cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams);
-}
+FORM(cuGraphInstantiateWithParams,
+     (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
+     cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams))
 
 CUresult CUDAAPI cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!flags || !is_exec(hGraphExec))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!flags || !is_exec(hGraphExec));
     *flags = hGraphExec->flags;
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_exec(hGraphExec))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!is_exec(hGraphExec));
     /* Launches under way hold the program until they are done. */
     fake_handle_remove(hGraphExec);
     fake_mark_unref(hGraphExec->last);
     program_unref(hGraphExec->program);
     free(hGraphExec);
-    return leave(CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
     struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS)
-        result = is_exec(hGraphExec) ? launch(hGraphExec, stream) : CUDA_ERROR_INVALID_VALUE;
-    return leave(result);
+    ENTER_GRAPHS;
+    TRY(fake_stream_resolve(hStream, &stream));
+    return is_exec(hGraphExec) ? launch(hGraphExec, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-    return cuGraphLaunch_ptsz(hGraphExec, hStream ? hStream : CU_STREAM_LEGACY);
-}
+LEGACY_FORM(cuGraphLaunch, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 
 CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 {
     struct operation op = {.kind = OP_EMPTY};
     struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS && !is_exec(hGraphExec))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_stream_guard(stream); /* an upload cannot be captured */
-    if (result == CUDA_SUCCESS)
-        result = fake_stream_submit(stream, &op);
-    return leave(result);
+    ENTER_GRAPHS;
+    TRY(fake_stream_resolve(hStream, &stream));
+    INVALID_IF(!is_exec(hGraphExec));
+    TRY(fake_capture_stream_guard(stream)); /* an upload cannot be captured */
+    return fake_stream_submit(stream, &op);
 }
 
-CUresult CUDAAPI cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
-{
-    return cuGraphUpload_ptsz(hGraphExec, hStream ? hStream : CU_STREAM_LEGACY);
-}
-
-CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                              const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    struct operation op = {.kind = OP_HOST};
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!nodeParams || !nodeParams->fn)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    op.host.fn = nodeParams->fn;
-    op.host.data = nodeParams->userData;
-    return leave(exec_set(hGraphExec, hNode, &op));
-}
-
-CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_memory_copy_operation(copyParams, &op);
-    return leave(result == CUDA_SUCCESS ? exec_set(hGraphExec, hNode, &op) : result);
-}
-
-CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                                CUcontext ctx)
-{
-    struct operation op;
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_memory_set_operation(memsetParams, &op);
-    return leave(result == CUDA_SUCCESS ? exec_set(hGraphExec, hNode, &op) : result);
-}
+LEGACY_FORM(cuGraphUpload, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 
 CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
                                        unsigned int isEnabled)
 {
-    struct program *changed;
-    CUresult result = enter();
     bool found = false;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_exec(hGraphExec) || !is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    if (hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY && hNode->type != CU_GRAPH_NODE_TYPE_MEMSET)
-        return leave(CUDA_ERROR_INVALID_VALUE); /* only kernels, copies and sets */
-    changed = program_copy(hGraphExec->program);
+    ENTER_GRAPHS;
+    INVALID_IF(!is_exec(hGraphExec) || !is_node(hNode));
+    INVALID_IF(hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
+               hNode->type != CU_GRAPH_NODE_TYPE_MEMSET); /* only kernels, copies and sets */
+    struct program *changed = program_copy(hGraphExec->program);
     if (!changed)
-        return leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < changed->n; i++)
         if (changed->steps[i].node == hNode) {
             changed->steps[i].enabled = isEnabled != 0;
             found = true;
         }
-    if (found) {
-        program_unref(hGraphExec->program);
-        hGraphExec->program = changed;
-    } else {
-        program_unref(changed);
-    }
-    return leave(found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    return exec_replace(hGraphExec, changed, found);
 }
 
 CUresult CUDAAPI cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
                                        unsigned int *isEnabled)
 {
-    CUresult result = enter();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!isEnabled || !is_exec(hGraphExec) || !is_node(hNode))
-        return leave(CUDA_ERROR_INVALID_VALUE);
+    ENTER_GRAPHS;
+    INVALID_IF(!isEnabled || !is_exec(hGraphExec) || !is_node(hNode));
     for (size_t i = 0; i < hGraphExec->program->n; i++)
         if (hGraphExec->program->steps[i].node == hNode) {
             *isEnabled = hGraphExec->program->steps[i].enabled;
-            return leave(CUDA_SUCCESS);
+            return CUDA_SUCCESS;
         }
-    return leave(CUDA_ERROR_INVALID_VALUE);
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
@@ -1491,14 +1193,10 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     CUgraphExecUpdateResult outcome = CU_GRAPH_EXEC_UPDATE_SUCCESS;
     struct program *program = NULL;
     CUgraphNode where = NULL;
-    CUresult result = enter();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!is_exec(hGraphExec) || !is_graph(hGraph) || !resultInfo)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    result = program_create(hGraph, &program);
-    if (result != CUDA_SUCCESS) {
+    ENTER_GRAPHS;
+    INVALID_IF(!is_exec(hGraphExec) || !is_graph(hGraph) || !resultInfo);
+    if (program_create(hGraph, &program) != CUDA_SUCCESS) {
         outcome = CU_GRAPH_EXEC_UPDATE_ERROR;
     } else if (program->n != hGraphExec->program->n) {
         outcome = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -1509,23 +1207,22 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                 where = program->steps[i].node;
             }
     }
-    if (outcome == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        /* Later changes still name the nodes of the graph that was instantiated. */
-        for (size_t i = 0; i < program->n; i++) {
-            program->steps[i].node = hGraphExec->program->steps[i].node;
-            program->steps[i].enabled = hGraphExec->program->steps[i].enabled;
-        }
-        program_unref(hGraphExec->program);
-        hGraphExec->program = program;
-    } else {
-        if (program)
-            program_unref(program);
-        result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    }
     resultInfo->result = outcome;
     resultInfo->errorNode = where;
     resultInfo->errorFromNode = NULL;
-    return leave(result);
+    if (outcome != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        if (program)
+            program_unref(program);
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    }
+    /* Later changes still name the nodes of the graph that was instantiated. */
+    for (size_t i = 0; i < program->n; i++) {
+        program->steps[i].node = hGraphExec->program->steps[i].node;
+        program->steps[i].enabled = hGraphExec->program->steps[i].enabled;
+    }
+    program_unref(hGraphExec->program);
+    hGraphExec->program = program;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,

@@ -270,38 +270,28 @@ static void read_devices(void)
 
 CUresult CUDAAPI cuInit(unsigned int flags)
 {
-    CUresult result = CUDA_SUCCESS;
-
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
+    INVALID_IF(flags);
+    HOLD_LOCK;
     switch (atomic_load(&state)) {
     case STATE_NEW:
         read_devices();
-        if (!fake_device_count) {
-            result = CUDA_ERROR_NO_DEVICE;
-            break;
-        }
+        if (!fake_device_count)
+            return CUDA_ERROR_NO_DEVICE;
         atexit(at_exit);
         atomic_store_explicit(&state, STATE_READY, memory_order_release);
-        break;
+        return CUDA_SUCCESS;
     case STATE_GONE:
-        result = CUDA_ERROR_DEINITIALIZED;
-        break;
+        return CUDA_ERROR_DEINITIALIZED;
     case STATE_FORKED:
-        result = CUDA_ERROR_NOT_INITIALIZED;
-        break;
+        return CUDA_ERROR_NOT_INITIALIZED;
     default:
-        break;
+        return CUDA_SUCCESS;
     }
-    fake_unlock();
-    return result;
 }
 
 CUresult CUDAAPI cuDriverGetVersion(int *driverVersion)
 {
-    if (!driverVersion)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!driverVersion);
     *driverVersion = CUDA_VERSION;
     return CUDA_SUCCESS;
 }
@@ -331,25 +321,9 @@ CUresult fake_context(CUcontext *ret_ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult fake_enter(CUcontext *ret_ctx)
+CUresult fake_device_check(CUdevice dev)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = fake_context(ret_ctx);
-    if (result != CUDA_SUCCESS)
-        fake_unlock();
-    return result;
-}
-
-static CUresult device_check(CUdevice dev)
-{
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    TRY(fake_ready());
     return dev >= 0 && dev < fake_device_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -405,38 +379,24 @@ static bool thread_push(CUcontext ctx)
 
 static CUresult create_and_push(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    CUcontext ctx;
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pctx || (flags & ~(unsigned int)CU_CTX_FLAGS_MASK))
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    ctx = context_create(dev, flags, false);
+    TRY(fake_device_check(dev));
+    INVALID_IF(!pctx || (flags & ~(unsigned int)CU_CTX_FLAGS_MASK));
+    HOLD_LOCK;
+    CUcontext ctx = context_create(dev, flags, false);
     if (!ctx || !thread_push(ctx))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
-        *pctx = ctx;
-    fake_unlock();
-    return result;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *pctx = ctx;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-    return create_and_push(pctx, flags, dev);
-}
-
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-    return create_and_push(pctx, flags, dev);
-}
-
-CUresult CUDAAPI cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
-                                unsigned int flags, CUdevice dev)
-{
-    return numParams ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : create_and_push(pctx, flags, dev);
-}
+FORM(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+     create_and_push(pctx, flags, dev))
+FORM(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev),
+     create_and_push(pctx, flags, dev))
+FORM(cuCtxCreate_v3,
+     (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+      CUdevice dev),
+     numParams ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : create_and_push(pctx, flags, dev))
 
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
                                 unsigned int flags, CUdevice dev)
@@ -449,55 +409,34 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
     struct thread *thread = fake_thread();
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = fake_context_check(ctx);
-    if (result == CUDA_SUCCESS && ctx->primary)
-        result = CUDA_ERROR_INVALID_CONTEXT;
-    if (result == CUDA_SUCCESS) {
-        context_end(ctx);
-        if (thread->depth && thread->contexts[thread->depth - 1] == ctx)
-            thread->depth--;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    TRY(fake_context_check(ctx));
+    if (ctx->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    context_end(ctx);
+    if (thread->depth && thread->contexts[thread->depth - 1] == ctx)
+        thread->depth--;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
-{
-    return cuCtxDestroy_v2(ctx);
-}
+FORM(cuCtxDestroy, (CUcontext ctx), cuCtxDestroy_v2(ctx))
 
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
+    ENTER_DRIVER;
     /* NULL may be pushed: the thread then has no current context. */
-    result = ctx ? fake_context_check(ctx) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS && !thread_push(ctx))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    fake_unlock();
-    return result;
+    TRY(ctx ? fake_context_check(ctx) : CUDA_SUCCESS);
+    return thread_push(ctx) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult CUDAAPI cuCtxPushCurrent(CUcontext ctx)
-{
-    return cuCtxPushCurrent_v2(ctx);
-}
+FORM(cuCtxPushCurrent, (CUcontext ctx), cuCtxPushCurrent_v2(ctx))
 
 CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *pctx)
 {
     struct thread *thread = fake_thread();
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
+    TRY(fake_ready());
     if (!thread->depth)
         return CUDA_ERROR_INVALID_CONTEXT;
     thread->depth--;
@@ -506,39 +445,25 @@ CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *pctx)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxPopCurrent(CUcontext *pctx)
-{
-    return cuCtxPopCurrent_v2(pctx);
-}
+FORM(cuCtxPopCurrent, (CUcontext * pctx), cuCtxPopCurrent_v2(pctx))
 
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
 {
     struct thread *thread = fake_thread();
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = ctx ? fake_context_check(ctx) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) {
-        if (thread->depth)
-            thread->depth--;
-        if (ctx && !thread_push(ctx))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    TRY(ctx ? fake_context_check(ctx) : CUDA_SUCCESS);
+    if (thread->depth)
+        thread->depth--;
+    return !ctx || thread_push(ctx) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
 {
     struct thread *thread = fake_thread();
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pctx)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!pctx);
     *pctx = thread->depth ? thread->contexts[thread->depth - 1] : NULL;
     return CUDA_SUCCESS;
 }
@@ -546,314 +471,190 @@ CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
 CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
 {
     struct thread *thread = fake_thread();
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!device);
     if (!thread->depth || !thread->contexts[thread->depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
     *device = thread->contexts[thread->depth - 1]->device;
     return CUDA_SUCCESS;
 }
 
+/* Locked: the context that a call names, or with NULL the calling thread's. */
+static CUresult context_named(CUcontext *ctx)
+{
+    return *ctx ? fake_context_check(*ctx) : fake_context(ctx);
+}
+
 CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
-    CUresult result = fake_ready();
-
     if (!ctx)
         return cuCtxGetDevice(device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    result = fake_context_check(ctx);
-    if (result == CUDA_SUCCESS)
-        *device = ctx->device;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!device);
+    TRY(fake_context_check(ctx));
+    *device = ctx->device;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     if (flags)
         *flags = ctx->flags;
-    fake_unlock();
     return flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     ctx->flags = flags;
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
-    CUcontext current;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!ctxId)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    if (ctx)
-        result = fake_context_check(ctx);
-    else if ((result = fake_context(&current)) == CUDA_SUCCESS)
-        ctx = current;
-    if (result == CUDA_SUCCESS)
-        *ctxId = ctx->id;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!ctxId);
+    TRY(context_named(&ctx));
+    *ctxId = ctx->id;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
-    CUcontext current;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    if (ctx)
-        result = fake_context_check(ctx);
-    else if ((result = fake_context(&current)) == CUDA_SUCCESS)
-        ctx = current;
-    if (result == CUDA_SUCCESS)
-        *version = ctx->api_version;
-    fake_unlock();
-    return result;
-}
-
-CUresult CUDAAPI cuCtxSynchronize(void)
-{
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_capture_context_guard(ctx);
-    if (result == CUDA_SUCCESS) {
-        fake_context_drain(ctx);
-        result = ctx->sticky;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!version);
+    TRY(context_named(&ctx));
+    *version = ctx->api_version;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
-    CUresult result = fake_ready();
-
-    if (!ctx)
-        return cuCtxSynchronize();
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = fake_context_check(ctx);
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_context_guard(ctx);
-    if (result == CUDA_SUCCESS) {
-        fake_context_drain(ctx);
-        result = ctx->sticky;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    TRY(context_named(&ctx));
+    TRY(fake_capture_context_guard(ctx));
+    fake_context_drain(ctx);
+    return ctx->sticky;
 }
+
+FORM(cuCtxSynchronize, (void), cuCtxSynchronize_v2(NULL))
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     if (leastPriority)
         *leastPriority = 0;
     if (greatestPriority)
         *greatestPriority = -5;
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pvalue)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if ((unsigned int)limit >= CU_LIMIT_MAX)
-        result = CUDA_ERROR_UNSUPPORTED_LIMIT;
-    else
-        *pvalue = ctx->limits[limit];
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    INVALID_IF(!pvalue);
+    if ((unsigned int)limit >= CU_LIMIT_MAX)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *pvalue = ctx->limits[limit];
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     if ((unsigned int)limit >= CU_LIMIT_MAX)
-        result = CUDA_ERROR_UNSUPPORTED_LIMIT;
-    else
-        ctx->limits[limit] = value;
-    fake_unlock();
-    return result;
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    ctx->limits[limit] = value;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_unlock();
-    if (!pconfig)
-        return CUDA_ERROR_INVALID_VALUE;
+    ENTER(ctx);
+    INVALID_IF(!pconfig);
     *pconfig = CU_FUNC_CACHE_PREFER_NONE;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result == CUDA_SUCCESS)
-        fake_unlock();
-    return result;
+    ENTER(ctx);
+    return CUDA_SUCCESS;
 }
 
 /* Primary contexts. */
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-    struct device *device;
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pctx)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    device = &fake_devices[dev];
+    TRY(fake_device_check(dev));
+    INVALID_IF(!pctx);
+    HOLD_LOCK;
+    struct device *device = &fake_devices[dev];
     if (!device->primary)
         device->primary = context_create(dev, device->primary_flags, true);
-    if (device->primary) {
-        if (!device->primary->alive)
-            device->primary->id = fake_next_id();
-        device->primary->alive = true;
-        device->primary->flags = device->primary_flags;
-        device->primary->retains++;
-        *pctx = device->primary;
-    } else {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fake_unlock();
-    return result;
+    if (!device->primary)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!device->primary->alive)
+        device->primary->id = fake_next_id();
+    device->primary->alive = true;
+    device->primary->flags = device->primary_flags;
+    device->primary->retains++;
+    *pctx = device->primary;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
-    CUcontext primary;
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    primary = fake_devices[dev].primary;
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
+    CUcontext primary = fake_devices[dev].primary;
     if (!primary || !primary->retains)
-        result = CUDA_ERROR_INVALID_CONTEXT;
-    else if (!--primary->retains)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!--primary->retains)
         context_end(primary);
-    fake_unlock();
-    return result;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-    return cuDevicePrimaryCtxRelease_v2(dev);
-}
+FORM(cuDevicePrimaryCtxRelease, (CUdevice dev), cuDevicePrimaryCtxRelease_v2(dev))
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-    CUcontext primary;
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    primary = fake_devices[dev].primary;
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
+    CUcontext primary = fake_devices[dev].primary;
     if (primary && primary->alive) {
         primary->retains = 0;
         context_end(primary);
     }
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice dev)
-{
-    return cuDevicePrimaryCtxReset_v2(dev);
-}
+FORM(cuDevicePrimaryCtxReset, (CUdevice dev), cuDevicePrimaryCtxReset_v2(dev))
 
 CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
+    TRY(fake_device_check(dev));
+    INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
+    HOLD_LOCK;
     fake_devices[dev].primary_flags = flags;
     if (fake_devices[dev].primary)
         fake_devices[dev].primary->flags = flags;
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
-{
-    return cuDevicePrimaryCtxSetFlags_v2(dev, flags);
-}
+FORM(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned int flags),
+     cuDevicePrimaryCtxSetFlags_v2(dev, flags))
 
 CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
     if (flags)
         *flags = fake_devices[dev].primary_flags;
     if (active)
         *active = fake_devices[dev].primary && fake_devices[dev].primary->alive;
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
@@ -861,36 +662,24 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, i
 
 CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
 {
-    CUresult result = device_check(ordinal);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(ordinal));
+    INVALID_IF(!device);
     *device = ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetCount(int *count)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!count);
     *count = fake_device_count;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetName(char *name, int len, CUdevice dev)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!name || len <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!name || len <= 0);
     snprintf(name, (size_t)len, "CPU stand-in for a CUDA device");
     return CUDA_SUCCESS;
 }
@@ -899,30 +688,20 @@ CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
     static const unsigned char pattern[16] = {0xf0, 0x0d, 0xca, 0xfe, 0x57, 0xa9, 0x4d, 0x10,
                                               0x9d, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
-    CUresult result = device_check(dev);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!uuid);
     memcpy(uuid->bytes, pattern, sizeof(pattern));
     uuid->bytes[15] = (char)(fake_devices[dev].physical + 1);
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-    return cuDeviceGetUuid_v2(uuid, dev);
-}
+FORM(cuDeviceGetUuid, (CUuuid * uuid, CUdevice dev), cuDeviceGetUuid_v2(uuid, dev))
 
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!bytes);
     *bytes = fake_device_memory;
     return CUDA_SUCCESS;
 }
@@ -930,12 +709,9 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
     size_t wide;
-    CUresult result = cuDeviceTotalMem_v2(&wide, dev);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(cuDeviceTotalMem_v2(&wide, dev));
+    INVALID_IF(!bytes);
     *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int)wide;
     return CUDA_SUCCESS;
 }
@@ -947,12 +723,8 @@ static int pci_bus(CUdevice dev)
 
 CUresult CUDAAPI cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pciBusId || len < 13)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!pciBusId || len < 13);
     snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned int)pci_bus(dev));
     return CUDA_SUCCESS;
 }
@@ -960,16 +732,12 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
     unsigned int domain = 0, bus = 0, device = 0, function = 0;
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!dev || !pciBusId)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!dev || !pciBusId);
     if (sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3) {
         domain = 0;
-        if (sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 2)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 2);
     }
     for (int i = 0; i < fake_device_count; i++)
         if (!domain && !device && !function && (int)bus == pci_bus(i)) {
@@ -981,12 +749,8 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 
 CUresult CUDAAPI cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
-    CUresult result = device_check(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!major || !minor)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!major || !minor);
     *major = 9;
     *minor = 0;
     return CUDA_SUCCESS;
@@ -1059,12 +823,9 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
         {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
         {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0},
     };
-    CUresult result = device_check(dev);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pi || (int)attrib < 1 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    INVALID_IF(!pi || (int)attrib < 1 || attrib >= CU_DEVICE_ATTRIBUTE_MAX);
     *pi = 0;
     if (attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
         *pi = pci_bus(dev);
@@ -1078,14 +839,9 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
 
 CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
-    CUresult result = device_check(dev);
-
-    if (result == CUDA_SUCCESS)
-        result = device_check(peerDev);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!canAccessPeer)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(dev));
+    TRY(fake_device_check(peerDev));
+    INVALID_IF(!canAccessPeer);
     *canAccessPeer = dev != peerDev;
     return CUDA_SUCCESS;
 }
@@ -1093,69 +849,43 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevic
 CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
                                          CUdevice srcDevice, CUdevice dstDevice)
 {
-    CUresult result = device_check(srcDevice);
-
-    if (result == CUDA_SUCCESS)
-        result = device_check(dstDevice);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!value || srcDevice == dstDevice)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_device_check(srcDevice));
+    TRY(fake_device_check(dstDevice));
+    INVALID_IF(!value || srcDevice == dstDevice);
     *value = attrib != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_context_check(peerContext);
-    if (result == CUDA_SUCCESS) {
-        if (Flags)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else if (peerContext->device == ctx->device)
-            result = CUDA_ERROR_INVALID_CONTEXT;
-        else if (ctx->peers >> peerContext->device & 1)
-            result = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-        else
-            ctx->peers |= (uint64_t)1 << peerContext->device;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_context_check(peerContext));
+    INVALID_IF(Flags);
+    if (peerContext->device == ctx->device)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (ctx->peers >> peerContext->device & 1)
+        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    ctx->peers |= (uint64_t)1 << peerContext->device;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_context_check(peerContext);
-    if (result == CUDA_SUCCESS) {
-        if (ctx->peers >> peerContext->device & 1)
-            ctx->peers &= ~((uint64_t)1 << peerContext->device);
-        else
-            result = CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_context_check(peerContext));
+    if (!(ctx->peers >> peerContext->device & 1))
+        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    ctx->peers &= ~((uint64_t)1 << peerContext->device);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     struct thread *thread = fake_thread();
-    CUstreamCaptureMode old;
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    old = thread->capture_mode;
+    TRY(fake_ready());
+    INVALID_IF(!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureMode old = thread->capture_mode;
     thread->capture_mode = *mode;
     *mode = old;
     return CUDA_SUCCESS;

@@ -1,7 +1,8 @@
 /*
- * Modules and kernels of the stand-in driver. It compiles no PTX: it looks for the entries in the text,
- * and runs the kernel of that name that it has in C, on the stream's thread, one thread of the grid after
- * the other. Text with an entry that it does not have is refused, as by a driver that cannot compile it.
+ * Modules and kernels of the stand-in driver. It compiles no PTX: it looks for the entries in the
+ * text, and runs the kernel of that name that it has in C, on the stream's thread, one thread of
+ * the grid after the other. Text with an entry that it does not have is refused, as by a driver
+ * that cannot compile it.
  */
 #include "tests/fake/cuda/cuda_state.h"
 
@@ -101,65 +102,40 @@ static CUresult load(CUcontext ctx, const char *text, CUmodule *ret_module)
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_capture_guard(); /* it allocates */
-    if (result == CUDA_SUCCESS)
-        result = module && image ? load(ctx, image, module) : CUDA_ERROR_INVALID_VALUE;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard()); /* it allocates */
+    return module && image ? load(ctx, image, module) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_capture_guard();
-    if (result == CUDA_SUCCESS && !fake_handle_is(hmod, HANDLE_MODULE))
-        result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS) {
-        fake_context_drain(hmod->ctx);
-        unload(hmod);
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    if (!fake_handle_is(hmod, HANDLE_MODULE))
+        return CUDA_ERROR_INVALID_HANDLE;
+    fake_context_drain(hmod->ctx);
+    unload(hmod);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = !hfunc || !name                           ? CUDA_ERROR_INVALID_VALUE
-             : !fake_handle_is(hmod, HANDLE_MODULE) ? CUDA_ERROR_INVALID_HANDLE
-                                                       : CUDA_ERROR_NOT_FOUND;
-    for (unsigned int i = 0; result == CUDA_ERROR_NOT_FOUND && i < hmod->count; i++)
+    ENTER(ctx);
+    INVALID_IF(!hfunc || !name);
+    if (!fake_handle_is(hmod, HANDLE_MODULE))
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (unsigned int i = 0; i < hmod->count; i++)
         if (!strcmp(hmod->functions[i].kernel->entry, name)) {
             *hfunc = &hmod->functions[i];
-            result = CUDA_SUCCESS;
+            return CUDA_SUCCESS;
         }
-    fake_unlock();
-    return result;
+    return CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult CUDAAPI cuFuncLoad(CUfunction function)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_handle_is(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    return fake_handle_is(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 void fake_kernel_run(struct operation *op)
@@ -170,45 +146,25 @@ void fake_kernel_run(struct operation *op)
                 op->kernel.argument);
 }
 
-static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsigned int threads, void **arguments)
+static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsigned int threads,
+                       void **arguments)
 {
     struct operation op = {.kind = OP_KERNEL,
                            .kernel = {.function = f, .blocks = blocks, .threads = threads}};
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && (!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx))
-        result = CUDA_ERROR_INVALID_HANDLE;
-    if (result == CUDA_SUCCESS && (!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
-                                   f->kernel->argument_bytes > sizeof(op.kernel.argument)))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        memcpy(op.kernel.argument, arguments[0], f->kernel->argument_bytes);
-        result = fake_stream_submit(stream, &op);
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(handle, stream);
+    if (!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx)
+        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
+               f->kernel->argument_bytes > sizeof(op.kernel.argument));
+    memcpy(op.kernel.argument, arguments[0], f->kernel->argument_bytes);
+    return fake_stream_submit(stream, &op);
 }
 
-CUresult CUDAAPI cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                     unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                     void **kernelParams, void **extra)
-{
-    if (extra || sharedMemBytes)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return launch(hStream, f, gridDimX * gridDimY * gridDimZ, blockDimX * blockDimY * blockDimZ, kernelParams);
-}
-
-CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                                void **kernelParams, void **extra)
-{
-    return cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
-                               sharedMemBytes, hStream ? hStream : CU_STREAM_LEGACY, kernelParams, extra);
-}
+STREAM_FORMS(cuLaunchKernel,
+             (CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+              unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+              unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra),
+             extra || sharedMemBytes ? CUDA_ERROR_NOT_SUPPORTED
+                                     : launch(hStream, f, gridDimX *gridDimY *gridDimZ,
+                                              blockDimX *blockDimY *blockDimZ, kernelParams))

@@ -203,126 +203,86 @@ static CUresult allocate(CUcontext ctx, size_t size, enum memory_kind kind, size
     return CUDA_SUCCESS;
 }
 
-/* Locks; a capture under way forbids these calls. */
-static CUresult enter_unsafe(CUcontext *ret_ctx)
-{
-    CUresult result = fake_enter(ret_ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_capture_guard();
-    if (result != CUDA_SUCCESS)
-        fake_unlock();
-    return result;
-}
-
 CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     if (free)
         *free = fake_device_memory - fake_devices[ctx->device].used;
     if (total)
         *total = fake_device_memory;
-    fake_unlock();
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result =
-        dptr ? allocate(ctx, bytesize, MEMORY_DEVICE, 512, &allocation) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *dptr = allocation->base;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    TRY(dptr ? allocate(ctx, bytesize, MEMORY_DEVICE, 512, &allocation) : CUDA_ERROR_INVALID_VALUE);
+    *dptr = allocation->base;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
                                     size_t Height, unsigned int ElementSizeBytes)
 {
     size_t pitch = (WidthInBytes + 511) & ~(size_t)511, bytes;
-    CUresult result;
 
-    if (!pPitch || (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
-        __builtin_mul_overflow(pitch, Height, &bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    result = cuMemAlloc_v2(dptr, bytes);
-    if (result == CUDA_SUCCESS)
-        *pPitch = pitch;
-    return result;
+    INVALID_IF(!pPitch ||
+               (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16) ||
+               __builtin_mul_overflow(pitch, Height, &bytes));
+    TRY(cuMemAlloc_v2(dptr, bytes));
+    *pPitch = pitch;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
     struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        result = allocate(ctx, bytesize, MEMORY_MANAGED, 4096, &allocation);
-    if (result == CUDA_SUCCESS)
-        *dptr = allocation->base;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    INVALID_IF(!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST));
+    TRY(allocate(ctx, bytesize, MEMORY_MANAGED, 4096, &allocation));
+    *dptr = allocation->base;
+    return CUDA_SUCCESS;
+}
+
+/* Waits for the work of the device that may still use the memory. */
+static CUresult free_now(struct allocation *allocation)
+{
+    void *base = (void *)allocation->base;
+
+    allocation->freeing = true;
+    fake_device_drain(allocation->device);
+    fake_memory_free_base(base);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = dptr ? enter_unsafe(&ctx) : fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (dptr) {
-        allocation = fake_memory_find((void *)dptr);
-        if (!allocation || allocation->base != dptr || allocation->freeing ||
-            (allocation->kind != MEMORY_DEVICE && allocation->kind != MEMORY_MANAGED)) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        } else {
-            /* A free waits for the work of the device that may still use the memory. */
-            allocation->freeing = true;
-            fake_device_drain(allocation->device);
-            fake_memory_free_base((void *)dptr);
-        }
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    if (!dptr)
+        return CUDA_SUCCESS;
+    TRY(fake_capture_guard());
+    struct allocation *allocation = fake_memory_find((void *)dptr);
+    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
+               (allocation->kind != MEMORY_DEVICE && allocation->kind != MEMORY_MANAGED));
+    return free_now(allocation);
 }
 
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    allocation = fake_memory_find((void *)dptr);
-    if (!allocation) {
-        result = CUDA_ERROR_NOT_FOUND;
-    } else {
-        if (pbase)
-            *pbase = allocation->base;
-        if (psize)
-            *psize = allocation->size;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    struct allocation *allocation = fake_memory_find((void *)dptr);
+    if (!allocation)
+        return CUDA_ERROR_NOT_FOUND;
+    if (pbase)
+        *pbase = allocation->base;
+    if (psize)
+        *psize = allocation->size;
+    return CUDA_SUCCESS;
 }
 
 /* Host memory. */
@@ -330,92 +290,56 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUde
 CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
     struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pp || (Flags & ~7u))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        result = allocate(ctx, bytesize, MEMORY_HOST, 4096, &allocation);
-    if (result == CUDA_SUCCESS) {
-        allocation->flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
-        *pp = (void *)allocation->base;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    INVALID_IF(!pp || (Flags & ~7u));
+    TRY(allocate(ctx, bytesize, MEMORY_HOST, 4096, &allocation));
+    allocation->flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    *pp = (void *)allocation->base;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
-{
-    return cuMemHostAlloc(pp, bytesize, 0);
-}
+FORM(cuMemAllocHost_v2, (void **pp, size_t bytesize), cuMemHostAlloc(pp, bytesize, 0))
 
 CUresult CUDAAPI cuMemFreeHost(void *p)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    allocation = fake_memory_find(p);
-    if (!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_HOST ||
-        allocation->freeing) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        allocation->freeing = true;
-        fake_device_drain(allocation->device);
-        fake_memory_free_base(p);
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    struct allocation *allocation = fake_memory_find(p);
+    INVALID_IF(!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_HOST ||
+               allocation->freeing);
+    return free_now(allocation);
 }
 
 CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
     struct allocation *allocation;
-    size_t place;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    place = table_place((uintptr_t)p);
-    if (!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (fake_memory_find(p) ||
-             (place < table_used && table[place]->base - (uintptr_t)p < bytesize))
-        result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    else if (!(allocation = table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
-        allocation->flags = Flags;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    size_t place = table_place((uintptr_t)p);
+    INVALID_IF(!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p);
+    if (fake_memory_find(p) || (place < table_used && table[place]->base - (uintptr_t)p < bytesize))
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (!(allocation = table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    allocation->flags = Flags;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
-{
-    return cuMemHostRegister_v2(p, bytesize, Flags);
-}
+FORM(cuMemHostRegister, (void *p, size_t bytesize, unsigned int Flags),
+     cuMemHostRegister_v2(p, bytesize, Flags))
 
 CUresult CUDAAPI cuMemHostUnregister(void *p)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = enter_unsafe(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    allocation = fake_memory_find(p);
+    ENTER(ctx);
+    TRY(fake_capture_guard());
+    struct allocation *allocation = fake_memory_find(p);
     if (!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_REGISTERED)
-        result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    else
-        fake_memory_free(allocation);
-    fake_unlock();
-    return result;
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    fake_memory_free(allocation);
+    return CUDA_SUCCESS;
 }
 
 static bool is_host(const struct allocation *allocation)
@@ -425,36 +349,20 @@ static bool is_host(const struct allocation *allocation)
 
 CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    allocation = fake_memory_find(p);
-    if (!pdptr || Flags || !allocation || !is_host(allocation))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        *pdptr = (CUdeviceptr)p;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    struct allocation *allocation = fake_memory_find(p);
+    INVALID_IF(!pdptr || Flags || !allocation || !is_host(allocation));
+    *pdptr = (CUdeviceptr)p;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
-    struct allocation *allocation;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    allocation = fake_memory_find(p);
-    if (!pFlags || !allocation || allocation->kind != MEMORY_HOST)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        *pFlags = allocation->flags;
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    struct allocation *allocation = fake_memory_find(p);
+    INVALID_IF(!pFlags || !allocation || allocation->kind != MEMORY_HOST);
+    *pFlags = allocation->flags;
+    return CUDA_SUCCESS;
 }
 
 /* Allocation in stream order, and its pools. */
@@ -480,281 +388,163 @@ static CUmemoryPool pool_of_device(int device)
     return owner->current_pool ? owner->current_pool : owner->default_pool;
 }
 
-static CUresult device_enter(CUdevice dev)
-{
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (dev < 0 || dev >= fake_device_count)
-        return CUDA_ERROR_INVALID_DEVICE;
-    fake_lock();
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
-    CUresult result = device_enter(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
     pool_of_device(dev);
     if (pool_out)
         *pool_out = fake_devices[dev].default_pool;
-    fake_unlock();
     return pool_out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 {
-    CUresult result = device_enter(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
     if (pool)
         *pool = pool_of_device(dev);
-    fake_unlock();
     return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
-    CUresult result = device_enter(dev);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!fake_handle_is(pool, HANDLE_POOL) || pool->device != dev)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        fake_devices[dev].current_pool = pool;
-    fake_unlock();
-    return result;
+    TRY(fake_device_check(dev));
+    HOLD_LOCK;
+    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->device != dev);
+    fake_devices[dev].current_pool = pool;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        poolProps->location.id < 0 || poolProps->location.id >= fake_device_count)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+               poolProps->location.id < 0 || poolProps->location.id >= fake_device_count);
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    fake_lock();
+    HOLD_LOCK;
     *pool = pool_create(poolProps->location.id, false);
-    result = *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    fake_unlock();
-    return result;
+    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!fake_handle_is(pool, HANDLE_POOL) || pool->builtin) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        for (size_t i = 0; i < table_used; i++)
-            if (table[i]->pool == pool)
-                table[i]->pool = NULL;
-        if (fake_devices[pool->device].current_pool == pool)
-            fake_devices[pool->device].current_pool = NULL;
-        fake_handle_remove(pool);
-        free(pool);
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->builtin);
+    for (size_t i = 0; i < table_used; i++)
+        if (table[i]->pool == pool)
+            table[i]->pool = NULL;
+    if (fake_devices[pool->device].current_pool == pool)
+        fake_devices[pool->device].current_pool = NULL;
+    fake_handle_remove(pool);
+    free(pool);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!fake_handle_is(pool, HANDLE_POOL))
-        result = CUDA_ERROR_INVALID_VALUE;
-    fake_unlock();
-    return result; /* the pool keeps nothing, so there is nothing to give back */
+    ENTER_DRIVER;
+    /* The pool keeps nothing, so there is nothing to give back. */
+    return fake_handle_is(pool, HANDLE_POOL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, bool set)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    if (!fake_handle_is(pool, HANDLE_POOL)) {
-        fake_unlock();
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    ENTER_DRIVER;
+    INVALID_IF(!value || !fake_handle_is(pool, HANDLE_POOL));
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
         if (!set)
             *(int *)value = 1;
-        break;
+        return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         if (set)
             pool->threshold = *(cuuint64_t *)value;
         else
             *(cuuint64_t *)value = pool->threshold;
-        break;
+        return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        if (set)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else
-            *(cuuint64_t *)value = pool->used;
-        break;
+        INVALID_IF(set);
+        *(cuuint64_t *)value = pool->used;
+        return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         if (set)
             pool->used_high = pool->used;
         else
             *(cuuint64_t *)value = pool->used_high;
-        break;
+        return CUDA_SUCCESS;
     default:
-        result = CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    fake_unlock();
-    return result;
 }
 
-CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-    return pool_attribute(pool, attr, value, true);
-}
-
-CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-    return pool_attribute(pool, attr, value, false);
-}
+FORM(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute attr, void *value),
+     pool_attribute(pool, attr, value, true))
+FORM(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute attr, void *value),
+     pool_attribute(pool, attr, value, false))
 
 CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!fake_handle_is(pool, HANDLE_POOL) || (count && !map))
-        result = CUDA_ERROR_INVALID_VALUE;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    return fake_handle_is(pool, HANDLE_POOL) && (map || !count) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
                                     CUmemLocation *location)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!fake_handle_is(memPool, HANDLE_POOL) || !flags || !location)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    INVALID_IF(!fake_handle_is(memPool, HANDLE_POOL) || !flags || !location);
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return CUDA_SUCCESS;
 }
 
 static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
     struct allocation *allocation;
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS && (!dptr || (pool && !fake_handle_is(pool, HANDLE_POOL))))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS && stream->capture)
-        result = CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
-    if (result == CUDA_SUCCESS) {
-        if (!pool)
-            pool = pool_of_device(stream->ctx->device);
-        result = allocate(stream->ctx, bytesize, MEMORY_DEVICE, 512, &allocation);
-    }
-    if (result == CUDA_SUCCESS) {
-        allocation->ordered = true;
-        allocation->pool = pool;
-        pool->used += allocation->size;
-        if (pool->used > pool->used_high)
-            pool->used_high = pool->used;
-        *dptr = allocation->base;
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    INVALID_IF(!dptr || (pool && !fake_handle_is(pool, HANDLE_POOL)));
+    if (stream->capture)
+        return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
+    if (!pool)
+        pool = pool_of_device(stream->ctx->device);
+    TRY(allocate(stream->ctx, bytesize, MEMORY_DEVICE, 512, &allocation));
+    allocation->ordered = true;
+    allocation->pool = pool;
+    pool->used += allocation->size;
+    if (pool->used > pool->used_high)
+        pool->used_high = pool->used;
+    *dptr = allocation->base;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-    return alloc_async(dptr, bytesize, NULL, hStream);
-}
-
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-    return alloc_async(dptr, bytesize, NULL, hStream ? hStream : CU_STREAM_LEGACY);
-}
-
-CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-                                              CUstream hStream)
-{
-    return pool ? alloc_async(dptr, bytesize, pool, hStream) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-                                         CUstream hStream)
-{
-    return cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream ? hStream : CU_STREAM_LEGACY);
-}
+STREAM_FORMS(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+             alloc_async(dptr, bytesize, NULL, hStream))
+STREAM_FORMS(cuMemAllocFromPoolAsync,
+             (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
+             pool ? alloc_async(dptr, bytesize, pool, hStream) : CUDA_ERROR_INVALID_VALUE)
 
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
-    struct allocation *allocation;
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
+    struct operation op = {.kind = OP_FREE, .free = {.base = (void *)dptr}};
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS) {
-        allocation = fake_memory_find((void *)dptr);
-        if (!allocation || allocation->base != dptr || allocation->freeing ||
-            allocation->kind != MEMORY_DEVICE) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        } else if (stream->capture) {
-            result = CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
-        } else {
-            struct operation op = {.kind = OP_FREE, .free = {.base = (void *)dptr}};
-
-            allocation->freeing = true;
-            result = fake_stream_submit(stream, &op);
-        }
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    struct allocation *allocation = fake_memory_find((void *)dptr);
+    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
+               allocation->kind != MEMORY_DEVICE);
+    if (stream->capture)
+        return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
+    allocation->freeing = true;
+    return fake_stream_submit(stream, &op);
 }
 
-CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-    return cuMemFreeAsync_ptsz(dptr, hStream ? hStream : CU_STREAM_LEGACY);
-}
+LEGACY_FORM(cuMemFreeAsync, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
 
 /* Virtual memory management: a physical allocation is a memory file, a mapping is a mapping. */
 
@@ -767,12 +557,8 @@ static bool location_ok(const CUmemLocation *location)
 CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                                CUmemAllocationGranularity_flags option)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!granularity || !prop || !location_ok(&prop->location))
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!granularity || !prop || !location_ok(&prop->location));
     *granularity = FAKE_GRANULARITY;
     return CUDA_SUCCESS;
 }
@@ -780,18 +566,14 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemA
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                      CUdeviceptr addr, unsigned long long flags)
 {
-    struct reservation *reservation;
     uintptr_t base, aligned;
     void *mapping;
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!ptr || !size || size % FAKE_GRANULARITY || (alignment & (alignment - 1)) || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!ptr || !size || size % FAKE_GRANULARITY || (alignment & (alignment - 1)) || flags);
     if (alignment < FAKE_GRANULARITY)
         alignment = FAKE_GRANULARITY;
-    reservation = malloc(sizeof(*reservation));
+    struct reservation *reservation = malloc(sizeof(*reservation));
     mapping =
         mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!reservation || mapping == MAP_FAILED) {
@@ -806,10 +588,9 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
         munmap((void *)(aligned + size), base + alignment - aligned);
     reservation->base = aligned;
     reservation->size = size;
-    fake_lock();
+    HOLD_LOCK;
     reservation->next = reservations;
     reservations = reservation;
-    fake_unlock();
     *ptr = aligned;
     return CUDA_SUCCESS;
 }
@@ -822,31 +603,31 @@ static struct reservation *reservation_of(uintptr_t base, size_t size)
     return NULL;
 }
 
+/* Something known begins at the address, or inside of the range. */
+static bool range_taken(uintptr_t base, size_t size)
+{
+    size_t place = table_place(base);
+
+    return fake_memory_find((void *)base) ||
+           (place < table_used && table[place]->base - base < size);
+}
+
 CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    result = CUDA_ERROR_INVALID_VALUE;
+    ENTER_DRIVER;
     for (struct reservation **link = &reservations; *link; link = &(*link)->next) {
         struct reservation *reservation = *link;
-        size_t place = table_place(ptr);
 
         if (reservation->base != ptr || reservation->size != size)
             continue;
-        if (fake_memory_find((void *)ptr) ||
-            (place < table_used && table[place]->base - ptr < size))
+        if (range_taken(ptr, size))
             break; /* still mapped */
         munmap((void *)ptr, size);
         *link = reservation->next;
         free(reservation);
-        result = CUDA_SUCCESS;
-        break;
+        return CUDA_SUCCESS;
     }
-    fake_unlock();
-    return result;
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 static void physical_unref(struct physical *physical)
@@ -869,17 +650,12 @@ static struct physical *physical_of(CUmemGenericAllocationHandle handle)
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                              const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    struct physical *physical;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!handle || !prop || flags || !size || size % FAKE_GRANULARITY ||
-        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location))
-        return CUDA_ERROR_INVALID_VALUE;
+    TRY(fake_ready());
+    INVALID_IF(!handle || !prop || flags || !size || size % FAKE_GRANULARITY ||
+               prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location));
     if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    physical = calloc(1, sizeof(*physical));
+    struct physical *physical = calloc(1, sizeof(*physical));
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
     physical->fd = memfd_create("device memory", MFD_CLOEXEC);
@@ -893,71 +669,44 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     physical->device = prop->location.id;
     physical->prop = *prop;
     physical->refs = physical->handles = 1;
-    fake_lock();
-    result = charge(physical->device, size);
-    if (result == CUDA_SUCCESS) {
-        physical->charged = true;
-        fake_handle_add(physical, HANDLE_PHYSICAL);
-        *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
-    } else {
+    HOLD_LOCK;
+    if (charge(physical->device, size) != CUDA_SUCCESS) {
         physical_unref(physical);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fake_unlock();
-    return result;
+    physical->charged = true;
+    fake_handle_add(physical, HANDLE_PHYSICAL);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    struct physical *physical;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    physical = physical_of(handle);
-    if (!physical) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        if (!--physical->handles)
-            fake_handle_remove(physical);
-        physical_unref(physical);
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct physical *physical = physical_of(handle);
+    INVALID_IF(!physical);
+    if (!--physical->handles)
+        fake_handle_remove(physical);
+    physical_unref(physical);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    struct physical *physical;
-    struct allocation *allocation;
-    size_t place;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    physical = physical_of(handle);
-    place = table_place(ptr);
-    if (!physical || flags || offset || !size || size % FAKE_GRANULARITY || size > physical->size ||
-        !reservation_of(ptr, size) || fake_memory_find((void *)ptr) ||
-        (place < table_used && table[place]->base - ptr < size)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) ==
-               MAP_FAILED) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-        allocation = table_add(ptr, size, MEMORY_MAPPED, physical->device, NULL);
-        if (!allocation) {
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        } else {
-            allocation->physical = physical;
-            allocation->readable = false; /* until cuMemSetAccess */
-            physical->refs++;
-        }
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct physical *physical = physical_of(handle);
+    INVALID_IF(!physical || flags || offset || !size || size % FAKE_GRANULARITY ||
+               size > physical->size || !reservation_of(ptr, size) || range_taken(ptr, size));
+    if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct allocation *allocation = table_add(ptr, size, MEMORY_MAPPED, physical->device, NULL);
+    if (!allocation)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    allocation->physical = physical;
+    allocation->readable = false; /* until cuMemSetAccess */
+    physical->refs++;
+    return CUDA_SUCCESS;
 }
 
 /* All mappings of [ptr, ptr + size), which must begin and end where mappings do. */
@@ -979,13 +728,10 @@ static bool mappings_cover(uintptr_t ptr, size_t size)
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                 size_t count)
 {
-    CUresult result = fake_ready();
     int protection = PROT_NONE;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!desc || !count)
-        return CUDA_ERROR_INVALID_VALUE;
+    ENTER_DRIVER;
+    INVALID_IF(!desc || !count);
     for (size_t i = 0; i < count; i++) {
         if (!location_ok(&desc[i].location))
             return CUDA_ERROR_INVALID_DEVICE;
@@ -994,107 +740,66 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
         else if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
             protection |= PROT_READ;
     }
-    fake_lock();
-    if (!mappings_cover(ptr, size) || mprotect((void *)ptr, size, protection))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        for (uintptr_t at = ptr; at < ptr + size;) {
-            struct allocation *allocation = fake_memory_find((void *)at);
+    INVALID_IF(!mappings_cover(ptr, size) || mprotect((void *)ptr, size, protection));
+    for (uintptr_t at = ptr; at < ptr + size;) {
+        struct allocation *allocation = fake_memory_find((void *)at);
 
-            allocation->readable = protection != PROT_NONE;
-            allocation->flags = (unsigned int)protection;
-            at += allocation->size;
-        }
-    fake_unlock();
-    return result;
+        allocation->readable = protection != PROT_NONE;
+        allocation->flags = (unsigned int)protection;
+        at += allocation->size;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
                                 CUdeviceptr ptr)
 {
-    struct allocation *allocation;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!flags || !location)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    allocation = fake_memory_find((void *)ptr);
-    if (!allocation || allocation->kind != MEMORY_MAPPED)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (allocation->flags & PROT_WRITE)
-        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    else
-        *flags =
-            allocation->readable ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct allocation *allocation = fake_memory_find((void *)ptr);
+    INVALID_IF(!flags || !location || !allocation || allocation->kind != MEMORY_MAPPED);
+    *flags = allocation->flags & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : allocation->readable         ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                            : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-    CUresult result = fake_ready();
+    ENTER_DRIVER;
+    INVALID_IF(!mappings_cover(ptr, size));
+    mmap((void *)ptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0);
+    for (uintptr_t at = ptr; at < ptr + size;) {
+        struct allocation *allocation = fake_memory_find((void *)at);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    if (!mappings_cover(ptr, size)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        mmap((void *)ptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-             -1, 0);
-        for (uintptr_t at = ptr; at < ptr + size;) {
-            struct allocation *allocation = fake_memory_find((void *)at);
-
-            at += allocation->size;
-            physical_unref(allocation->physical);
-            table_remove(allocation);
-        }
+        at += allocation->size;
+        physical_unref(allocation->physical);
+        table_remove(allocation);
     }
-    fake_unlock();
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
-    struct allocation *allocation;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    allocation = fake_memory_find(addr);
-    if (!handle || !allocation || allocation->kind != MEMORY_MAPPED) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        struct physical *physical = allocation->physical;
-
-        if (!physical->handles++)
-            fake_handle_add(physical, HANDLE_PHYSICAL);
-        physical->refs++;
-        *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
-    }
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct allocation *allocation = fake_memory_find(addr);
+    INVALID_IF(!handle || !allocation || allocation->kind != MEMORY_MAPPED);
+    struct physical *physical = allocation->physical;
+    if (!physical->handles++)
+        fake_handle_add(physical, HANDLE_PHYSICAL);
+    physical->refs++;
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                         CUmemGenericAllocationHandle handle)
 {
-    struct physical *physical;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    physical = physical_of(handle);
-    if (!physical || !prop)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        *prop = physical->prop;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct physical *physical = physical_of(handle);
+    INVALID_IF(!physical || !prop);
+    *prop = physical->prop;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle,
@@ -1102,41 +807,30 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle,
                                               CUmemAllocationHandleType handleType,
                                               unsigned long long flags)
 {
-    struct physical *physical;
-    CUresult result = fake_ready();
     int fd;
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    fake_lock();
-    physical = physical_of(handle);
-    if (!physical || !shareableHandle || flags ||
-        handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if ((fd = dup(physical->fd)) < 0)
-        result = CUDA_ERROR_OPERATING_SYSTEM;
-    else
-        *(int *)shareableHandle = fd;
-    fake_unlock();
-    return result;
+    ENTER_DRIVER;
+    struct physical *physical = physical_of(handle);
+    INVALID_IF(!physical || !shareableHandle || flags ||
+               handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+               !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    if ((fd = dup(physical->fd)) < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)shareableHandle = fd;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                                 void *osHandle,
                                                 CUmemAllocationHandleType shHandleType)
 {
-    struct physical *physical;
     struct stat status;
-    CUresult result = fake_ready();
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
-        (size_t)status.st_size % FAKE_GRANULARITY)
-        return CUDA_ERROR_INVALID_VALUE;
-    physical = calloc(1, sizeof(*physical));
+    TRY(fake_ready());
+    INVALID_IF(!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+               fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
+               (size_t)status.st_size % FAKE_GRANULARITY);
+    struct physical *physical = calloc(1, sizeof(*physical));
     if (!physical)
         return CUDA_ERROR_OUT_OF_MEMORY;
     physical->fd = dup((int)(intptr_t)osHandle);
@@ -1149,9 +843,8 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ha
     physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     physical->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     physical->refs = physical->handles = 1;
-    fake_lock();
+    HOLD_LOCK;
     fake_handle_add(physical, HANDLE_PHYSICAL);
-    fake_unlock();
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
     return CUDA_SUCCESS;
 }
@@ -1162,84 +855,62 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 {
     struct allocation *allocation = fake_memory_find((void *)ptr);
 
-    if (!allocation)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation);
+#define PUT(type, value)                                                                           \
+    *(type *)data = (value);                                                                       \
+    return CUDA_SUCCESS
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = allocation->ctx;
-        break;
+        PUT(CUcontext, allocation->ctx);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned int *)data = is_host(allocation) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-        break;
+        PUT(unsigned int, is_host(allocation) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)data = ptr;
-        break;
+        PUT(CUdeviceptr, ptr);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!is_host(allocation) && allocation->kind != MEMORY_MANAGED)
-            return CUDA_ERROR_INVALID_VALUE;
-        *(void **)data = (void *)ptr;
-        break;
+        INVALID_IF(!is_host(allocation) && allocation->kind != MEMORY_MANAGED);
+        PUT(void *, (void *)ptr);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned int *)data = allocation->sync_memops;
-        break;
+        PUT(unsigned int, allocation->sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        *(unsigned long long *)data = allocation->id;
-        break;
+        PUT(unsigned long long, allocation->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(unsigned int *)data = allocation->kind == MEMORY_MANAGED;
-        break;
+        PUT(unsigned int, allocation->kind == MEMORY_MANAGED);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = allocation->device;
-        break;
+        PUT(int, allocation->device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(unsigned int *)data = allocation->kind == MEMORY_DEVICE && !allocation->ordered;
-        break;
+        PUT(unsigned int, allocation->kind == MEMORY_DEVICE && !allocation->ordered);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        *(CUdeviceptr *)data = allocation->base;
-        break;
+        PUT(CUdeviceptr, allocation->base);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *(size_t *)data = allocation->size;
-        break;
+        PUT(size_t, allocation->size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(unsigned int *)data = allocation->readable;
-        break;
+        PUT(unsigned int, allocation->readable);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned int *)data =
-            allocation->physical ? allocation->physical->prop.requestedHandleTypes : 0;
-        break;
+        PUT(unsigned int,
+            allocation->physical ? allocation->physical->prop.requestedHandleTypes : 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        *(unsigned int *)data = 0;
-        break;
+        PUT(unsigned int, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned int *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-        break;
+        PUT(unsigned int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = allocation->pool;
-        break;
+        PUT(CUmemoryPool, allocation->pool);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *(unsigned long long *)data = allocation->id;
-        break;
+        PUT(unsigned long long, allocation->id);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
+#undef PUT
 }
 
 CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!data)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    result = pointer_attribute(data, attribute, ptr);
-    fake_unlock();
-    return result;
+    TRY(fake_ready());
+    INVALID_IF(!data);
+    HOLD_LOCK;
+    return pointer_attribute(data, attribute, ptr);
 }
 
 /* What an unknown pointer gives here: success and the "nothing" value of each attribute. */
@@ -1272,38 +943,24 @@ static CUresult pointer_attribute_default(void *data, CUpointer_attribute attrib
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
                                         void **data, CUdeviceptr ptr)
 {
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!attributes || !data)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    for (unsigned int i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
+    ENTER_DRIVER;
+    INVALID_IF(!attributes || !data);
+    for (unsigned int i = 0; i < numAttributes; i++)
         if (pointer_attribute(data[i], attributes[i], ptr) != CUDA_SUCCESS)
-            result = pointer_attribute_default(data[i], attributes[i]);
-    fake_unlock();
-    return result;
+            TRY(pointer_attribute_default(data[i], attributes[i]));
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                        CUdeviceptr ptr)
 {
-    struct allocation *allocation;
-    CUresult result = fake_ready();
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        return CUDA_ERROR_INVALID_VALUE;
-    fake_lock();
-    allocation = fake_memory_find((void *)ptr);
-    if (!allocation || allocation->kind != MEMORY_DEVICE)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else
-        allocation->sync_memops = *(const unsigned int *)value != 0;
-    fake_unlock();
-    return result;
+    TRY(fake_ready());
+    INVALID_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+    HOLD_LOCK;
+    struct allocation *allocation = fake_memory_find((void *)ptr);
+    INVALID_IF(!allocation || allocation->kind != MEMORY_DEVICE);
+    allocation->sync_memops = *(const unsigned int *)value != 0;
+    return CUDA_SUCCESS;
 }
 
 /* Copies. */
@@ -1332,13 +989,24 @@ static size_t extent(const struct operation *op, bool destination)
 
 static CUresult copy_check(struct operation *op, enum side dst, enum side src)
 {
-    if (!side_ok(dst, op->copy.dst, extent(op, true)) || !op->copy.dst)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!side_ok(src, op->copy.src, extent(op, false)) || !op->copy.src)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!side_ok(dst, op->copy.dst, extent(op, true)) || !op->copy.dst);
+    INVALID_IF(!side_ok(src, op->copy.src, extent(op, false)) || !op->copy.src);
     op->copy.dst_known = !is_pageable(op->copy.dst);
     op->copy.src_known = !is_pageable(op->copy.src);
     return CUDA_SUCCESS;
+}
+
+/* Locked. */
+static CUresult submit(struct CUstream_st *stream, const struct operation *op, bool wait)
+{
+    CUresult result;
+
+    fake_stream_ref(stream);
+    result = fake_stream_submit(stream, op);
+    if (result == CUDA_SUCCESS && wait)
+        fake_stream_wait_idle(stream);
+    fake_stream_unref(stream);
+    return result;
 }
 
 /*
@@ -1347,23 +1015,14 @@ static CUresult copy_check(struct operation *op, enum side dst, enum side src)
  */
 static CUresult copy_async(struct operation *op, enum side dst, enum side src, CUstream hStream)
 {
-    struct CUstream_st *stream;
-    CUcontext ctx;
     bool into_pageable, from_pageable;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result != CUDA_SUCCESS || !op->copy.width || !op->copy.height || !op->copy.depth)
-        goto out;
-    result = copy_check(op, dst, src);
-    if (result != CUDA_SUCCESS)
-        goto out;
-    if (stream->capture) {
-        result = fake_stream_submit(stream, op);
-        goto out;
-    }
+    ENTER_STREAM(hStream, stream);
+    if (!op->copy.width || !op->copy.height || !op->copy.depth)
+        return CUDA_SUCCESS;
+    TRY(copy_check(op, dst, src));
+    if (stream->capture)
+        return fake_stream_submit(stream, op);
     into_pageable = is_pageable(op->copy.dst);
     from_pageable = is_pageable(op->copy.src);
     if (from_pageable && !into_pageable) {
@@ -1371,88 +1030,49 @@ static CUresult copy_async(struct operation *op, enum side dst, enum side src, C
 
         if (bytes <= FAKE_SMALL_STAGING) {
             op->copy.staging = malloc(bytes);
-            if (!op->copy.staging) {
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-                goto out;
-            }
+            if (!op->copy.staging)
+                return CUDA_ERROR_OUT_OF_MEMORY;
             memcpy(op->copy.staging, op->copy.src, bytes);
             op->copy.src = op->copy.staging;
             from_pageable = false;
         }
     }
-    fake_stream_ref(stream);
-    result = fake_stream_submit(stream, op);
+    CUresult result = submit(stream, op, into_pageable || from_pageable);
     if (result != CUDA_SUCCESS)
         free(op->copy.staging);
-    else if (into_pageable || from_pageable)
-        fake_stream_wait_idle(stream);
-    fake_stream_unref(stream);
-out:
-    fake_unlock();
     return result;
 }
 
 /* A synchronous copy is a copy on the default stream and a wait for it. */
 static CUresult copy_now(struct operation *op, enum side dst, enum side src, CUstream hStream)
 {
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_legacy_guard(stream);
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_guard();
-    if (result == CUDA_SUCCESS && stream->capture)
-        result = fake_capture_stream_guard(stream);
-    if (result == CUDA_SUCCESS && op->copy.width && op->copy.height && op->copy.depth) {
-        result = copy_check(op, dst, src);
-        if (result == CUDA_SUCCESS) {
-            fake_stream_ref(stream);
-            result = fake_stream_submit(stream, op);
-            if (result == CUDA_SUCCESS)
-                fake_stream_wait_idle(stream);
-            fake_stream_unref(stream);
-        }
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    TRY(fake_capture_legacy_guard(stream));
+    TRY(fake_capture_guard());
+    if (stream->capture)
+        TRY(fake_capture_stream_guard(stream));
+    if (!op->copy.width || !op->copy.height || !op->copy.depth)
+        return CUDA_SUCCESS;
+    TRY(copy_check(op, dst, src));
+    return submit(stream, op, true);
 }
 
-static struct operation copy_1d(const void *dst, const void *src, size_t bytes)
-{
-    return (struct operation){
-        .kind = OP_COPY,
-        .copy = {
-            .dst = (char *)(uintptr_t)dst, .src = src, .width = bytes, .height = 1, .depth = 1}};
-}
+#define COPY_1D(to, from, bytes)                                                                   \
+    ((struct operation){.kind = OP_COPY,                                                           \
+                        .copy = {.dst = (char *)(uintptr_t)(to),                                   \
+                                 .src = (const char *)(from),                                      \
+                                 .width = bytes,                                                   \
+                                 .height = 1,                                                      \
+                                 .depth = 1}})
 
+/* A row is a copy in both forms: what it takes, and on which side each end lies. */
 #define DEFINE_COPY(name, parameters, dst, src, to, from)                                          \
-    CUresult CUDAAPI name##_ptds parameters                                                        \
-    {                                                                                              \
-        struct operation op = copy_1d((const void *)(dst), (const void *)(src), ByteCount);        \
-        return copy_now(&op, to, from, CU_STREAM_PER_THREAD);                                      \
-    }                                                                                              \
-    CUresult CUDAAPI name parameters                                                               \
-    {                                                                                              \
-        struct operation op = copy_1d((const void *)(dst), (const void *)(src), ByteCount);        \
-        return copy_now(&op, to, from, CU_STREAM_LEGACY);                                          \
-    }
+    FORM(name##_ptds, parameters,                                                                  \
+         copy_now(&COPY_1D(dst, src, ByteCount), to, from, CU_STREAM_PER_THREAD))                  \
+    FORM(name, parameters, copy_now(&COPY_1D(dst, src, ByteCount), to, from, CU_STREAM_LEGACY))
 
 #define DEFINE_COPY_ASYNC(name, parameters, dst, src, to, from)                                    \
-    CUresult CUDAAPI name##_ptsz parameters                                                        \
-    {                                                                                              \
-        struct operation op = copy_1d((const void *)(dst), (const void *)(src), ByteCount);        \
-        return copy_async(&op, to, from, hStream);                                                 \
-    }                                                                                              \
-    CUresult CUDAAPI name parameters                                                               \
-    {                                                                                              \
-        struct operation op = copy_1d((const void *)(dst), (const void *)(src), ByteCount);        \
-        return copy_async(&op, to, from, hStream ? hStream : CU_STREAM_LEGACY);                    \
-    }
+    STREAM_FORMS(name, parameters, copy_async(&COPY_1D(dst, src, ByteCount), to, from, hStream))
 
 DEFINE_COPY(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t ByteCount), dst, src, SIDE_ANY,
             SIDE_ANY)
@@ -1509,22 +1129,17 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, struct operation *ret_op, enu
                         enum side *ret_src)
 {
     char *dst, *src;
-    CUresult result;
 
-    if (!copy)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst);
-    if (result == CUDA_SUCCESS)
-        result = copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src);
-    if (result != CUDA_SUCCESS)
-        return result;
-    *ret_op = copy_1d(dst, src, copy->WidthInBytes);
+    INVALID_IF(!copy);
+    TRY(copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst));
+    TRY(copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src));
+    *ret_op = COPY_1D(dst, src, copy->WidthInBytes);
     ret_op->copy.height = copy->Height;
     ret_op->copy.dst_pitch = copy->dstPitch ? copy->dstPitch : copy->WidthInBytes;
     ret_op->copy.src_pitch = copy->srcPitch ? copy->srcPitch : copy->WidthInBytes;
-    if (copy->Height > 1 && (ret_op->copy.dst_pitch < copy->dstXInBytes + copy->WidthInBytes ||
-                             ret_op->copy.src_pitch < copy->srcXInBytes + copy->WidthInBytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(copy->Height > 1 &&
+               (ret_op->copy.dst_pitch < copy->dstXInBytes + copy->WidthInBytes ||
+                ret_op->copy.src_pitch < copy->srcXInBytes + copy->WidthInBytes));
     ret_op->copy.dst += copy->dstY * ret_op->copy.dst_pitch + copy->dstXInBytes;
     ret_op->copy.src += copy->srcY * ret_op->copy.src_pitch + copy->srcXInBytes;
     return CUDA_SUCCESS;
@@ -1534,16 +1149,11 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, struct operation *ret_op, enu
                         enum side *ret_src)
 {
     char *dst, *src;
-    CUresult result;
 
-    if (!copy)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst);
-    if (result == CUDA_SUCCESS)
-        result = copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src);
-    if (result != CUDA_SUCCESS)
-        return result;
-    *ret_op = copy_1d(dst, src, copy->WidthInBytes);
+    INVALID_IF(!copy);
+    TRY(copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst));
+    TRY(copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src));
+    *ret_op = COPY_1D(dst, src, copy->WidthInBytes);
     ret_op->copy.height = copy->Height;
     ret_op->copy.depth = copy->Depth;
     ret_op->copy.dst_pitch = copy->dstPitch ? copy->dstPitch : copy->WidthInBytes;
@@ -1560,39 +1170,25 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, struct operation *ret_op, enu
 }
 
 #define DEFINE_COPY_STRUCT(name, type, prepare)                                                    \
-    CUresult CUDAAPI name##_v2_ptds(const type *pCopy)                                             \
+    static CUresult name##_on(const type *pCopy, CUstream hStream, bool wait)                      \
     {                                                                                              \
         struct operation op;                                                                       \
         enum side dst, src;                                                                        \
-        CUresult result = prepare(pCopy, &op, &dst, &src);                                         \
-        return result == CUDA_SUCCESS ? copy_now(&op, dst, src, CU_STREAM_PER_THREAD) : result;    \
+        TRY(prepare(pCopy, &op, &dst, &src));                                                      \
+        return (wait ? copy_now : copy_async)(&op, dst, src, hStream);                             \
     }                                                                                              \
-    CUresult CUDAAPI name##_v2(const type *pCopy)                                                  \
-    {                                                                                              \
-        struct operation op;                                                                       \
-        enum side dst, src;                                                                        \
-        CUresult result = prepare(pCopy, &op, &dst, &src);                                         \
-        return result == CUDA_SUCCESS ? copy_now(&op, dst, src, CU_STREAM_LEGACY) : result;        \
-    }
+    FORM(name##_v2_ptds, (const type *pCopy), name##_on(pCopy, CU_STREAM_PER_THREAD, true))        \
+    FORM(name##_v2, (const type *pCopy), name##_on(pCopy, CU_STREAM_LEGACY, true))
 
-#define DEFINE_COPY_STRUCT_ASYNC(name, type, prepare)                                              \
-    CUresult CUDAAPI name##_v2_ptsz(const type *pCopy, CUstream hStream)                           \
-    {                                                                                              \
-        struct operation op;                                                                       \
-        enum side dst, src;                                                                        \
-        CUresult result = prepare(pCopy, &op, &dst, &src);                                         \
-        return result == CUDA_SUCCESS ? copy_async(&op, dst, src, hStream) : result;               \
-    }                                                                                              \
-    CUresult CUDAAPI name##_v2(const type *pCopy, CUstream hStream)                                \
-    {                                                                                              \
-        return name##_v2_ptsz(pCopy, hStream ? hStream : CU_STREAM_LEGACY);                        \
-    }
+#define DEFINE_COPY_STRUCT_ASYNC(name, type)                                                       \
+    STREAM_FORMS(name##Async_v2, (const type *pCopy, CUstream hStream),                            \
+                 name##_on(pCopy, hStream, false))
 
 DEFINE_COPY_STRUCT(cuMemcpy2D, CUDA_MEMCPY2D, copy_2d)
 DEFINE_COPY_STRUCT(cuMemcpy2DUnaligned, CUDA_MEMCPY2D, copy_2d)
 DEFINE_COPY_STRUCT(cuMemcpy3D, CUDA_MEMCPY3D, copy_3d)
-DEFINE_COPY_STRUCT_ASYNC(cuMemcpy2DAsync, CUDA_MEMCPY2D, copy_2d)
-DEFINE_COPY_STRUCT_ASYNC(cuMemcpy3DAsync, CUDA_MEMCPY3D, copy_3d)
+DEFINE_COPY_STRUCT_ASYNC(cuMemcpy2D, CUDA_MEMCPY2D)
+DEFINE_COPY_STRUCT_ASYNC(cuMemcpy3D, CUDA_MEMCPY3D)
 
 /* Sets. */
 
@@ -1606,74 +1202,33 @@ static CUresult set(CUdeviceptr dst, uint32_t value, unsigned int element, size_
                                    .width = width,
                                    .height = height,
                                    .pitch = pitch}};
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS && wait) {
-        result = fake_capture_legacy_guard(stream);
-        if (result == CUDA_SUCCESS)
-            result = fake_capture_guard();
-        if (result == CUDA_SUCCESS)
-            result = fake_capture_stream_guard(stream);
+    ENTER_STREAM(hStream, stream);
+    if (wait) {
+        TRY(fake_capture_legacy_guard(stream));
+        TRY(fake_capture_guard());
+        TRY(fake_capture_stream_guard(stream));
     }
-    if (result == CUDA_SUCCESS && width && height) {
-        if (dst % element || (height > 1 && pitch < width * element) ||
-            !fake_memory_known((void *)dst, (height - 1) * pitch + width * element)) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        } else {
-            fake_stream_ref(stream);
-            result = fake_stream_submit(stream, &op);
-            if (result == CUDA_SUCCESS && wait)
-                fake_stream_wait_idle(stream);
-            fake_stream_unref(stream);
-        }
-    }
-    fake_unlock();
-    return result;
+    if (!width || !height)
+        return CUDA_SUCCESS;
+    INVALID_IF(dst % element || (height > 1 && pitch < width * element) ||
+               !fake_memory_known((void *)dst, (height - 1) * pitch + width * element));
+    return submit(stream, &op, wait);
 }
 
+/* The four forms of a set; `parameters` and what `set` takes before the stream, each in brackets.
+ */
+#define SET_FORMS(name, parameters, ...)                                                           \
+    FORM(name##_v2, (UNWRAP parameters), set(__VA_ARGS__, CU_STREAM_LEGACY, true))                 \
+    FORM(name##_v2_ptds, (UNWRAP parameters), set(__VA_ARGS__, CU_STREAM_PER_THREAD, true))        \
+    STREAM_FORMS(name##Async, (UNWRAP parameters, CUstream hStream),                               \
+                 set(__VA_ARGS__, hStream, false))
+#define UNWRAP(...) __VA_ARGS__
+
 #define DEFINE_SET(name, name_2d, type, element)                                                   \
-    CUresult CUDAAPI name##_v2(CUdeviceptr dst, type value, size_t N)                              \
-    {                                                                                              \
-        return set(dst, value, element, N, 1, 0, CU_STREAM_LEGACY, true);                          \
-    }                                                                                              \
-    CUresult CUDAAPI name##_v2_ptds(CUdeviceptr dst, type value, size_t N)                         \
-    {                                                                                              \
-        return set(dst, value, element, N, 1, 0, CU_STREAM_PER_THREAD, true);                      \
-    }                                                                                              \
-    CUresult CUDAAPI name##Async_ptsz(CUdeviceptr dst, type value, size_t N, CUstream hStream)     \
-    {                                                                                              \
-        return set(dst, value, element, N, 1, 0, hStream, false);                                  \
-    }                                                                                              \
-    CUresult CUDAAPI name##Async(CUdeviceptr dst, type value, size_t N, CUstream hStream)          \
-    {                                                                                              \
-        return set(dst, value, element, N, 1, 0, hStream ? hStream : CU_STREAM_LEGACY, false);     \
-    }                                                                                              \
-    CUresult CUDAAPI name_2d##_v2(CUdeviceptr dst, size_t pitch, type value, size_t Width,         \
-                                  size_t Height)                                                   \
-    {                                                                                              \
-        return set(dst, value, element, Width, Height, pitch, CU_STREAM_LEGACY, true);             \
-    }                                                                                              \
-    CUresult CUDAAPI name_2d##_v2_ptds(CUdeviceptr dst, size_t pitch, type value, size_t Width,    \
-                                       size_t Height)                                              \
-    {                                                                                              \
-        return set(dst, value, element, Width, Height, pitch, CU_STREAM_PER_THREAD, true);         \
-    }                                                                                              \
-    CUresult CUDAAPI name_2d##Async_ptsz(CUdeviceptr dst, size_t pitch, type value, size_t Width,  \
-                                         size_t Height, CUstream hStream)                          \
-    {                                                                                              \
-        return set(dst, value, element, Width, Height, pitch, hStream, false);                     \
-    }                                                                                              \
-    CUresult CUDAAPI name_2d##Async(CUdeviceptr dst, size_t pitch, type value, size_t Width,       \
-                                    size_t Height, CUstream hStream)                               \
-    {                                                                                              \
-        return set(dst, value, element, Width, Height, pitch,                                      \
-                   hStream ? hStream : CU_STREAM_LEGACY, false);                                   \
-    }
+    SET_FORMS(name, (CUdeviceptr dst, type value, size_t N), dst, value, element, N, 1, 0)         \
+    SET_FORMS(name_2d, (CUdeviceptr dst, size_t pitch, type value, size_t Width, size_t Height),   \
+              dst, value, element, Width, Height, pitch)
 
 DEFINE_SET(cuMemsetD8, cuMemsetD2D8, unsigned char, 1)
 DEFINE_SET(cuMemsetD16, cuMemsetD2D16, unsigned short, 2)
@@ -1685,15 +1240,12 @@ CUresult fake_memory_copy_operation(const CUDA_MEMCPY3D *parameters, struct oper
 {
     struct operation op;
     enum side dst, src;
-    CUresult result = copy_3d(parameters, &op, &dst, &src);
 
-    if (result == CUDA_SUCCESS && (!op.copy.width || !op.copy.height || !op.copy.depth))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        result = copy_check(&op, dst, src);
-    if (result == CUDA_SUCCESS)
-        *ret_op = op;
-    return result;
+    TRY(copy_3d(parameters, &op, &dst, &src));
+    INVALID_IF(!op.copy.width || !op.copy.height || !op.copy.depth);
+    TRY(copy_check(&op, dst, src));
+    *ret_op = op;
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
@@ -1701,19 +1253,17 @@ CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
 {
     struct operation op = {.kind = OP_SET};
 
-    if (!parameters || !parameters->width || !parameters->height ||
-        (parameters->elementSize != 1 && parameters->elementSize != 2 &&
-         parameters->elementSize != 4))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!parameters || !parameters->width || !parameters->height ||
+               (parameters->elementSize != 1 && parameters->elementSize != 2 &&
+                parameters->elementSize != 4));
     op.set.dst = (char *)parameters->dst;
     op.set.value = parameters->value;
     op.set.element = parameters->elementSize;
     op.set.width = parameters->width;
     op.set.height = parameters->height;
     op.set.pitch = parameters->pitch;
-    if (!fake_memory_known(op.set.dst,
-                           (op.set.height - 1) * op.set.pitch + op.set.width * op.set.element))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!fake_memory_known(op.set.dst, (op.set.height - 1) * op.set.pitch +
+                                                  op.set.width * op.set.element));
     *ret_op = op;
     return CUDA_SUCCESS;
 }

@@ -15,31 +15,20 @@ static const struct {
 #undef ERROR
 };
 
-CUresult CUDAAPI cuGetErrorName(CUresult error, const char **pStr)
-{
-    if (!pStr)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error) {
-            *pStr = errors[i].name;
-            return CUDA_SUCCESS;
-        }
-    *pStr = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
-}
+#define DEFINE_ERROR_GETTER(name, field)                                                           \
+    CUresult CUDAAPI name(CUresult error, const char **pStr)                                       \
+    {                                                                                              \
+        if (!pStr)                                                                                 \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        *pStr = NULL;                                                                              \
+        for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)                              \
+            if (errors[i].error == error)                                                          \
+                *pStr = errors[i].field;                                                           \
+        return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                                    \
+    }
 
-CUresult CUDAAPI cuGetErrorString(CUresult error, const char **pStr)
-{
-    if (!pStr)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error) {
-            *pStr = errors[i].text;
-            return CUDA_SUCCESS;
-        }
-    *pStr = NULL;
-    return CUDA_ERROR_INVALID_VALUE;
-}
+DEFINE_ERROR_GETTER(cuGetErrorName, name)
+DEFINE_ERROR_GETTER(cuGetErrorString, text)
 
 static const struct {
     const char *name, *symbol;
@@ -47,15 +36,18 @@ static const struct {
     bool per_thread;
     void *function;
 } functions[] = {
-#define API(name, version, symbol)  {#name, #symbol, version, false, (void *)symbol},
-#define PTSZ(name, version, symbol) {#name, #symbol, version, true, (void *)symbol},
+#define API(name, version, symbol) {#name, #symbol, version, false, (void *)symbol},
+#define FORMS(name, version, symbol, per_thread, ending)                                           \
+    {#name, #symbol, version, false, (void *)symbol},                                              \
+        {#name, #symbol "_" #ending, per_thread, true, (void *)symbol##_##ending},
 #include "tests/fake/cuda/cuda_api.def"
 #undef API
-#undef PTSZ
+#undef FORMS
 };
 
 /* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */
-#define UNSUPPORTED(name) extern int fake_unsupported_##name(void) __asm__(#name);
+#define UNSUPPORTED(name)               extern int fake_unsupported_##name(void) __asm__(#name);
+#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
 #include "tests/fake/cuda/cuda_unsupported.def"
 #undef UNSUPPORTED
 
@@ -66,6 +58,7 @@ static const struct {
 #define UNSUPPORTED(name) {#name, (void *)fake_unsupported_##name},
 #include "tests/fake/cuda/cuda_unsupported.def"
 #undef UNSUPPORTED
+#undef UNSUPPORTED_FORMS
 };
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
@@ -112,7 +105,5 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
     return *pfn || symbolStatus ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
-{
-    return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
-}
+FORM(cuGetProcAddress, (const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags),
+     cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL))

@@ -204,7 +204,6 @@ struct capture {
     CUstreamCaptureMode mode;
     uint64_t owner; /* thread that began it */
     CUstream origin;
-    CUcontext ctx;
     CUgraph graph;
     bool owns_graph;
     bool invalidated;
@@ -260,6 +259,7 @@ bool fake_running(void);   /* false once the process is being torn down */
 struct thread *fake_thread(void);
 CUresult fake_context(CUcontext *ret_ctx);  /* locked: the calling thread's live current context */
 CUresult fake_context_check(CUcontext ctx); /* locked */
+CUresult fake_device_check(CUdevice dev);   /* ready, and there is such a device */
 uint64_t fake_next_id(void);                /* locked */
 uint64_t fake_now_ns(void);
 
@@ -267,8 +267,69 @@ void fake_handle_add(const void *handle, enum handle_kind kind); /* locked */
 void fake_handle_remove(const void *handle);                     /* locked */
 bool fake_handle_is(const void *handle, enum handle_kind kind);  /* locked */
 
-/* Locks, and returns with the lock held on success only. */
-CUresult fake_enter(CUcontext *ret_ctx);
+static inline void fake_unlock_at_end(const bool *held)
+{
+    (void)held;
+    fake_unlock();
+}
+
+/* Ends the function with this result, unless it is success. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        CUresult try_result = (call);                                                              \
+        if (try_result != CUDA_SUCCESS)                                                            \
+            return try_result;                                                                     \
+    } while (0)
+
+/* Ends the function with CUDA_ERROR_INVALID_VALUE, if this holds. */
+#define INVALID_IF(condition) TRY((condition) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS)
+
+/* How the body of a call begins: each takes the lock, which is given up at the end of the block. */
+#define HOLD_LOCK                                                                                  \
+    __attribute__((cleanup(fake_unlock_at_end), unused)) const bool held = (fake_lock(), true)
+
+#define ENTER_DRIVER                                                                               \
+    TRY(fake_ready());                                                                             \
+    HOLD_LOCK
+
+#define ENTER(ctx)                                                                                 \
+    CUcontext ctx;                                                                                 \
+    ENTER_DRIVER;                                                                                  \
+    TRY(fake_context(&ctx))
+
+#define ENTER_STREAM(handle, stream)                                                               \
+    struct CUstream_st *stream;                                                                    \
+    ENTER_DRIVER;                                                                                  \
+    TRY(fake_stream_resolve(handle, &stream))
+
+static inline CUstream fake_legacy(CUstream handle)
+{
+    return handle ? handle : CU_STREAM_LEGACY;
+}
+
+/* Another form of a call: its arguments as another one takes them. */
+#define FORM(name, parameters, call)                                                               \
+    CUresult CUDAAPI name parameters                                                               \
+    {                                                                                              \
+        return call;                                                                               \
+    }
+
+/* The form of `name`_ptsz for programs whose default stream is the legacy one. */
+#define LEGACY_FORM(name, parameters, arguments)                                                   \
+    CUresult CUDAAPI name parameters                                                               \
+    {                                                                                              \
+        hStream = fake_legacy(hStream);                                                            \
+        return name##_ptsz arguments;                                                              \
+    }
+
+/* A call in both forms. */
+#define STREAM_FORMS(name, parameters, call)                                                       \
+    FORM(name##_ptsz, parameters, call)                                                            \
+    CUresult CUDAAPI name parameters                                                               \
+    {                                                                                              \
+        hStream = fake_legacy(hStream);                                                            \
+        return call;                                                                               \
+    }
 
 /* cuda_memory.c: all locked */
 struct allocation *fake_memory_find(const void *pointer);

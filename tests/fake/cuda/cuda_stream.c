@@ -531,10 +531,8 @@ static CUresult stream_of_thread(CUcontext ctx, struct CUstream_st **ret_stream)
 CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream)
 {
     CUcontext ctx;
-    CUresult result = fake_context(&ctx);
 
-    if (result != CUDA_SUCCESS)
-        return result;
+    TRY(fake_context(&ctx));
     if (handle == CU_STREAM_LEGACY)
         return fake_stream_legacy(ctx, ret_stream);
     if (!handle || handle == CU_STREAM_PER_THREAD)
@@ -591,122 +589,56 @@ void fake_thread_close_streams(struct thread *thread)
 
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else {
-        CUstream stream = stream_create(ctx, flags, priority);
-
-        if (stream)
-            *phStream = stream;
-        else
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    INVALID_IF(!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING));
+    CUstream stream = stream_create(ctx, flags, priority);
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *phStream = stream;
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamCreate(CUstream *phStream, unsigned int Flags)
-{
-    return cuStreamCreateWithPriority(phStream, Flags, 0);
-}
+FORM(cuStreamCreate, (CUstream * phStream, unsigned int Flags),
+     cuStreamCreateWithPriority(phStream, Flags, 0))
 
 CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
     if (!fake_handle_is(hStream, HANDLE_STREAM) || hStream->legacy || hStream->per_thread)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else
-        fake_stream_close(hStream);
-    fake_unlock();
-    return result;
+        return CUDA_ERROR_INVALID_HANDLE;
+    fake_stream_close(hStream);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamDestroy(CUstream hStream)
-{
-    return cuStreamDestroy_v2(hStream);
-}
-
-/* Locks, and returns with the lock held on success only. */
-static CUresult stream_enter(CUstream handle, struct CUstream_st **ret_stream)
-{
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(handle, ret_stream);
-    if (result != CUDA_SUCCESS)
-        fake_unlock();
-    return result;
-}
-
-static CUstream or_legacy(CUstream handle)
-{
-    return handle ? handle : CU_STREAM_LEGACY;
-}
-
-CUresult CUDAAPI cuStreamGetCtx_ptsz(CUstream hStream, CUcontext *pctx)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (pctx)
-        *pctx = stream->ctx;
-    fake_unlock();
-    return pctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
-{
-    return cuStreamGetCtx_ptsz(or_legacy(hStream), pctx);
-}
-
-CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-    CUresult result = cuStreamGetCtx_ptsz(hStream, pCtx);
-
-    if (result == CUDA_SUCCESS && pGreenCtx)
-        *pGreenCtx = NULL;
-    return result;
-}
-
-CUresult CUDAAPI cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-    return cuStreamGetCtx_v2_ptsz(or_legacy(hStream), pCtx, pGreenCtx);
-}
+FORM(cuStreamDestroy, (CUstream hStream), cuStreamDestroy_v2(hStream))
 
 #define DEFINE_STREAM_GETTER(name, type, expression)                                               \
     CUresult CUDAAPI name##_ptsz(CUstream hStream, type *out)                                      \
     {                                                                                              \
-        struct CUstream_st *stream;                                                                \
-        CUresult result = stream_enter(hStream, &stream);                                          \
-        if (result != CUDA_SUCCESS)                                                                \
-            return result;                                                                         \
-        if (out)                                                                                   \
-            *out = (expression);                                                                   \
-        fake_unlock();                                                                             \
-        return out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;                                      \
+        ENTER_STREAM(hStream, stream);                                                             \
+        if (!out)                                                                                  \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        *out = (expression);                                                                       \
+        return CUDA_SUCCESS;                                                                       \
     }                                                                                              \
-    CUresult CUDAAPI name(CUstream hStream, type *out)                                             \
-    {                                                                                              \
-        return name##_ptsz(or_legacy(hStream), out);                                               \
-    }
+    LEGACY_FORM(name, (CUstream hStream, type * out), (hStream, out))
 
+DEFINE_STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->ctx)
 DEFINE_STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
 DEFINE_STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
 DEFINE_STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
 DEFINE_STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->ctx->device)
+
+CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    TRY(cuStreamGetCtx_ptsz(hStream, pCtx));
+    if (pGreenCtx)
+        *pGreenCtx = NULL;
+    return CUDA_SUCCESS;
+}
+
+LEGACY_FORM(cuStreamGetCtx_v2, (CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx),
+            (hStream, pCtx, pGreenCtx))
 
 static bool stream_idle(const struct CUstream_st *stream)
 {
@@ -722,101 +654,61 @@ static bool stream_idle(const struct CUstream_st *stream)
 /* What forbids to look at, or wait for, a stream. */
 static CUresult stream_guard(struct CUstream_st *stream)
 {
-    CUresult result = fake_capture_legacy_guard(stream);
-
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_stream_guard(stream);
-    return result == CUDA_SUCCESS ? fake_capture_guard() : result;
+    TRY(fake_capture_legacy_guard(stream));
+    TRY(fake_capture_stream_guard(stream));
+    return fake_capture_guard();
 }
 
 CUresult CUDAAPI cuStreamQuery_ptsz(CUstream hStream)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = stream_guard(stream);
-    if (result == CUDA_SUCCESS && !stream_idle(stream))
-        result = CUDA_ERROR_NOT_READY;
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    TRY(stream_guard(stream));
+    return stream_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult CUDAAPI cuStreamQuery(CUstream hStream)
-{
-    return cuStreamQuery_ptsz(or_legacy(hStream));
-}
+LEGACY_FORM(cuStreamQuery, (CUstream hStream), (hStream))
 
 CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
 {
-    struct CUstream_st *stream;
-    CUcontext ctx;
-    CUresult result = stream_enter(hStream, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = stream_guard(stream);
-    if (result == CUDA_SUCCESS) {
-        ctx = stream->ctx;
-        if (stream->legacy)
-            drain(ctx, is_blocking);
-        else
-            fake_stream_wait_idle(stream);
-        result = ctx->sticky;
-    }
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    TRY(stream_guard(stream));
+    CUcontext ctx = stream->ctx;
+    if (stream->legacy)
+        drain(ctx, is_blocking);
+    else
+        fake_stream_wait_idle(stream);
+    return ctx->sticky;
 }
 
-CUresult CUDAAPI cuStreamSynchronize(CUstream hStream)
-{
-    return cuStreamSynchronize_ptsz(or_legacy(hStream));
-}
+LEGACY_FORM(cuStreamSynchronize, (CUstream hStream), (hStream))
 
 CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
 {
     struct operation op = {.kind = OP_HOST, .host = {.fn = fn, .data = userData}};
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fn ? fake_stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    return fn ? fake_stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
-{
-    return cuLaunchHostFunc_ptsz(or_legacy(hStream), fn, userData);
-}
+LEGACY_FORM(cuLaunchHostFunc, (CUstream hStream, CUhostFn fn, void *userData),
+            (hStream, fn, userData))
 
 CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback,
                                           void *userData, unsigned int flags)
 {
     struct operation op = {.kind = OP_CALLBACK,
                            .callback = {.fn = callback, .data = userData, .handle = hStream}};
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!callback || flags)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (stream->capture)
-        result = fake_capture_stream_guard(stream); /* callbacks cannot be captured */
-    else
-        result = fake_stream_submit(stream, &op);
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    INVALID_IF(!callback || flags);
+    if (stream->capture)
+        return fake_capture_stream_guard(stream); /* callbacks cannot be captured */
+    return fake_stream_submit(stream, &op);
 }
 
-CUresult CUDAAPI cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
-                                     unsigned int flags)
-{
-    return cuStreamAddCallback_ptsz(or_legacy(hStream), callback, userData, flags);
-}
+LEGACY_FORM(cuStreamAddCallback,
+            (CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags),
+            (hStream, callback, userData, flags))
 
 /* Values in memory. */
 
@@ -828,148 +720,87 @@ static CUresult value_operation(enum operation_kind kind, CUstream hStream, CUde
         .value = {.address = (void *)addr, .value = value, .flags = flags, .wide = wide}};
     unsigned int allowed = kind == OP_WAIT_VALUE ? 3u : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
     size_t size = wide ? 8 : 4;
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed))
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (stream->capture && kind == OP_WRITE_VALUE && flags)
-        result = CUDA_ERROR_NOT_SUPPORTED; /* a graph node keeps the barrier */
-    else
-        result = fake_stream_submit(stream, &op);
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    INVALID_IF(addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed));
+    if (stream->capture && kind == OP_WRITE_VALUE && flags)
+        return CUDA_ERROR_NOT_SUPPORTED; /* a graph node keeps the barrier */
+    return fake_stream_submit(stream, &op);
 }
 
+#define VALUE_FORMS(name, kind, type, wide)                                                        \
+    STREAM_FORMS(name, (CUstream hStream, CUdeviceptr addr, type value, unsigned int flags),       \
+                 value_operation(kind, hStream, addr, value, flags, wide))
 #define DEFINE_VALUE(name, kind, type, wide)                                                       \
-    CUresult CUDAAPI name##_v2_ptsz(CUstream stream, CUdeviceptr addr, type value,                 \
-                                    unsigned int flags)                                            \
-    {                                                                                              \
-        return value_operation(kind, stream, addr, value, flags, wide);                            \
-    }                                                                                              \
-    CUresult CUDAAPI name##_v2(CUstream stream, CUdeviceptr addr, type value, unsigned int flags)  \
-    {                                                                                              \
-        return value_operation(kind, or_legacy(stream), addr, value, flags, wide);                 \
-    }                                                                                              \
-    CUresult CUDAAPI name##_ptsz(CUstream stream, CUdeviceptr addr, type value,                    \
-                                 unsigned int flags)                                               \
-    {                                                                                              \
-        return value_operation(kind, stream, addr, value, flags, wide);                            \
-    }                                                                                              \
-    CUresult CUDAAPI name(CUstream stream, CUdeviceptr addr, type value, unsigned int flags)       \
-    {                                                                                              \
-        return value_operation(kind, or_legacy(stream), addr, value, flags, wide);                 \
-    }
+    VALUE_FORMS(name, kind, type, wide)                                                            \
+    VALUE_FORMS(name##_v2, kind, type, wide)
 
 DEFINE_VALUE(cuStreamWriteValue32, OP_WRITE_VALUE, cuuint32_t, false)
 DEFINE_VALUE(cuStreamWriteValue64, OP_WRITE_VALUE, cuuint64_t, true)
 DEFINE_VALUE(cuStreamWaitValue32, OP_WAIT_VALUE, cuuint32_t, false)
 DEFINE_VALUE(cuStreamWaitValue64, OP_WAIT_VALUE, cuuint64_t, true)
 
-CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count,
+static CUresult batch_operation(CUstream hStream, const CUstreamBatchMemOpParams *p)
+{
+    switch (p->operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        return value_operation(OP_WAIT_VALUE, hStream, p->waitValue.address, p->waitValue.value,
+                               p->waitValue.flags, false);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        return value_operation(OP_WAIT_VALUE, hStream, p->waitValue.address, p->waitValue.value64,
+                               p->waitValue.flags, true);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return value_operation(OP_WRITE_VALUE, hStream, p->writeValue.address, p->writeValue.value,
+                               p->writeValue.flags, false);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return value_operation(OP_WRITE_VALUE, hStream, p->writeValue.address,
+                               p->writeValue.value64, p->writeValue.flags, true);
+    case CU_STREAM_MEM_OP_BARRIER:
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        return CUDA_SUCCESS; /* every operation here is ordered already */
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream hStream, unsigned int count,
                                             CUstreamBatchMemOpParams *paramArray,
                                             unsigned int flags)
 {
-    CUresult result = CUDA_SUCCESS;
-
-    if (!paramArray || flags || count > 256)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        CUstreamBatchMemOpParams *p = &paramArray[i];
-
-        switch (p->operation) {
-        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-            result = value_operation(OP_WAIT_VALUE, stream, p->waitValue.address,
-                                     p->waitValue.value, p->waitValue.flags, false);
-            break;
-        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            result = value_operation(OP_WAIT_VALUE, stream, p->waitValue.address,
-                                     p->waitValue.value64, p->waitValue.flags, true);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-            result = value_operation(OP_WRITE_VALUE, stream, p->writeValue.address,
-                                     p->writeValue.value, p->writeValue.flags, false);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            result = value_operation(OP_WRITE_VALUE, stream, p->writeValue.address,
-                                     p->writeValue.value64, p->writeValue.flags, true);
-            break;
-        case CU_STREAM_MEM_OP_BARRIER:
-        case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-            break; /* every operation here is ordered already */
-        default:
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    return result;
+    INVALID_IF(!paramArray || flags || count > 256);
+    for (unsigned int i = 0; i < count; i++)
+        TRY(batch_operation(hStream, &paramArray[i]));
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
-                                       CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    return cuStreamBatchMemOp_v2_ptsz(or_legacy(stream), count, paramArray, flags);
-}
-
-CUresult CUDAAPI cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count,
-                                         CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    return cuStreamBatchMemOp_v2_ptsz(stream, count, paramArray, flags);
-}
-
-CUresult CUDAAPI cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                    CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    return cuStreamBatchMemOp_v2_ptsz(or_legacy(stream), count, paramArray, flags);
-}
+LEGACY_FORM(cuStreamBatchMemOp_v2,
+            (CUstream hStream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+             unsigned int flags),
+            (hStream, count, paramArray, flags))
+STREAM_FORMS(cuStreamBatchMemOp,
+             (CUstream hStream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
+              unsigned int flags),
+             cuStreamBatchMemOp_v2_ptsz(hStream, count, paramArray, flags))
 
 /* Memory hints: accepted for known ranges, nothing to do. */
 
 CUresult CUDAAPI cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length,
                                              unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_enter(hStream, &stream);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!fake_memory_find((void *)dptr))
-        result = CUDA_ERROR_INVALID_VALUE;
-    fake_unlock();
-    return result;
+    ENTER_STREAM(hStream, stream);
+    return fake_memory_find((void *)dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult CUDAAPI cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
-                                        unsigned int flags)
-{
-    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), dptr, length, flags);
-}
-
-CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count,
-                                            CUmemLocation location, unsigned int flags,
-                                            CUstream hStream)
-{
-    return cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, flags);
-}
-
-CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                                       unsigned int flags, CUstream hStream)
-{
-    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), devPtr, count, flags);
-}
-
-CUresult CUDAAPI cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                                         CUstream hStream)
-{
-    return cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, 0);
-}
-
-CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                                    CUstream hStream)
-{
-    return cuStreamAttachMemAsync_ptsz(or_legacy(hStream), devPtr, count, 0);
-}
+LEGACY_FORM(cuStreamAttachMemAsync,
+            (CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags),
+            (hStream, dptr, length, flags))
+STREAM_FORMS(cuMemPrefetchAsync_v2,
+             (CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
+              CUstream hStream),
+             cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, flags))
+STREAM_FORMS(cuMemPrefetchAsync,
+             (CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream),
+             cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, 0))
 
 /* Events. */
 
@@ -982,114 +813,73 @@ void fake_event_unref(struct CUevent_st *event)
     free(event);
 }
 
-/* Locks, and returns with the lock held on success only. */
 static unsigned long events_recorded; /* on the device that gets stuck */
 
-static CUresult event_enter(CUevent handle)
+/* Locked. */
+static CUresult event_check(CUevent handle)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
     if (!fake_handle_is(handle, HANDLE_EVENT))
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else if (!handle->ctx->alive || handle->ctx_id != handle->ctx->id)
-        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (result != CUDA_SUCCESS)
-        fake_unlock();
-    return result;
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!handle->ctx->alive || handle->ctx_id != handle->ctx->id)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
-    CUevent event;
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phEvent || (Flags & ~7u) ||
-        ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING))) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    } else if (!(event = calloc(1, sizeof(*event)))) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-        event->ctx = ctx;
-        event->ctx_id = ctx->id;
-        event->flags = Flags;
-        event->refs = 1;
-        fake_handle_add(event, HANDLE_EVENT);
-        *phEvent = event;
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    INVALID_IF(!phEvent || (Flags & ~7u) ||
+               ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)));
+    CUevent event = calloc(1, sizeof(*event));
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    event->ctx = ctx;
+    event->ctx_id = ctx->id;
+    event->flags = Flags;
+    event->refs = 1;
+    fake_handle_add(event, HANDLE_EVENT);
+    *phEvent = event;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
 {
-    CUcontext ctx;
-    CUresult result = fake_enter(&ctx);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!fake_handle_is(hEvent, HANDLE_EVENT)) {
-        result = CUDA_ERROR_INVALID_HANDLE;
-    } else {
-        fake_handle_remove(hEvent);
-        hEvent->destroyed = true;
-        fake_event_unref(hEvent);
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    if (!fake_handle_is(hEvent, HANDLE_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    fake_handle_remove(hEvent);
+    hEvent->destroyed = true;
+    fake_event_unref(hEvent);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventDestroy(CUevent hEvent)
-{
-    return cuEventDestroy_v2(hEvent);
-}
+FORM(cuEventDestroy, (CUevent hEvent), cuEventDestroy_v2(hEvent))
 
 CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     struct operation op = {.kind = OP_RECORD};
     struct CUstream_st *stream;
-    struct mark *before;
-    CUresult result = event_enter(hEvent);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result != CUDA_SUCCESS)
-        goto out;
-    if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        goto out;
-    }
-    if (stream->ctx != hEvent->ctx) {
-        result = CUDA_ERROR_INVALID_HANDLE;
-        goto out;
-    }
-    if (stream->capture) {
-        result = fake_capture_record(stream, hEvent, flags != 0);
-        goto out;
-    }
-    if (flags) {
-        result = CUDA_ERROR_INVALID_VALUE; /* external means a graph node */
-        goto out;
-    }
+    ENTER(ctx);
+    TRY(event_check(hEvent));
+    TRY(fake_stream_resolve(hStream, &stream));
+    INVALID_IF(flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL);
+    if (stream->ctx != hEvent->ctx)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture)
+        return fake_capture_record(stream, hEvent, flags != 0);
+    INVALID_IF(flags); /* external means a graph node */
     op.event.mark = fake_mark_create(stream);
-    if (!op.event.mark) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-        goto out;
-    }
+    if (!op.event.mark)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     events_recorded += fake_devices[hEvent->ctx->device].physical == fake_stuck_device.physical;
     /* Not ready from now on, also while this call waits for room in the queue. */
-    before = hEvent->mark;
+    struct mark *before = hEvent->mark;
     hEvent->mark = op.event.mark;
     op.event.mark->refs++;
     hEvent->refs++;
     fake_capture_event_reset(hEvent);
-    result = fake_stream_submit(stream, &op);
+    CUresult result = fake_stream_submit(stream, &op);
     if (result != CUDA_SUCCESS) {
         if (hEvent->mark == op.event.mark) {
             hEvent->mark = before;
@@ -1099,25 +889,13 @@ CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, u
     }
     fake_mark_unref(before);
     fake_event_unref(hEvent);
-out:
-    fake_unlock();
     return result;
 }
 
-CUresult CUDAAPI cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-    return cuEventRecordWithFlags_ptsz(hEvent, or_legacy(hStream), flags);
-}
-
-CUresult CUDAAPI cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
-{
-    return cuEventRecordWithFlags_ptsz(hEvent, hStream, 0);
-}
-
-CUresult CUDAAPI cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-    return cuEventRecordWithFlags_ptsz(hEvent, or_legacy(hStream), 0);
-}
+LEGACY_FORM(cuEventRecordWithFlags, (CUevent hEvent, CUstream hStream, unsigned int flags),
+            (hEvent, hStream, flags))
+STREAM_FORMS(cuEventRecord, (CUevent hEvent, CUstream hStream),
+             cuEventRecordWithFlags_ptsz(hEvent, hStream, 0))
 
 /* An event recorded in a capture stands for no work: looking at it harms the capture. */
 static CUresult captured_event(CUevent event)
@@ -1146,114 +924,74 @@ static void __attribute__((noreturn)) never_return(void)
 
 CUresult CUDAAPI cuEventQuery(CUevent hEvent)
 {
-    CUresult result = event_enter(hEvent);
-
-    if (result != CUDA_SUCCESS)
-        return result;
+    ENTER(ctx);
+    TRY(event_check(hEvent));
     if (is_stuck(hEvent->ctx))
         never_return();
-    result = captured_event(hEvent);
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_guard();
-    if (result == CUDA_SUCCESS)
-        result = hEvent->ctx->sticky;
-    if (result == CUDA_SUCCESS && hEvent->mark && !hEvent->mark->done)
-        result = CUDA_ERROR_NOT_READY;
-    fake_unlock();
-    return result;
+    TRY(captured_event(hEvent));
+    TRY(fake_capture_guard());
+    TRY(hEvent->ctx->sticky);
+    return hEvent->mark && !hEvent->mark->done ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
 {
-    CUresult result = event_enter(hEvent);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = captured_event(hEvent);
-    if (result == CUDA_SUCCESS)
-        result = fake_capture_guard();
-    if (result == CUDA_SUCCESS) {
-        struct mark *mark = hEvent->mark;
-        CUcontext ctx = hEvent->ctx;
-
-        if (mark) {
-            mark->refs++;
-            mark_wait(mark);
-            fake_mark_unref(mark);
-        }
-        result = ctx->sticky;
+    ENTER(ctx);
+    TRY(event_check(hEvent));
+    TRY(captured_event(hEvent));
+    TRY(fake_capture_guard());
+    struct mark *mark = hEvent->mark;
+    CUcontext owner = hEvent->ctx;
+    if (mark) {
+        mark->refs++;
+        mark_wait(mark);
+        fake_mark_unref(mark);
     }
-    fake_unlock();
-    return result;
+    return owner->sticky;
 }
 
 CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
-    CUresult result = event_enter(hStart);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pMilliseconds)
-        result = CUDA_ERROR_INVALID_VALUE;
-    else if (!fake_handle_is(hEnd, HANDLE_EVENT) || hStart->ctx != hEnd->ctx ||
-             ((hStart->flags | hEnd->flags) & CU_EVENT_DISABLE_TIMING))
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else if ((result = captured_event(hStart)) == CUDA_SUCCESS)
-        result = captured_event(hEnd);
-    if (result == CUDA_SUCCESS) {
-        if (!hStart->mark || !hEnd->mark)
-            result = CUDA_ERROR_INVALID_HANDLE; /* never recorded */
-        else if (!hStart->mark->done || !hEnd->mark->done)
-            result = CUDA_ERROR_NOT_READY;
-        else
-            *pMilliseconds =
-                (float)((double)(int64_t)(hEnd->mark->time_ns - hStart->mark->time_ns) / 1e6);
-    }
-    fake_unlock();
-    return result;
+    ENTER(ctx);
+    TRY(event_check(hStart));
+    INVALID_IF(!pMilliseconds);
+    if (!fake_handle_is(hEnd, HANDLE_EVENT) || hStart->ctx != hEnd->ctx ||
+        ((hStart->flags | hEnd->flags) & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_HANDLE;
+    TRY(captured_event(hStart));
+    TRY(captured_event(hEnd));
+    if (!hStart->mark || !hEnd->mark)
+        return CUDA_ERROR_INVALID_HANDLE; /* never recorded */
+    if (!hStart->mark->done || !hEnd->mark->done)
+        return CUDA_ERROR_NOT_READY;
+    *pMilliseconds = (float)((double)(int64_t)(hEnd->mark->time_ns - hStart->mark->time_ns) / 1e6);
+    return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-    return cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
-}
+FORM(cuEventElapsedTime, (float *pMilliseconds, CUevent hStart, CUevent hEnd),
+     cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd))
 
 CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
     struct operation op = {.kind = OP_WAIT};
     struct CUstream_st *stream;
-    CUresult result = event_enter(hEvent);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = fake_stream_resolve(hStream, &stream);
-    if (result != CUDA_SUCCESS)
-        goto out;
-    if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        goto out;
-    }
-    if (stream->capture || hEvent->capture) {
-        result = fake_capture_wait(stream, hEvent, Flags != 0);
-        goto out;
-    }
-    if (Flags) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        goto out;
-    }
+    ENTER(ctx);
+    TRY(event_check(hEvent));
+    TRY(fake_stream_resolve(hStream, &stream));
+    INVALID_IF(Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL);
+    if (stream->capture || hEvent->capture)
+        return fake_capture_wait(stream, hEvent, Flags != 0);
+    INVALID_IF(Flags);
     if (!hEvent->mark || hEvent->mark->done)
-        goto out;
+        return CUDA_SUCCESS;
     op.event.mark = hEvent->mark;
     op.event.mark->refs++;
-    result = fake_stream_submit(stream, &op);
+    CUresult result = fake_stream_submit(stream, &op);
     if (result != CUDA_SUCCESS)
         fake_mark_unref(op.event.mark);
-out:
-    fake_unlock();
     return result;
 }
 
-CUresult CUDAAPI cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
-{
-    return cuStreamWaitEvent_ptsz(or_legacy(hStream), hEvent, Flags);
-}
+LEGACY_FORM(cuStreamWaitEvent, (CUstream hStream, CUevent hEvent, unsigned int Flags),
+            (hStream, hEvent, Flags))

@@ -11,4 +11,5 @@
     {                                                                                              \
         return CUDA_ERROR_NOT_SUPPORTED;                                                           \
     }
+#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
 #include "tests/fake/cuda/cuda_unsupported.def"

@@ -208,212 +208,159 @@ cudaError_t CUDARTAPI cudaDriverGetVersion(int *driverVersion)
     return cudart_done((cudaError_t)cudart_driver.cuDriverGetVersion(driverVersion));
 }
 
-static cudaError_t entry_point(const char *symbol, void **funcPtr, int version,
+static cudaError_t entry_point(const char *symbol, void **funcPtr, unsigned int version,
                                unsigned long long flags,
                                enum cudaDriverEntryPointQueryResult *driverStatus)
 {
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    cudaError_t result = cudart_ready();
 
-    if (result == cudaSuccess && !funcPtr)
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess)
-        result =
-            (cudaError_t)cudart_driver.cuGetProcAddress(symbol, funcPtr, version, flags, &status);
-    if (result == cudaSuccess && driverStatus)
+    TRY(cudart_ready());
+    if (!funcPtr)
+        return cudart_done(cudaErrorInvalidValue);
+    TRY(cudart_driver.cuGetProcAddress(symbol, funcPtr, (int)version, flags, &status));
+    if (driverStatus)
         *driverStatus = (enum cudaDriverEntryPointQueryResult)status;
-    else if (result == cudaSuccess && status != CU_GET_PROC_ADDRESS_SUCCESS)
-        result = cudaErrorSymbolNotFound;
-    return cudart_done(result);
+    else if (status != CU_GET_PROC_ADDRESS_SUCCESS)
+        return cudart_done(cudaErrorSymbolNotFound);
+    return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaGetDriverEntryPoint(const char *symbol, void **funcPtr,
-                                              unsigned long long flags,
-                                              enum cudaDriverEntryPointQueryResult *driverStatus)
-{
-    return entry_point(symbol, funcPtr, FAKE_CUDART_VERSION, flags, driverStatus);
-}
+#define ENTRY_POINT_FORMS(name, parameters, version)                                               \
+    FORM(name, parameters, entry_point(symbol, funcPtr, version, flags, driverStatus))             \
+    FORM(name##_ptsz, parameters,                                                                  \
+         entry_point(symbol, funcPtr, version, flags ? flags : cudaEnablePerThreadDefaultStream,   \
+                     driverStatus))
 
-cudaError_t CUDARTAPI
-cudaGetDriverEntryPoint_ptsz(const char *symbol, void **funcPtr, unsigned long long flags,
-                             enum cudaDriverEntryPointQueryResult *driverStatus)
-{
-    return entry_point(symbol, funcPtr, FAKE_CUDART_VERSION,
-                       flags ? flags : cudaEnablePerThreadDefaultStream, driverStatus);
-}
-
-cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(
-    const char *symbol, void **funcPtr, unsigned int cudaVersion, unsigned long long flags,
-    enum cudaDriverEntryPointQueryResult *driverStatus)
-{
-    return entry_point(symbol, funcPtr, (int)cudaVersion, flags, driverStatus);
-}
-
-cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion_ptsz(
-    const char *symbol, void **funcPtr, unsigned int cudaVersion, unsigned long long flags,
-    enum cudaDriverEntryPointQueryResult *driverStatus)
-{
-    return entry_point(symbol, funcPtr, (int)cudaVersion,
-                       flags ? flags : cudaEnablePerThreadDefaultStream, driverStatus);
-}
+ENTRY_POINT_FORMS(cudaGetDriverEntryPoint,
+                  (const char *symbol, void **funcPtr, unsigned long long flags,
+                   enum cudaDriverEntryPointQueryResult *driverStatus),
+                  FAKE_CUDART_VERSION)
+ENTRY_POINT_FORMS(cudaGetDriverEntryPointByVersion,
+                  (const char *symbol, void **funcPtr, unsigned int cudaVersion,
+                   unsigned long long flags, enum cudaDriverEntryPointQueryResult *driverStatus),
+                  cudaVersion)
 
 /* Devices. */
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int *count)
 {
-    cudaError_t result;
-
     if (!count)
         return cudart_done(cudaErrorInvalidValue);
     *count = 0;
-    result = cudart_ready();
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuDeviceGetCount(count);
-    return cudart_done(result);
+    CUDART_CALL(cudart_ready, cuDeviceGetCount(count));
 }
 
 static cudaError_t device_check(int device)
 {
-    cudaError_t result = cudart_ready();
     int count = 0;
 
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuDeviceGetCount(&count);
-    if (result != cudaSuccess)
-        return result;
+    TRY(cudart_ready());
+    TRY(cudart_driver.cuDeviceGetCount(&count));
     return device >= 0 && device < count ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 cudaError_t CUDARTAPI cudaSetDevice(int device)
 {
     CUcontext primary;
-    cudaError_t result = device_check(device);
 
-    if (result == cudaSuccess)
-        result = cudart_context(device, &primary);
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuCtxSetCurrent(primary);
-    if (result == cudaSuccess)
-        thread_device = device;
-    return cudart_done(result);
+    TRY(device_check(device));
+    TRY(cudart_context(device, &primary));
+    TRY(cudart_driver.cuCtxSetCurrent(primary));
+    thread_device = device;
+    return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags)
 {
     CUcontext primary;
-    cudaError_t result = device_check(device);
 
-    if (result == cudaSuccess && (flags & ~(unsigned int)cudaInitDeviceFlagsAreValid))
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess && (flags & cudaInitDeviceFlagsAreValid))
-        result = (cudaError_t)cudart_driver.cuDevicePrimaryCtxSetFlags(device, deviceFlags);
-    if (result == cudaSuccess)
-        result = cudart_context(device, &primary);
-    return cudart_done(result);
+    TRY(device_check(device));
+    if (flags & ~(unsigned int)cudaInitDeviceFlagsAreValid)
+        return cudart_done(cudaErrorInvalidValue);
+    if (flags & cudaInitDeviceFlagsAreValid)
+        TRY(cudart_driver.cuDevicePrimaryCtxSetFlags(device, deviceFlags));
+    return cudart_done(cudart_context(device, &primary));
 }
 
 cudaError_t CUDARTAPI cudaGetDevice(int *device)
 {
     CUcontext current = NULL;
-    cudaError_t result = cudart_ready();
 
     if (!device)
         return cudart_done(cudaErrorInvalidValue);
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuCtxGetCurrent(&current);
-    if (result == cudaSuccess && current)
-        result = (cudaError_t)cudart_driver.cuCtxGetDevice(device);
-    else if (result == cudaSuccess)
-        *device = thread_device;
-    return cudart_done(result);
+    TRY(cudart_ready());
+    TRY(cudart_driver.cuCtxGetCurrent(&current));
+    if (current)
+        return cudart_done((cudaError_t)cudart_driver.cuCtxGetDevice(device));
+    *device = thread_device;
+    return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaSetValidDevices(int *device_arr, int len)
-{
-    return cudart_done(len ? cudaErrorNotSupported : cudaSuccess);
-}
+FORM(cudaSetValidDevices, (int *device_arr, int len),
+     cudart_done(len ? cudaErrorNotSupported : cudaSuccess))
 
 cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned int flags)
 {
     int device;
-    cudaError_t result = cudaGetDevice(&device);
 
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuDevicePrimaryCtxSetFlags(device, flags);
-    return cudart_done(result);
+    TRY(cudaGetDevice(&device));
+    return cudart_done((cudaError_t)cudart_driver.cuDevicePrimaryCtxSetFlags(device, flags));
 }
 
 cudaError_t CUDARTAPI cudaGetDeviceFlags(unsigned int *flags)
 {
     int device, active;
-    cudaError_t result = cudaGetDevice(&device);
 
-    if (result == cudaSuccess && !flags)
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuDevicePrimaryCtxGetState(device, flags, &active);
-    return cudart_done(result);
+    TRY(cudaGetDevice(&device));
+    if (!flags)
+        return cudart_done(cudaErrorInvalidValue);
+    return cudart_done(
+        (cudaError_t)cudart_driver.cuDevicePrimaryCtxGetState(device, flags, &active));
 }
 
-cudaError_t CUDARTAPI cudaDeviceSynchronize(void)
-{
-    CUDART_CALL(cudart_bind, cuCtxSynchronize());
-}
+CONTEXT_CALL(cudaDeviceSynchronize, (void), cuCtxSynchronize())
 
 cudaError_t CUDARTAPI cudaDeviceReset(void)
 {
+    cudaError_t result;
     int device;
-    cudaError_t result = cudaGetDevice(&device);
 
-    if (result == cudaSuccess) {
-        pthread_mutex_lock(&mutex);
-        result = (cudaError_t)cudart_driver.cuDevicePrimaryCtxReset(device);
-        primaries[device].retained = false;
-        atomic_fetch_add_explicit(&resets, 1, memory_order_release);
-        pthread_mutex_unlock(&mutex);
-    }
-    if (result == cudaSuccess)
-        last_error = cudaSuccess;
-    return cudart_done(result);
+    TRY(cudaGetDevice(&device));
+    pthread_mutex_lock(&mutex);
+    result = (cudaError_t)cudart_driver.cuDevicePrimaryCtxReset(device);
+    primaries[device].retained = false;
+    atomic_fetch_add_explicit(&resets, 1, memory_order_release);
+    pthread_mutex_unlock(&mutex);
+    TRY(result);
+    last_error = cudaSuccess;
+    return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
-{
-    /* The runtime's numbers are the driver's. */
-    CUDART_CALL(cudart_ready, cuDeviceGetAttribute(value, (CUdevice_attribute)attr, device));
-}
+/* The runtime's numbers are the driver's. */
+DRIVER_CALL(cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attr, int device),
+            cuDeviceGetAttribute(value, (CUdevice_attribute)attr, device))
+DRIVER_CALL(cudaDeviceGetPCIBusId, (char *pciBusId, int len, int device),
+            cuDeviceGetPCIBusId(pciBusId, len, device))
+DRIVER_CALL(cudaDeviceGetByPCIBusId, (int *device, const char *pciBusId),
+            cuDeviceGetByPCIBusId(device, pciBusId))
+DRIVER_CALL(cudaDeviceCanAccessPeer, (int *canAccessPeer, int device, int peerDevice),
+            cuDeviceCanAccessPeer(canAccessPeer, device, peerDevice))
+DRIVER_CALL(cudaDeviceGetP2PAttribute,
+            (int *value, enum cudaDeviceP2PAttr attr, int srcDevice, int dstDevice),
+            cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice, dstDevice))
 
-cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *pciBusId, int len, int device)
+static cudaError_t peer_context(int peerDevice, CUcontext *ret_peer)
 {
-    CUDART_CALL(cudart_ready, cuDeviceGetPCIBusId(pciBusId, len, device));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetByPCIBusId(int *device, const char *pciBusId)
-{
-    CUDART_CALL(cudart_ready, cuDeviceGetByPCIBusId(device, pciBusId));
-}
-
-cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *canAccessPeer, int device, int peerDevice)
-{
-    CUDART_CALL(cudart_ready, cuDeviceCanAccessPeer(canAccessPeer, device, peerDevice));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attr,
-                                                int srcDevice, int dstDevice)
-{
-    CUDART_CALL(cudart_ready,
-                cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice, dstDevice));
+    TRY(cudart_bind());
+    TRY(device_check(peerDevice));
+    return cudart_context(peerDevice, ret_peer);
 }
 
 cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags)
 {
     CUcontext peer;
-    cudaError_t result = cudart_bind();
+    cudaError_t result = peer_context(peerDevice, &peer);
 
-    if (result == cudaSuccess)
-        result = device_check(peerDevice);
-    if (result == cudaSuccess)
-        result = cudart_context(peerDevice, &peer);
     if (result == cudaSuccess)
         result = (cudaError_t)cudart_driver.cuCtxEnablePeerAccess(peer, flags);
     if (result == cudaErrorDeviceUninitialized)
@@ -424,120 +371,75 @@ cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int peerDevice, unsigned int fl
 cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peerDevice)
 {
     CUcontext peer;
-    cudaError_t result = cudart_bind();
 
-    if (result == cudaSuccess)
-        result = device_check(peerDevice);
-    if (result == cudaSuccess)
-        result = cudart_context(peerDevice, &peer);
-    if (result == cudaSuccess)
-        result = (cudaError_t)cudart_driver.cuCtxDisablePeerAccess(peer);
-    return cudart_done(result);
+    TRY(peer_context(peerDevice, &peer));
+    return cudart_done((cudaError_t)cudart_driver.cuCtxDisablePeerAccess(peer));
 }
 
-cudaError_t CUDARTAPI cudaDeviceGetLimit(size_t *pValue, enum cudaLimit limit)
-{
-    CUDART_CALL(cudart_bind, cuCtxGetLimit(pValue, (CUlimit)limit));
-}
+CONTEXT_CALL(cudaDeviceGetLimit, (size_t * pValue, enum cudaLimit limit),
+             cuCtxGetLimit(pValue, (CUlimit)limit))
+CONTEXT_CALL(cudaDeviceSetLimit, (enum cudaLimit limit, size_t value),
+             cuCtxSetLimit((CUlimit)limit, value))
+CONTEXT_CALL(cudaDeviceGetCacheConfig, (enum cudaFuncCache * pCacheConfig),
+             cuCtxGetCacheConfig((CUfunc_cache *)pCacheConfig))
+CONTEXT_CALL(cudaDeviceSetCacheConfig, (enum cudaFuncCache cacheConfig),
+             cuCtxSetCacheConfig((CUfunc_cache)cacheConfig))
+CONTEXT_CALL(cudaDeviceGetStreamPriorityRange, (int *leastPriority, int *greatestPriority),
+             cuCtxGetStreamPriorityRange(leastPriority, greatestPriority))
+DRIVER_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * memPool, int device),
+            cuDeviceGetDefaultMemPool(memPool, device))
+DRIVER_CALL(cudaDeviceGetMemPool, (cudaMemPool_t * memPool, int device),
+            cuDeviceGetMemPool(memPool, device))
+DRIVER_CALL(cudaDeviceSetMemPool, (int device, cudaMemPool_t memPool),
+            cuDeviceSetMemPool(device, memPool))
 
-cudaError_t CUDARTAPI cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
-{
-    CUDART_CALL(cudart_bind, cuCtxSetLimit((CUlimit)limit, value));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetCacheConfig(enum cudaFuncCache *pCacheConfig)
-{
-    CUDART_CALL(cudart_bind, cuCtxGetCacheConfig((CUfunc_cache *)pCacheConfig));
-}
-
-cudaError_t CUDARTAPI cudaDeviceSetCacheConfig(enum cudaFuncCache cacheConfig)
-{
-    CUDART_CALL(cudart_bind, cuCtxSetCacheConfig((CUfunc_cache)cacheConfig));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
-{
-    CUDART_CALL(cudart_bind, cuCtxGetStreamPriorityRange(leastPriority, greatestPriority));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetDefaultMemPool(cudaMemPool_t *memPool, int device)
-{
-    CUDART_CALL(cudart_ready, cuDeviceGetDefaultMemPool(memPool, device));
-}
-
-cudaError_t CUDARTAPI cudaDeviceGetMemPool(cudaMemPool_t *memPool, int device)
-{
-    CUDART_CALL(cudart_ready, cuDeviceGetMemPool(memPool, device));
-}
-
-cudaError_t CUDARTAPI cudaDeviceSetMemPool(int device, cudaMemPool_t memPool)
-{
-    CUDART_CALL(cudart_ready, cuDeviceSetMemPool(device, memPool));
-}
-
-/* Fields that both layouts of cudaDeviceProp have. */
-#define FILL_PROPERTIES(prop, device)                                                              \
-    do {                                                                                           \
-        (void)cudart_driver.cuDeviceGetName((prop)->name, sizeof((prop)->name), device);           \
-        (void)cudart_driver.cuDeviceGetUuid((CUuuid *)&(prop)->uuid, device);                      \
-        (void)cudart_driver.cuDeviceTotalMem(&(prop)->totalGlobalMem, device);                     \
-        (prop)->sharedMemPerBlock = attribute(device, cudaDevAttrMaxSharedMemoryPerBlock);         \
-        (prop)->regsPerBlock = attribute(device, cudaDevAttrMaxRegistersPerBlock);                 \
-        (prop)->warpSize = attribute(device, cudaDevAttrWarpSize);                                 \
-        (prop)->memPitch = attribute(device, cudaDevAttrMaxPitch);                                 \
-        (prop)->maxThreadsPerBlock = attribute(device, cudaDevAttrMaxThreadsPerBlock);             \
-        (prop)->maxThreadsDim[0] = attribute(device, cudaDevAttrMaxBlockDimX);                     \
-        (prop)->maxThreadsDim[1] = attribute(device, cudaDevAttrMaxBlockDimY);                     \
-        (prop)->maxThreadsDim[2] = attribute(device, cudaDevAttrMaxBlockDimZ);                     \
-        (prop)->maxGridSize[0] = attribute(device, cudaDevAttrMaxGridDimX);                        \
-        (prop)->maxGridSize[1] = attribute(device, cudaDevAttrMaxGridDimY);                        \
-        (prop)->maxGridSize[2] = attribute(device, cudaDevAttrMaxGridDimZ);                        \
-        (prop)->totalConstMem = attribute(device, cudaDevAttrTotalConstantMemory);                 \
-        (prop)->major = attribute(device, cudaDevAttrComputeCapabilityMajor);                      \
-        (prop)->minor = attribute(device, cudaDevAttrComputeCapabilityMinor);                      \
-        (prop)->textureAlignment = attribute(device, cudaDevAttrTextureAlignment);                 \
-        (prop)->texturePitchAlignment = attribute(device, cudaDevAttrTexturePitchAlignment);       \
-        (prop)->multiProcessorCount = attribute(device, cudaDevAttrMultiProcessorCount);           \
-        (prop)->canMapHostMemory = attribute(device, cudaDevAttrCanMapHostMemory);                 \
-        (prop)->surfaceAlignment = attribute(device, cudaDevAttrSurfaceAlignment);                 \
-        (prop)->concurrentKernels = attribute(device, cudaDevAttrConcurrentKernels);               \
-        (prop)->ECCEnabled = attribute(device, cudaDevAttrEccEnabled);                             \
-        (prop)->pciBusID = attribute(device, cudaDevAttrPciBusId);                                 \
-        (prop)->asyncEngineCount = attribute(device, cudaDevAttrAsyncEngineCount);                 \
-        (prop)->unifiedAddressing = attribute(device, cudaDevAttrUnifiedAddressing);               \
-        (prop)->memoryBusWidth = attribute(device, cudaDevAttrGlobalMemoryBusWidth);               \
-        (prop)->l2CacheSize = attribute(device, cudaDevAttrL2CacheSize);                           \
-        (prop)->persistingL2CacheMaxSize = attribute(device, cudaDevAttrMaxPersistingL2CacheSize); \
-        (prop)->maxThreadsPerMultiProcessor =                                                      \
-            attribute(device, cudaDevAttrMaxThreadsPerMultiProcessor);                             \
-        (prop)->streamPrioritiesSupported =                                                        \
-            attribute(device, cudaDevAttrStreamPrioritiesSupported);                               \
-        (prop)->globalL1CacheSupported = attribute(device, cudaDevAttrGlobalL1CacheSupported);     \
-        (prop)->localL1CacheSupported = attribute(device, cudaDevAttrLocalL1CacheSupported);       \
-        (prop)->sharedMemPerMultiprocessor =                                                       \
-            attribute(device, cudaDevAttrMaxSharedMemoryPerMultiprocessor);                        \
-        (prop)->regsPerMultiprocessor =                                                            \
-            attribute(device, cudaDevAttrMaxRegistersPerMultiprocessor);                           \
-        (prop)->managedMemory = attribute(device, cudaDevAttrManagedMemory);                       \
-        (prop)->concurrentManagedAccess = attribute(device, cudaDevAttrConcurrentManagedAccess);   \
-        (prop)->computePreemptionSupported =                                                       \
-            attribute(device, cudaDevAttrComputePreemptionSupported);                              \
-        (prop)->canUseHostPointerForRegisteredMem =                                                \
-            attribute(device, cudaDevAttrCanUseHostPointerForRegisteredMem);                       \
-        (prop)->cooperativeLaunch = attribute(device, cudaDevAttrCooperativeLaunch);               \
-        (prop)->sharedMemPerBlockOptin =                                                           \
-            attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);                            \
-        (prop)->maxBlocksPerMultiProcessor =                                                       \
-            attribute(device, cudaDevAttrMaxBlocksPerMultiprocessor);                              \
-        (prop)->accessPolicyMaxWindowSize =                                                        \
-            attribute(device, cudaDevAttrMaxAccessPolicyWindowSize);                               \
-        (prop)->reservedSharedMemPerBlock =                                                        \
-            attribute(device, cudaDevAttrReservedSharedMemoryPerBlock);                            \
-        (prop)->hostRegisterSupported = attribute(device, cudaDevAttrHostRegisterSupported);       \
-        (prop)->memoryPoolsSupported = attribute(device, cudaDevAttrMemoryPoolsSupported);         \
-        (prop)->clusterLaunch = attribute(device, cudaDevAttrClusterLaunch);                       \
-        (prop)->unifiedFunctionPointers = 1;                                                       \
-    } while (0)
+/* Fields that both layouts of cudaDeviceProp have, and the attributes that say what they hold. */
+#define PROPERTIES(P)                                                                              \
+    P(sharedMemPerBlock, MaxSharedMemoryPerBlock)                                                  \
+    P(regsPerBlock, MaxRegistersPerBlock)                                                          \
+    P(warpSize, WarpSize)                                                                          \
+    P(memPitch, MaxPitch)                                                                          \
+    P(maxThreadsPerBlock, MaxThreadsPerBlock)                                                      \
+    P(maxThreadsDim[0], MaxBlockDimX)                                                              \
+    P(maxThreadsDim[1], MaxBlockDimY)                                                              \
+    P(maxThreadsDim[2], MaxBlockDimZ)                                                              \
+    P(maxGridSize[0], MaxGridDimX)                                                                 \
+    P(maxGridSize[1], MaxGridDimY)                                                                 \
+    P(maxGridSize[2], MaxGridDimZ)                                                                 \
+    P(totalConstMem, TotalConstantMemory)                                                          \
+    P(major, ComputeCapabilityMajor)                                                               \
+    P(minor, ComputeCapabilityMinor)                                                               \
+    P(textureAlignment, TextureAlignment)                                                          \
+    P(texturePitchAlignment, TexturePitchAlignment)                                                \
+    P(multiProcessorCount, MultiProcessorCount)                                                    \
+    P(canMapHostMemory, CanMapHostMemory)                                                          \
+    P(surfaceAlignment, SurfaceAlignment)                                                          \
+    P(concurrentKernels, ConcurrentKernels)                                                        \
+    P(ECCEnabled, EccEnabled)                                                                      \
+    P(pciBusID, PciBusId)                                                                          \
+    P(asyncEngineCount, AsyncEngineCount)                                                          \
+    P(unifiedAddressing, UnifiedAddressing)                                                        \
+    P(memoryBusWidth, GlobalMemoryBusWidth)                                                        \
+    P(l2CacheSize, L2CacheSize)                                                                    \
+    P(persistingL2CacheMaxSize, MaxPersistingL2CacheSize)                                          \
+    P(maxThreadsPerMultiProcessor, MaxThreadsPerMultiProcessor)                                    \
+    P(streamPrioritiesSupported, StreamPrioritiesSupported)                                        \
+    P(globalL1CacheSupported, GlobalL1CacheSupported)                                              \
+    P(localL1CacheSupported, LocalL1CacheSupported)                                                \
+    P(sharedMemPerMultiprocessor, MaxSharedMemoryPerMultiprocessor)                                \
+    P(regsPerMultiprocessor, MaxRegistersPerMultiprocessor)                                        \
+    P(managedMemory, ManagedMemory)                                                                \
+    P(concurrentManagedAccess, ConcurrentManagedAccess)                                            \
+    P(computePreemptionSupported, ComputePreemptionSupported)                                      \
+    P(canUseHostPointerForRegisteredMem, CanUseHostPointerForRegisteredMem)                        \
+    P(cooperativeLaunch, CooperativeLaunch)                                                        \
+    P(sharedMemPerBlockOptin, MaxSharedMemoryPerBlockOptin)                                        \
+    P(maxBlocksPerMultiProcessor, MaxBlocksPerMultiprocessor)                                      \
+    P(accessPolicyMaxWindowSize, MaxAccessPolicyWindowSize)                                        \
+    P(reservedSharedMemPerBlock, ReservedSharedMemoryPerBlock)                                     \
+    P(hostRegisterSupported, HostRegisterSupported)                                                \
+    P(memoryPoolsSupported, MemoryPoolsSupported)                                                  \
+    P(clusterLaunch, ClusterLaunch)
 
 static int attribute(int device, enum cudaDeviceAttr attr)
 {
@@ -550,38 +452,31 @@ static int attribute(int device, enum cudaDeviceAttr attr)
 #if FAKE_CUDART_VERSION >= 13000
 
 cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
-{
-    cudaError_t result = device_check(device);
-
-    if (result == cudaSuccess && !prop)
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess) {
-        memset(prop, 0, sizeof(*prop));
-        FILL_PROPERTIES(prop, device);
-    }
-    return cudart_done(result);
-}
 
 #else
 
 #include "tests/fake/cuda/cudart_12.h"
 
 cudaError_t cudaGetDeviceProperties_v2(struct cudart_12_device_prop *prop, int device)
-{
-    cudaError_t result = device_check(device);
-
-    if (result == cudaSuccess && !prop)
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess) {
-        memset(prop, 0, sizeof(*prop));
-        FILL_PROPERTIES(prop, device);
-        prop->clockRate = attribute(device, cudaDevAttrClockRate);
-        prop->memoryClockRate = attribute(device, cudaDevAttrMemoryClockRate);
-        prop->deviceOverlap = attribute(device, cudaDevAttrGpuOverlap);
-        prop->singleToDoublePrecisionPerfRatio =
-            attribute(device, cudaDevAttrSingleToDoublePrecisionPerfRatio);
-    }
-    return cudart_done(result);
-}
 
 #endif
+{
+    TRY(device_check(device));
+    if (!prop)
+        return cudart_done(cudaErrorInvalidValue);
+    memset(prop, 0, sizeof(*prop));
+    (void)cudart_driver.cuDeviceGetName(prop->name, sizeof(prop->name), device);
+    (void)cudart_driver.cuDeviceGetUuid((CUuuid *)&prop->uuid, device);
+    (void)cudart_driver.cuDeviceTotalMem(&prop->totalGlobalMem, device);
+#define FILL(field, name) prop->field = attribute(device, cudaDevAttr##name);
+    PROPERTIES(FILL)
+#if FAKE_CUDART_VERSION < 13000
+    FILL(clockRate, ClockRate)
+    FILL(memoryClockRate, MemoryClockRate)
+    FILL(deviceOverlap, GpuOverlap)
+    FILL(singleToDoublePrecisionPerfRatio, SingleToDoublePrecisionPerfRatio)
+#endif
+#undef FILL
+    prop->unifiedFunctionPointers = 1;
+    return cudaSuccess;
+}

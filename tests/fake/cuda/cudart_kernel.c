@@ -4,61 +4,50 @@
  */
 #include "tests/fake/cuda/cudart_state.h"
 
-void **__cudaRegisterFatBinary(void *fatCubin);
-void __cudaRegisterFatBinaryEnd(void **handle);
-void __cudaUnregisterFatBinary(void **handle);
-void __cudaRegisterFunction(void **handle, const char *hostFun, char *deviceFun,
-                            const char *deviceName, int thread_limit, void *tid, void *bid,
-                            void *bDim, void *gDim, int *wSize);
-void __cudaRegisterVar(void **handle, char *hostVar, char *deviceAddress, const char *deviceName,
-                       int ext, size_t size, int constant, int global);
-void __cudaRegisterManagedVar(void **handle, void **hostVar, char *deviceAddress,
-                              const char *deviceName, int ext, size_t size, int constant,
-                              int global);
-void __cudaRegisterHostVar(void **handle, const char *deviceName, char *hostVar, size_t size);
-char __cudaInitModule(void **handle);
-unsigned int __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sharedMem,
-                                         struct CUstream_st *stream);
-cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sharedMem,
-                                       void *stream);
+/* Declared by no header. */
+#define NVCC(ret, name, parameters)                                                                \
+    ret name parameters;                                                                           \
+    ret name parameters
 
-void **__cudaRegisterFatBinary(void *fatCubin)
+NVCC(void **, __cudaRegisterFatBinary, (void *fatCubin))
 {
     static void *registered;
 
     return &registered;
 }
 
-void __cudaRegisterFatBinaryEnd(void **handle)
+NVCC(void, __cudaRegisterFatBinaryEnd, (void **handle))
 {
 }
 
-void __cudaUnregisterFatBinary(void **handle)
+NVCC(void, __cudaUnregisterFatBinary, (void **handle))
 {
 }
 
-void __cudaRegisterFunction(void **handle, const char *hostFun, char *deviceFun,
-                            const char *deviceName, int thread_limit, void *tid, void *bid,
-                            void *bDim, void *gDim, int *wSize)
+NVCC(void, __cudaRegisterFunction,
+     (void **handle, const char *hostFun, char *deviceFun, const char *deviceName, int thread_limit,
+      void *tid, void *bid, void *bDim, void *gDim, int *wSize))
 {
 }
 
-void __cudaRegisterVar(void **handle, char *hostVar, char *deviceAddress, const char *deviceName,
-                       int ext, size_t size, int constant, int global)
+NVCC(void, __cudaRegisterVar,
+     (void **handle, char *hostVar, char *deviceAddress, const char *deviceName, int ext,
+      size_t size, int constant, int global))
 {
 }
 
-void __cudaRegisterManagedVar(void **handle, void **hostVar, char *deviceAddress,
-                              const char *deviceName, int ext, size_t size, int constant,
-                              int global)
+NVCC(void, __cudaRegisterManagedVar,
+     (void **handle, void **hostVar, char *deviceAddress, const char *deviceName, int ext,
+      size_t size, int constant, int global))
 {
 }
 
-void __cudaRegisterHostVar(void **handle, const char *deviceName, char *hostVar, size_t size)
+NVCC(void, __cudaRegisterHostVar,
+     (void **handle, const char *deviceName, char *hostVar, size_t size))
 {
 }
 
-char __cudaInitModule(void **handle)
+NVCC(char, __cudaInitModule, (void **handle))
 {
     return 1;
 }
@@ -70,8 +59,8 @@ static __thread struct {
     struct CUstream_st *stream;
 } configuration;
 
-unsigned int __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sharedMem,
-                                         struct CUstream_st *stream)
+NVCC(unsigned int, __cudaPushCallConfiguration,
+     (dim3 gridDim, dim3 blockDim, size_t sharedMem, struct CUstream_st *stream))
 {
     configuration.grid = gridDim;
     configuration.block = blockDim;
@@ -80,8 +69,8 @@ unsigned int __cudaPushCallConfiguration(dim3 gridDim, dim3 blockDim, size_t sha
     return 0;
 }
 
-cudaError_t __cudaPopCallConfiguration(dim3 *gridDim, dim3 *blockDim, size_t *sharedMem,
-                                       void *stream)
+NVCC(cudaError_t, __cudaPopCallConfiguration,
+     (dim3 * gridDim, dim3 *blockDim, size_t *sharedMem, void *stream))
 {
     *gridDim = configuration.grid;
     *blockDim = configuration.block;
@@ -97,34 +86,19 @@ static cudaError_t no_code(void)
     return cudart_done(result == cudaSuccess ? cudaErrorNoKernelImageForDevice : result);
 }
 
-cudaError_t CUDARTAPI cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args,
-                                       size_t sharedMem, cudaStream_t stream)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernel_ptsz(const void *func, dim3 gridDim, dim3 blockDim,
-                                            void **args, size_t sharedMem, cudaStream_t stream)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *func,
-                                          void **args)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaLaunchKernelExC_ptsz(const cudaLaunchConfig_t *config, const void *func,
-                                               void **args)
-{
-    return no_code();
-}
-
-cudaError_t CUDARTAPI cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
-{
-    return no_code();
-}
+FORM(cudaLaunchKernel,
+     (const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+      cudaStream_t stream),
+     no_code())
+FORM(cudaLaunchKernel_ptsz,
+     (const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+      cudaStream_t stream),
+     no_code())
+FORM(cudaLaunchKernelExC, (const cudaLaunchConfig_t *config, const void *func, void **args),
+     no_code())
+FORM(cudaLaunchKernelExC_ptsz, (const cudaLaunchConfig_t *config, const void *func, void **args),
+     no_code())
+FORM(cudaFuncGetAttributes, (struct cudaFuncAttributes * attr, const void *func), no_code())
 
 struct cudaChannelFormatDesc CUDARTAPI cudaCreateChannelDesc(int x, int y, int z, int w,
                                                              enum cudaChannelFormatKind f)

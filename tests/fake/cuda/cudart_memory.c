@@ -7,101 +7,58 @@
 
 #include <string.h>
 
-cudaError_t CUDARTAPI cudaMemGetInfo(size_t *free, size_t *total)
-{
-    CUDART_CALL(cudart_bind, cuMemGetInfo(free, total));
-}
+CONTEXT_CALL(cudaMemGetInfo, (size_t * free, size_t *total), cuMemGetInfo(free, total))
 
 /* An allocation of nothing is not an error here: it gives NULL. */
-#define ALLOCATE(pointer, size, call)                                                              \
-    do {                                                                                           \
-        cudaError_t allocate_result = cudart_bind();                                               \
-        if (allocate_result == cudaSuccess && !(pointer))                                          \
-            allocate_result = cudaErrorInvalidValue;                                               \
-        if (allocate_result == cudaSuccess && !(size)) {                                           \
-            *(pointer) = NULL;                                                                     \
-            return cudaSuccess;                                                                    \
-        }                                                                                          \
-        if (allocate_result == cudaSuccess)                                                        \
-            allocate_result = (cudaError_t)(cudart_driver.call);                                   \
-        return cudart_done(allocate_result);                                                       \
-    } while (0)
+#define ALLOCATE(name, parameters, pointer, size, call)                                            \
+    cudaError_t CUDARTAPI name parameters                                                          \
+    {                                                                                              \
+        TRY(cudart_bind());                                                                        \
+        if (!(pointer))                                                                            \
+            return cudart_done(cudaErrorInvalidValue);                                             \
+        if (size)                                                                                  \
+            return cudart_done((cudaError_t)(cudart_driver.call));                                 \
+        *(pointer) = NULL;                                                                         \
+        return cudaSuccess;                                                                        \
+    }
 
-cudaError_t CUDARTAPI cudaMalloc(void **devPtr, size_t size)
-{
-    ALLOCATE(devPtr, size, cuMemAlloc((CUdeviceptr *)devPtr, size));
-}
-
-cudaError_t CUDARTAPI cudaMallocManaged(void **devPtr, size_t size, unsigned int flags)
-{
-    ALLOCATE(devPtr, size, cuMemAllocManaged((CUdeviceptr *)devPtr, size, flags));
-}
-
-cudaError_t CUDARTAPI cudaHostAlloc(void **pHost, size_t size, unsigned int flags)
-{
-    ALLOCATE(pHost, size, cuMemHostAlloc(pHost, size, flags));
-}
-
-cudaError_t CUDARTAPI cudaMallocHost(void **ptr, size_t size)
-{
-    ALLOCATE(ptr, size, cuMemHostAlloc(ptr, size, 0));
-}
-
-cudaError_t CUDARTAPI cudaMallocPitch(void **devPtr, size_t *pitch, size_t width, size_t height)
-{
-    ALLOCATE(devPtr, width && height,
-             cuMemAllocPitch((CUdeviceptr *)devPtr, pitch, width, height, 4));
-}
+ALLOCATE(cudaMalloc, (void **devPtr, size_t size), devPtr, size,
+         cuMemAlloc((CUdeviceptr *)devPtr, size))
+ALLOCATE(cudaMallocManaged, (void **devPtr, size_t size, unsigned int flags), devPtr, size,
+         cuMemAllocManaged((CUdeviceptr *)devPtr, size, flags))
+ALLOCATE(cudaHostAlloc, (void **pHost, size_t size, unsigned int flags), pHost, size,
+         cuMemHostAlloc(pHost, size, flags))
+ALLOCATE(cudaMallocHost, (void **ptr, size_t size), ptr, size, cuMemHostAlloc(ptr, size, 0))
+ALLOCATE(cudaMallocPitch, (void **devPtr, size_t *pitch, size_t width, size_t height), devPtr,
+         (width && height), cuMemAllocPitch((CUdeviceptr *)devPtr, pitch, width, height, 4))
 
 cudaError_t CUDARTAPI cudaMalloc3D(struct cudaPitchedPtr *pitchedDevPtr, struct cudaExtent extent)
 {
     size_t pitch = 0;
     void *base = NULL;
-    cudaError_t result;
 
     if (!pitchedDevPtr)
         return cudart_done(cudaErrorInvalidValue);
-    result = cudaMallocPitch(&base, &pitch, extent.width, extent.height * extent.depth);
-    if (result == cudaSuccess) {
-        pitchedDevPtr->ptr = base;
-        pitchedDevPtr->pitch = pitch;
-        pitchedDevPtr->xsize = extent.width;
-        pitchedDevPtr->ysize = extent.height;
-    }
-    return result;
+    TRY(cudaMallocPitch(&base, &pitch, extent.width, extent.height * extent.depth));
+    *pitchedDevPtr = (struct cudaPitchedPtr){base, pitch, extent.width, extent.height};
+    return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaFree(void *devPtr)
-{
-    CUDART_CALL(cudart_bind, cuMemFree((CUdeviceptr)devPtr));
-}
+CONTEXT_CALL(cudaFree, (void *devPtr), cuMemFree((CUdeviceptr)devPtr))
 
 cudaError_t CUDARTAPI cudaFreeHost(void *ptr)
 {
-    if (!ptr)
-        return cudart_done(cudart_bind());
-    CUDART_CALL(cudart_bind, cuMemFreeHost(ptr));
+    TRY(cudart_bind());
+    return ptr ? cudart_done((cudaError_t)cudart_driver.cuMemFreeHost(ptr)) : cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaHostRegister(void *ptr, size_t size, unsigned int flags)
-{
-    CUDART_CALL(cudart_bind, cuMemHostRegister(ptr, size, flags));
-}
-
-cudaError_t CUDARTAPI cudaHostUnregister(void *ptr)
-{
-    CUDART_CALL(cudart_bind, cuMemHostUnregister(ptr));
-}
-
-cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags)
-{
-    CUDART_CALL(cudart_bind, cuMemHostGetDevicePointer((CUdeviceptr *)pDevice, pHost, flags));
-}
-
-cudaError_t CUDARTAPI cudaHostGetFlags(unsigned int *pFlags, void *pHost)
-{
-    CUDART_CALL(cudart_bind, cuMemHostGetFlags(pFlags, pHost));
-}
+CONTEXT_CALL(cudaHostRegister, (void *ptr, size_t size, unsigned int flags),
+             cuMemHostRegister(ptr, size, flags))
+CONTEXT_CALL(cudaHostUnregister, (void *ptr), cuMemHostUnregister(ptr))
+CONTEXT_CALL(cudaHostGetDevicePointer, (void **pDevice, void *pHost, unsigned int flags),
+             cuMemHostGetDevicePointer((CUdeviceptr *)pDevice, pHost, flags))
+CONTEXT_CALL(cudaHostGetFlags, (unsigned int *pFlags, void *pHost),
+             cuMemHostGetFlags(pFlags, pHost))
 
 cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
                                                const void *ptr)
@@ -115,15 +72,11 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *att
     void *host_pointer = NULL;
     int device = -1;
     void *out[] = {&type, &device, &device_pointer, &host_pointer, &managed};
-    cudaError_t result = cudart_bind();
 
-    if (result == cudaSuccess && !attributes)
-        result = cudaErrorInvalidValue;
-    if (result == cudaSuccess)
-        result =
-            (cudaError_t)cudart_driver.cuPointerGetAttributes(5, wanted, out, (CUdeviceptr)ptr);
-    if (result != cudaSuccess)
-        return cudart_done(result);
+    TRY(cudart_bind());
+    if (!attributes)
+        return cudart_done(cudaErrorInvalidValue);
+    TRY(cudart_driver.cuPointerGetAttributes(5, wanted, out, (CUdeviceptr)ptr));
     memset(attributes, 0, sizeof(*attributes));
     if (!type) {
         /* Memory that CUDA does not know: the host's. */
@@ -143,135 +96,76 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *att
 
 /* Stream-ordered allocation. */
 
-cudaError_t CUDARTAPI cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream)
-{
-    ALLOCATE(devPtr, size, cuMemAllocAsync((CUdeviceptr *)devPtr, size, hStream));
-}
-PER_THREAD(cudaMallocAsync, (void **devPtr, size_t size, cudaStream_t hStream),
-           (devPtr, size, cudart_per_thread(hStream)))
+ALLOCATE(cudaMallocAsync, (void **devPtr, size_t size, cudaStream_t stream), devPtr, size,
+         cuMemAllocAsync((CUdeviceptr *)devPtr, size, stream))
+FORM(cudaMallocAsync_ptsz, (void **devPtr, size_t size, cudaStream_t stream),
+     cudaMallocAsync(devPtr, size, cudart_per_thread(stream)))
+ALLOCATE(cudaMallocFromPoolAsync,
+         (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size,
+         cuMemAllocFromPoolAsync((CUdeviceptr *)ptr, size, memPool, stream))
+FORM(cudaMallocFromPoolAsync_ptsz,
+     (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream),
+     cudaMallocFromPoolAsync(ptr, size, memPool, cudart_per_thread(stream)))
 
-cudaError_t CUDARTAPI cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t memPool,
-                                              cudaStream_t stream)
-{
-    ALLOCATE(ptr, size, cuMemAllocFromPoolAsync((CUdeviceptr *)ptr, size, memPool, stream));
-}
-PER_THREAD(cudaMallocFromPoolAsync,
-           (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream),
-           (ptr, size, memPool, cudart_per_thread(stream)))
-
-cudaError_t CUDARTAPI cudaFreeAsync(void *devPtr, cudaStream_t hStream)
+cudaError_t CUDARTAPI cudaFreeAsync(void *devPtr, cudaStream_t stream)
 {
     if (!devPtr)
         return cudart_done(cudart_bind());
-    CUDART_CALL(cudart_bind, cuMemFreeAsync((CUdeviceptr)devPtr, hStream));
+    CUDART_CALL(cudart_bind, cuMemFreeAsync((CUdeviceptr)devPtr, stream));
 }
-PER_THREAD(cudaFreeAsync, (void *devPtr, cudaStream_t hStream),
-           (devPtr, cudart_per_thread(hStream)))
+FORM(cudaFreeAsync_ptsz, (void *devPtr, cudaStream_t stream),
+     cudaFreeAsync(devPtr, cudart_per_thread(stream)))
 
-cudaError_t CUDARTAPI cudaMemPoolCreate(cudaMemPool_t *memPool,
-                                        const struct cudaMemPoolProps *poolProps)
-{
-    /* The runtime's structure is laid out as the driver's. */
-    CUDART_CALL(cudart_ready, cuMemPoolCreate(memPool, (const CUmemPoolProps *)poolProps));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolDestroy(cudaMemPool_t memPool)
-{
-    CUDART_CALL(cudart_ready, cuMemPoolDestroy(memPool));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep)
-{
-    CUDART_CALL(cudart_ready, cuMemPoolTrimTo(memPool, minBytesToKeep));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolSetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr,
-                                              void *value)
-{
-    CUDART_CALL(cudart_ready, cuMemPoolSetAttribute(memPool, (CUmemPool_attribute)attr, value));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr,
-                                              void *value)
-{
-    CUDART_CALL(cudart_ready, cuMemPoolGetAttribute(memPool, (CUmemPool_attribute)attr, value));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolSetAccess(cudaMemPool_t memPool,
-                                           const struct cudaMemAccessDesc *descList, size_t count)
-{
-    CUDART_CALL(cudart_ready,
-                cuMemPoolSetAccess(memPool, (const CUmemAccessDesc *)descList, count));
-}
-
-cudaError_t CUDARTAPI cudaMemPoolGetAccess(enum cudaMemAccessFlags *flags, cudaMemPool_t memPool,
-                                           struct cudaMemLocation *location)
-{
-    CUDART_CALL(cudart_ready,
-                cuMemPoolGetAccess((CUmemAccess_flags *)flags, memPool, (CUmemLocation *)location));
-}
+/* The runtime's structure is laid out as the driver's. */
+DRIVER_CALL(cudaMemPoolCreate, (cudaMemPool_t * memPool, const struct cudaMemPoolProps *poolProps),
+            cuMemPoolCreate(memPool, (const CUmemPoolProps *)poolProps))
+DRIVER_CALL(cudaMemPoolDestroy, (cudaMemPool_t memPool), cuMemPoolDestroy(memPool))
+DRIVER_CALL(cudaMemPoolTrimTo, (cudaMemPool_t memPool, size_t minBytesToKeep),
+            cuMemPoolTrimTo(memPool, minBytesToKeep))
+DRIVER_CALL(cudaMemPoolSetAttribute,
+            (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
+            cuMemPoolSetAttribute(memPool, (CUmemPool_attribute)attr, value))
+DRIVER_CALL(cudaMemPoolGetAttribute,
+            (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
+            cuMemPoolGetAttribute(memPool, (CUmemPool_attribute)attr, value))
+DRIVER_CALL(cudaMemPoolSetAccess,
+            (cudaMemPool_t memPool, const struct cudaMemAccessDesc *descList, size_t count),
+            cuMemPoolSetAccess(memPool, (const CUmemAccessDesc *)descList, count))
+DRIVER_CALL(cudaMemPoolGetAccess,
+            (enum cudaMemAccessFlags * flags, cudaMemPool_t memPool,
+             struct cudaMemLocation *location),
+            cuMemPoolGetAccess((CUmemAccess_flags *)flags, memPool, (CUmemLocation *)location))
 
 /* Copies. */
 
+#define COPY_BY_KIND(form, ...)                                                                    \
+    TRY(cudart_bind());                                                                            \
+    switch (kind) {                                                                                \
+    case cudaMemcpyHostToDevice:                                                                   \
+        return (cudaError_t)cudart_driver.cuMemcpyHtoD##form((CUdeviceptr)dst, src, __VA_ARGS__);  \
+    case cudaMemcpyDeviceToHost:                                                                   \
+        return (cudaError_t)cudart_driver.cuMemcpyDtoH##form(dst, (CUdeviceptr)src, __VA_ARGS__);  \
+    case cudaMemcpyDeviceToDevice:                                                                 \
+        return (cudaError_t)cudart_driver.cuMemcpyDtoD##form((CUdeviceptr)dst, (CUdeviceptr)src,   \
+                                                             __VA_ARGS__);                         \
+    case cudaMemcpyHostToHost:                                                                     \
+    case cudaMemcpyDefault:                                                                        \
+        return (cudaError_t)cudart_driver.cuMemcpy##form((CUdeviceptr)dst, (CUdeviceptr)src,       \
+                                                         __VA_ARGS__);                             \
+    default:                                                                                       \
+        return cudaErrorInvalidMemcpyDirection;                                                    \
+    }
+
 static cudaError_t copy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
 {
-    cudaError_t result = cudart_bind();
-
-    if (result != cudaSuccess)
-        return result;
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyHtoD((CUdeviceptr)dst, src, count);
-    case cudaMemcpyDeviceToHost:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoH(dst, (CUdeviceptr)src, count);
-    case cudaMemcpyDeviceToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoD((CUdeviceptr)dst, (CUdeviceptr)src, count);
-    case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault:
-        return (cudaError_t)cudart_driver.cuMemcpy((CUdeviceptr)dst, (CUdeviceptr)src, count);
-    default:
-        return cudaErrorInvalidMemcpyDirection;
-    }
+    COPY_BY_KIND(, count)
 }
 
 static cudaError_t copy_async(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
                               cudaStream_t stream)
 {
-    cudaError_t result = cudart_bind();
-
-    if (result != cudaSuccess)
-        return result;
-    switch (kind) {
-    case cudaMemcpyHostToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyHtoDAsync((CUdeviceptr)dst, src, count, stream);
-    case cudaMemcpyDeviceToHost:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoHAsync(dst, (CUdeviceptr)src, count, stream);
-    case cudaMemcpyDeviceToDevice:
-        return (cudaError_t)cudart_driver.cuMemcpyDtoDAsync((CUdeviceptr)dst, (CUdeviceptr)src,
-                                                            count, stream);
-    case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault:
-        return (cudaError_t)cudart_driver.cuMemcpyAsync((CUdeviceptr)dst, (CUdeviceptr)src, count,
-                                                        stream);
-    default:
-        return cudaErrorInvalidMemcpyDirection;
-    }
+    COPY_BY_KIND(Async, count, stream)
 }
-
-cudaError_t CUDARTAPI cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
-{
-    return cudart_done(copy(dst, src, count, kind));
-}
-
-cudaError_t CUDARTAPI cudaMemcpyAsync(void *dst, const void *src, size_t count,
-                                      enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    return cudart_done(copy_async(dst, src, count, kind, stream));
-}
-PER_THREAD(cudaMemcpyAsync,
-           (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
-            cudaStream_t stream),
-           (dst, src, count, kind, cudart_per_thread(stream)))
 
 /* A synchronous form made of the asynchronous one. */
 static cudaError_t finish(cudaError_t result, cudaStream_t stream)
@@ -281,23 +175,18 @@ static cudaError_t finish(cudaError_t result, cudaStream_t stream)
     return cudart_done(result);
 }
 
-cudaError_t CUDARTAPI cudaMemcpy_ptds(void *dst, const void *src, size_t count,
-                                      enum cudaMemcpyKind kind)
-{
-    return finish(copy_async(dst, src, count, kind, cudaStreamPerThread), cudaStreamPerThread);
-}
+#define COPY_PARAMETERS void *dst, const void *src, size_t count, enum cudaMemcpyKind kind
 
-cudaError_t CUDARTAPI cudaMemcpyPeer(void *dst, int dstDevice, const void *src, int srcDevice,
-                                     size_t count)
-{
-    return cudart_done(copy(dst, src, count, cudaMemcpyDeviceToDevice));
-}
-
-cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice,
-                                          size_t count, cudaStream_t stream)
-{
-    return cudart_done(copy_async(dst, src, count, cudaMemcpyDeviceToDevice, stream));
-}
+FORM(cudaMemcpy, (COPY_PARAMETERS), cudart_done(copy(dst, src, count, kind)))
+FORM(cudaMemcpy_ptds, (COPY_PARAMETERS),
+     finish(copy_async(dst, src, count, kind, cudaStreamPerThread), cudaStreamPerThread))
+STREAM_FORMS(cudaMemcpyAsync, (COPY_PARAMETERS, cudaStream_t stream),
+             cudart_done(copy_async(dst, src, count, kind, stream)))
+FORM(cudaMemcpyPeer, (void *dst, int dstDevice, const void *src, int srcDevice, size_t count),
+     cudart_done(copy(dst, src, count, cudaMemcpyDeviceToDevice)))
+FORM(cudaMemcpyPeerAsync,
+     (void *dst, int dstDevice, const void *src, int srcDevice, size_t count, cudaStream_t stream),
+     cudart_done(copy_async(dst, src, count, cudaMemcpyDeviceToDevice, stream)))
 
 static CUmemorytype side(enum cudaMemcpyKind kind, int destination)
 {
@@ -328,10 +217,8 @@ static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spi
                                 .srcPitch = spitch,
                                 .WidthInBytes = width,
                                 .Height = height};
-    cudaError_t result = cudart_bind();
 
-    if (result != cudaSuccess)
-        return result;
+    TRY(cudart_bind());
     if ((unsigned int)kind > cudaMemcpyDefault)
         return cudaErrorInvalidMemcpyDirection;
     if (width > dpitch || width > spitch)
@@ -339,38 +226,22 @@ static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spi
     return (cudaError_t)cudart_driver.cuMemcpy2DAsync(&parameters, stream);
 }
 
-cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
-                                        size_t width, size_t height, enum cudaMemcpyKind kind,
-                                        cudaStream_t stream)
-{
-    return cudart_done(copy_2d(dst, dpitch, src, spitch, width, height, kind, stream));
-}
-PER_THREAD(cudaMemcpy2DAsync,
-           (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
-            enum cudaMemcpyKind kind, cudaStream_t stream),
-           (dst, dpitch, src, spitch, width, height, kind, cudart_per_thread(stream)))
+#define COPY_2D_PARAMETERS                                                                         \
+    void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,         \
+        enum cudaMemcpyKind kind
+#define COPY_2D(stream) copy_2d(dst, dpitch, src, spitch, width, height, kind, stream)
 
-cudaError_t CUDARTAPI cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch,
-                                   size_t width, size_t height, enum cudaMemcpyKind kind)
-{
-    return finish(copy_2d(dst, dpitch, src, spitch, width, height, kind, cudaStreamLegacy),
-                  cudaStreamLegacy);
-}
-
-cudaError_t CUDARTAPI cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch,
-                                        size_t width, size_t height, enum cudaMemcpyKind kind)
-{
-    return finish(copy_2d(dst, dpitch, src, spitch, width, height, kind, cudaStreamPerThread),
-                  cudaStreamPerThread);
-}
+STREAM_FORMS(cudaMemcpy2DAsync, (COPY_2D_PARAMETERS, cudaStream_t stream),
+             cudart_done(COPY_2D(stream)))
+FORM(cudaMemcpy2D, (COPY_2D_PARAMETERS), finish(COPY_2D(cudaStreamLegacy), cudaStreamLegacy))
+FORM(cudaMemcpy2D_ptds, (COPY_2D_PARAMETERS),
+     finish(COPY_2D(cudaStreamPerThread), cudaStreamPerThread))
 
 static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
 {
     CUDA_MEMCPY3D parameters;
-    cudaError_t result = cudart_bind();
 
-    if (result != cudaSuccess)
-        return result;
+    TRY(cudart_bind());
     if (!p || p->srcArray || p->dstArray)
         return p ? cudaErrorNotSupported : cudaErrorInvalidValue;
     parameters = (CUDA_MEMCPY3D){.dstMemoryType = side(p->kind, 1),
@@ -395,107 +266,62 @@ static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, cudaStream_t strea
     return (cudaError_t)cudart_driver.cuMemcpy3DAsync(&parameters, stream);
 }
 
-cudaError_t CUDARTAPI cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
-{
-    return cudart_done(copy_3d(p, stream));
-}
-PER_THREAD(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream),
-           (p, cudart_per_thread(stream)))
-
-cudaError_t CUDARTAPI cudaMemcpy3D(const struct cudaMemcpy3DParms *p)
-{
-    return finish(copy_3d(p, cudaStreamLegacy), cudaStreamLegacy);
-}
-
-cudaError_t CUDARTAPI cudaMemcpy3D_ptds(const struct cudaMemcpy3DParms *p)
-{
-    return finish(copy_3d(p, cudaStreamPerThread), cudaStreamPerThread);
-}
+STREAM_FORMS(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream),
+             cudart_done(copy_3d(p, stream)))
+FORM(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p),
+     finish(copy_3d(p, cudaStreamLegacy), cudaStreamLegacy))
+FORM(cudaMemcpy3D_ptds, (const struct cudaMemcpy3DParms *p),
+     finish(copy_3d(p, cudaStreamPerThread), cudaStreamPerThread))
 
 /* Sets. */
 
-cudaError_t CUDARTAPI cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
-{
-    CUDART_CALL(cudart_bind,
-                cuMemsetD8Async((CUdeviceptr)devPtr, (unsigned char)value, count, stream));
-}
-PER_THREAD(cudaMemsetAsync, (void *devPtr, int value, size_t count, cudaStream_t stream),
-           (devPtr, value, count, cudart_per_thread(stream)))
+STREAM_CALL(cudaMemsetAsync, (void *devPtr, int value, size_t count, cudaStream_t stream),
+            cuMemsetD8Async((CUdeviceptr)devPtr, (unsigned char)value, count, stream))
 
 /* The real one does not wait either: sets of device memory run in the default stream. */
-cudaError_t CUDARTAPI cudaMemset(void *devPtr, int value, size_t count)
-{
-    return cudaMemsetAsync(devPtr, value, count, cudaStreamLegacy);
-}
-
-cudaError_t CUDARTAPI cudaMemset_ptds(void *devPtr, int value, size_t count)
-{
-    return cudaMemsetAsync(devPtr, value, count, cudaStreamPerThread);
-}
-
-cudaError_t CUDARTAPI cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width,
-                                        size_t height, cudaStream_t stream)
-{
-    CUDART_CALL(cudart_bind, cuMemsetD2D8Async((CUdeviceptr)devPtr, pitch, (unsigned char)value,
-                                               width, height, stream));
-}
-PER_THREAD(cudaMemset2DAsync,
-           (void *devPtr, size_t pitch, int value, size_t width, size_t height,
-            cudaStream_t stream),
-           (devPtr, pitch, value, width, height, cudart_per_thread(stream)))
-
-cudaError_t CUDARTAPI cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width,
-                                   size_t height)
-{
-    return cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamLegacy);
-}
-
-cudaError_t CUDARTAPI cudaMemset2D_ptds(void *devPtr, size_t pitch, int value, size_t width,
-                                        size_t height)
-{
-    return cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamPerThread);
-}
+FORM(cudaMemset, (void *devPtr, int value, size_t count),
+     cudaMemsetAsync(devPtr, value, count, cudaStreamLegacy))
+FORM(cudaMemset_ptds, (void *devPtr, int value, size_t count),
+     cudaMemsetAsync(devPtr, value, count, cudaStreamPerThread))
+STREAM_CALL(cudaMemset2DAsync,
+            (void *devPtr, size_t pitch, int value, size_t width, size_t height,
+             cudaStream_t stream),
+            cuMemsetD2D8Async((CUdeviceptr)devPtr, pitch, (unsigned char)value, width, height,
+                              stream))
+FORM(cudaMemset2D, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
+     cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamLegacy))
+FORM(cudaMemset2D_ptds, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
+     cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamPerThread))
 
 /* Hints. */
 
-#if FAKE_CUDART_VERSION >= 13000
-
-cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *devPtr, size_t count,
-                                           struct cudaMemLocation location, unsigned int flags,
-                                           cudaStream_t stream)
+static cudaError_t prefetch(const void *devPtr, size_t count, struct cudaMemLocation location,
+                            unsigned int flags, cudaStream_t stream)
 {
     CUmemLocation where = {.type = (CUmemLocationType)location.type, .id = location.id};
 
     CUDART_CALL(cudart_bind, cuMemPrefetchAsync((CUdeviceptr)devPtr, count, where, flags, stream));
 }
-PER_THREAD(cudaMemPrefetchAsync,
-           (const void *devPtr, size_t count, struct cudaMemLocation location, unsigned int flags,
-            cudaStream_t stream),
-           (devPtr, count, location, flags, cudart_per_thread(stream)))
+
+#define PREFETCH_PARAMETERS                                                                        \
+    const void *devPtr, size_t count, struct cudaMemLocation location, unsigned int flags,         \
+        cudaStream_t stream
+
+#if FAKE_CUDART_VERSION >= 13000
+
+STREAM_FORMS(cudaMemPrefetchAsync, (PREFETCH_PARAMETERS),
+             prefetch(devPtr, count, location, flags, stream))
 
 #else
 
-cudaError_t cudaMemPrefetchAsync_v2(const void *devPtr, size_t count,
-                                    struct cudaMemLocation location, unsigned int flags,
-                                    cudaStream_t stream);
+cudaError_t cudaMemPrefetchAsync_v2(PREFETCH_PARAMETERS);
 cudaError_t cudaMemPrefetchAsync_12(const void *devPtr, size_t count, int device,
                                     cudaStream_t stream) __asm__("cudaMemPrefetchAsync");
 
-cudaError_t cudaMemPrefetchAsync_v2(const void *devPtr, size_t count,
-                                    struct cudaMemLocation location, unsigned int flags,
-                                    cudaStream_t stream)
-{
-    CUmemLocation where = {.type = (CUmemLocationType)location.type, .id = location.id};
-
-    CUDART_CALL(cudart_bind, cuMemPrefetchAsync((CUdeviceptr)devPtr, count, where, flags, stream));
-}
-
-cudaError_t cudaMemPrefetchAsync_12(const void *devPtr, size_t count, int device,
-                                    cudaStream_t stream)
-{
-    struct cudaMemLocation where = {.type = cudaMemLocationTypeDevice, .id = device};
-
-    return cudaMemPrefetchAsync_v2(devPtr, count, where, 0, stream);
-}
+FORM(cudaMemPrefetchAsync_v2, (PREFETCH_PARAMETERS),
+     prefetch(devPtr, count, location, flags, stream))
+FORM(cudaMemPrefetchAsync_12, (const void *devPtr, size_t count, int device, cudaStream_t stream),
+     prefetch(devPtr, count,
+              (struct cudaMemLocation){.type = cudaMemLocationTypeDevice, .id = device}, 0, stream))
 
 #endif

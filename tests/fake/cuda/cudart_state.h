@@ -165,20 +165,54 @@ static inline cudaStream_t cudart_per_thread(cudaStream_t stream)
     return stream ? stream : cudaStreamPerThread;
 }
 
-/* A call that needs the driver, or the driver and a context. */
-#define CUDART_CALL(before, call)                                                                  \
+/* Ends the function with this error, which the thread keeps, unless it is success. */
+#define TRY(call)                                                                                  \
     do {                                                                                           \
-        cudaError_t cudart_result = before();                                                      \
-        if (cudart_result == cudaSuccess)                                                          \
-            cudart_result = (cudaError_t)(cudart_driver.call);                                     \
-        return cudart_done(cudart_result);                                                         \
+        cudaError_t try_result = (cudaError_t)(call);                                              \
+        if (try_result != cudaSuccess)                                                             \
+            return cudart_done(try_result);                                                        \
     } while (0)
 
-/* The form of a function for programs whose default stream is the thread's. */
-#define PER_THREAD(name, parameters, arguments)                                                    \
+/* A call that needs the driver, or the driver and a context. */
+#define CUDART_CALL(before, call)                                                                  \
+    TRY(before());                                                                                 \
+    return cudart_done((cudaError_t)(cudart_driver.call))
+
+/* A function that is a call of the driver, which needs no context, or one. */
+#define DRIVER_CALL(name, parameters, call)                                                        \
+    cudaError_t CUDARTAPI name parameters                                                          \
+    {                                                                                              \
+        CUDART_CALL(cudart_ready, call);                                                           \
+    }
+#define CONTEXT_CALL(name, parameters, call)                                                       \
+    cudaError_t CUDARTAPI name parameters                                                          \
+    {                                                                                              \
+        CUDART_CALL(cudart_bind, call);                                                            \
+    }
+
+/* A function that is another call of the runtime. */
+#define FORM(name, parameters, call)                                                               \
+    cudaError_t CUDARTAPI name parameters                                                          \
+    {                                                                                              \
+        return call;                                                                               \
+    }
+
+/* Both forms of a function that takes `stream`: its default stream is the legacy one or the
+ * thread's. */
+#define STREAM_FORMS(name, parameters, call)                                                       \
+    FORM(name, parameters, call)                                                                   \
     cudaError_t CUDARTAPI name##_ptsz parameters                                                   \
     {                                                                                              \
-        return name arguments;                                                                     \
+        stream = cudart_per_thread(stream);                                                        \
+        return call;                                                                               \
+    }
+
+#define STREAM_CALL(name, parameters, call)                                                        \
+    CONTEXT_CALL(name, parameters, call)                                                           \
+    cudaError_t CUDARTAPI name##_ptsz parameters                                                   \
+    {                                                                                              \
+        stream = cudart_per_thread(stream);                                                        \
+        CUDART_CALL(cudart_bind, call);                                                            \
     }
 
 #endif

@@ -11,6 +11,7 @@
     {                                                                                              \
         return cudart_unsupported();                                                               \
     }
+#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
 
 int cudart_done(int result);
 

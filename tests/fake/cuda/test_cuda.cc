@@ -24,13 +24,21 @@
 
 extern char **environ;
 
+/* The call of the driver or of the runtime succeeds: 0 in both. */
+#define ASSERT_OK(call) ASSERT_EQ(static_cast<int>(call), 0)
+#define EXPECT_OK(call) EXPECT_EQ(static_cast<int>(call), 0)
+
 namespace
 {
 
-/* Holds a stream up until the test lets it go. */
+/* Holds a stream up until the test lets it go, or ends, so that nothing is left hanging. */
 class Gate
 {
   public:
+    ~Gate()
+    {
+        Open();
+    }
     static void CUDA_CB Wait(void *data)
     {
         static_cast<Gate *>(data)->Wait();
@@ -60,22 +68,6 @@ class Gate
     bool open_ = false, entered_ = false;
 };
 
-/* Opens a gate at the end of the test however it ends, so that nothing is left hanging. */
-class OpenAtEnd
-{
-  public:
-    explicit OpenAtEnd(Gate &gate) : gate_(gate)
-    {
-    }
-    ~OpenAtEnd()
-    {
-        gate_.Open();
-    }
-
-  private:
-    Gate &gate_;
-};
-
 void CUDA_CB Increment(void *data)
 {
     ++*static_cast<std::atomic<int> *>(data);
@@ -86,15 +78,25 @@ class DriverTest : public ::testing::Test
   protected:
     void SetUp() override
     {
-        ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-        ASSERT_EQ(cuCtxCreate(&ctx_, nullptr, 0, 0), CUDA_SUCCESS);
-        ASSERT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        ASSERT_OK(cuInit(0));
+        ASSERT_OK(cuCtxCreate(&ctx_, nullptr, 0, 0));
+        ASSERT_OK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     }
     void TearDown() override
     {
-        ASSERT_EQ(cuCtxSetCurrent(ctx_), CUDA_SUCCESS);
-        EXPECT_EQ(cuStreamDestroy(stream_), CUDA_SUCCESS);
-        EXPECT_EQ(cuCtxDestroy(ctx_), CUDA_SUCCESS);
+        ASSERT_OK(cuCtxSetCurrent(ctx_));
+        for (CUevent event : events_)
+            EXPECT_OK(cuEventDestroy(event));
+        for (CUgraphExec exec : execs_)
+            EXPECT_OK(cuGraphExecDestroy(exec));
+        for (CUgraph graph : graphs_)
+            EXPECT_OK(cuGraphDestroy(graph));
+        for (CUdeviceptr memory : memory_)
+            EXPECT_OK(cuMemFree(memory));
+        for (CUstream stream : streams_)
+            EXPECT_OK(cuStreamDestroy(stream));
+        EXPECT_OK(cuStreamDestroy(stream_));
+        EXPECT_OK(cuCtxDestroy(ctx_));
         CUcontext left = nullptr;
         while (cuCtxPopCurrent(&left) == CUDA_SUCCESS)
             ;
@@ -103,12 +105,62 @@ class DriverTest : public ::testing::Test
     std::thread WithContext(std::function<void()> body)
     {
         return std::thread([this, body] {
-            ASSERT_EQ(cuCtxSetCurrent(ctx_), CUDA_SUCCESS);
+            ASSERT_OK(cuCtxSetCurrent(ctx_));
             body();
         });
     }
+    /* What these make lives until the end of the test. */
+    CUstream Stream(unsigned int flags = CU_STREAM_NON_BLOCKING)
+    {
+        CUstream stream = nullptr;
+        EXPECT_OK(cuStreamCreate(&stream, flags));
+        streams_.push_back(stream);
+        return stream;
+    }
+    CUevent Event(unsigned int flags = CU_EVENT_DISABLE_TIMING)
+    {
+        CUevent event = nullptr;
+        EXPECT_OK(cuEventCreate(&event, flags));
+        events_.push_back(event);
+        return event;
+    }
+    CUdeviceptr Memory(size_t bytes)
+    {
+        CUdeviceptr memory = 0;
+        EXPECT_OK(cuMemAlloc(&memory, bytes));
+        memory_.push_back(memory);
+        return memory;
+    }
+    CUgraph Graph(CUgraph graph = nullptr)
+    {
+        if (!graph) {
+            EXPECT_OK(cuGraphCreate(&graph, 0));
+        }
+        graphs_.push_back(graph);
+        return graph;
+    }
+    CUgraphExec Exec(CUgraph graph)
+    {
+        CUgraphExec exec = nullptr;
+        EXPECT_OK(cuGraphInstantiate(&exec, graph, 0));
+        execs_.push_back(exec);
+        return exec;
+    }
+    /* Launches it, and waits for its end. */
+    void Replay(CUgraphExec exec)
+    {
+        ASSERT_OK(cuGraphLaunch(exec, stream_));
+        ASSERT_OK(cuStreamSynchronize(stream_));
+    }
     CUcontext ctx_ = nullptr;
     CUstream stream_ = nullptr;
+
+  private:
+    std::vector<CUstream> streams_;
+    std::vector<CUevent> events_;
+    std::vector<CUdeviceptr> memory_;
+    std::vector<CUgraph> graphs_;
+    std::vector<CUgraphExec> execs_;
 };
 
 /* ---- contexts ---- */
@@ -132,9 +184,9 @@ TEST_F(DriverTest, CurrentContextBelongsToTheThread)
 {
     CUcontext seen = ctx_;
 
-    std::thread([&] { ASSERT_EQ(cuCtxGetCurrent(&seen), CUDA_SUCCESS); }).join();
+    std::thread([&] { ASSERT_OK(cuCtxGetCurrent(&seen)); }).join();
     EXPECT_EQ(seen, nullptr);
-    ASSERT_EQ(cuCtxGetCurrent(&seen), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxGetCurrent(&seen));
     EXPECT_EQ(seen, ctx_);
 }
 
@@ -142,15 +194,15 @@ TEST_F(DriverTest, PushAndPopRestoreTheContextBelow)
 {
     CUcontext other, popped, current;
 
-    ASSERT_EQ(cuCtxCreate(&other, nullptr, 0, 1), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxCreate(&other, nullptr, 0, 1));
     CUdevice device;
-    ASSERT_EQ(cuCtxGetDevice(&device), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxGetDevice(&device));
     EXPECT_EQ(device, 1);
-    ASSERT_EQ(cuCtxPopCurrent(&popped), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxPopCurrent(&popped));
     EXPECT_EQ(popped, other);
-    ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxGetCurrent(&current));
     EXPECT_EQ(current, ctx_);
-    EXPECT_EQ(cuCtxDestroy(other), CUDA_SUCCESS);
+    EXPECT_OK(cuCtxDestroy(other));
     EXPECT_EQ(cuCtxSetCurrent(other), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_EQ(cuCtxSetCurrent(reinterpret_cast<CUcontext>(0x1234)), CUDA_ERROR_INVALID_CONTEXT);
 }
@@ -161,14 +213,14 @@ TEST_F(DriverTest, PrimaryContextIsCountedAndReset)
     unsigned int flags;
     int active;
 
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&first, 3), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 3), CUDA_SUCCESS);
+    ASSERT_OK(cuDevicePrimaryCtxRetain(&first, 3));
+    ASSERT_OK(cuDevicePrimaryCtxRetain(&second, 3));
     EXPECT_EQ(first, second);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(3), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxGetState(3, &flags, &active), CUDA_SUCCESS);
+    EXPECT_OK(cuDevicePrimaryCtxRelease(3));
+    ASSERT_OK(cuDevicePrimaryCtxGetState(3, &flags, &active));
     EXPECT_EQ(active, 1);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(3), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxGetState(3, &flags, &active), CUDA_SUCCESS);
+    EXPECT_OK(cuDevicePrimaryCtxRelease(3));
+    ASSERT_OK(cuDevicePrimaryCtxGetState(3, &flags, &active));
     EXPECT_EQ(active, 0);
     EXPECT_EQ(cuDevicePrimaryCtxRelease(3), CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -180,20 +232,20 @@ TEST_F(DriverTest, APrimaryContextThatWasResetIsAnotherOneAtTheSameAddress)
     CUcontext first, second, popped;
     CUevent event;
 
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&first, 2), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(first), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxGetId(first, &id), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxReset(2), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&second, 2), CUDA_SUCCESS);
+    ASSERT_OK(cuDevicePrimaryCtxRetain(&first, 2));
+    ASSERT_OK(cuCtxPushCurrent(first));
+    ASSERT_OK(cuCtxGetId(first, &id));
+    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuEventQuery(event));
+    ASSERT_OK(cuDevicePrimaryCtxReset(2));
+    ASSERT_OK(cuDevicePrimaryCtxRetain(&second, 2));
     EXPECT_EQ(first, second);
-    ASSERT_EQ(cuCtxGetId(second, &id_again), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxGetId(second, &id_again));
     EXPECT_NE(id, id_again);
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    EXPECT_EQ(cuCtxPopCurrent(&popped), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(2), CUDA_SUCCESS);
+    EXPECT_OK(cuCtxPopCurrent(&popped));
+    EXPECT_OK(cuDevicePrimaryCtxRelease(2));
 }
 
 TEST_F(DriverTest, WrongDevicesAreRefused)
@@ -203,8 +255,7 @@ TEST_F(DriverTest, WrongDevicesAreRefused)
 
     EXPECT_EQ(cuDeviceGet(&device, 1000), CUDA_ERROR_INVALID_DEVICE);
     EXPECT_EQ(cuDeviceGet(&device, -1), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
-              CUDA_SUCCESS);
+    EXPECT_OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
     EXPECT_GT(value, 0);
 }
 
@@ -213,14 +264,14 @@ TEST_F(DriverTest, DevicesDifferInBusAndUuid)
     std::map<std::string, int> buses, uuids;
     int count;
 
-    ASSERT_EQ(cuDeviceGetCount(&count), CUDA_SUCCESS);
+    ASSERT_OK(cuDeviceGetCount(&count));
     for (int i = 0; i < count; i++) {
         char bus[16];
         CUuuid uuid;
         CUdevice back;
-        ASSERT_EQ(cuDeviceGetPCIBusId(bus, sizeof(bus), i), CUDA_SUCCESS);
-        ASSERT_EQ(cuDeviceGetUuid(&uuid, i), CUDA_SUCCESS);
-        ASSERT_EQ(cuDeviceGetByPCIBusId(&back, bus), CUDA_SUCCESS);
+        ASSERT_OK(cuDeviceGetPCIBusId(bus, sizeof(bus), i));
+        ASSERT_OK(cuDeviceGetUuid(&uuid, i));
+        ASSERT_OK(cuDeviceGetByPCIBusId(&back, bus));
         EXPECT_EQ(back, i);
         buses[bus]++;
         uuids[std::string(uuid.bytes, sizeof(uuid.bytes))]++;
@@ -237,18 +288,18 @@ TEST_F(DriverTest, FreedAndUnknownPointersAreRefused)
     size_t size;
     char host[8] = {};
 
-    ASSERT_EQ(cuMemAlloc(&memory, 1000), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemGetAddressRange(&base, &size, memory + 999), CUDA_SUCCESS);
+    ASSERT_OK(cuMemAlloc(&memory, 1000));
+    EXPECT_OK(cuMemGetAddressRange(&base, &size, memory + 999));
     EXPECT_EQ(base, memory);
     EXPECT_EQ(size, 1000u);
     EXPECT_EQ(cuMemcpyHtoD(memory + 996, host, 8), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemFree(memory + 8), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFree(memory));
     EXPECT_EQ(cuMemFree(memory), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemcpyDtoH(host, memory, 8), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemsetD8(memory, 0, 8), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuMemGetAddressRange(&base, &size, memory), CUDA_ERROR_NOT_FOUND);
-    EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFree(0));
     EXPECT_EQ(cuMemAlloc(&memory, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -257,42 +308,39 @@ TEST_F(DriverTest, DeviceMemoryIsLimitedAndGivenBack)
     size_t before, total, after;
     CUdeviceptr all, more;
 
-    ASSERT_EQ(cuMemGetInfo(&before, &total), CUDA_SUCCESS);
+    ASSERT_OK(cuMemGetInfo(&before, &total));
     ASSERT_LE(before, total);
     EXPECT_EQ(cuMemAlloc(&more, total + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    ASSERT_EQ(cuMemAlloc(&all, before), CUDA_SUCCESS);
+    ASSERT_OK(cuMemAlloc(&all, before));
     EXPECT_EQ(cuMemAlloc(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    ASSERT_EQ(cuMemFree(all), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemGetInfo(&after, &total), CUDA_SUCCESS);
+    ASSERT_OK(cuMemFree(all));
+    ASSERT_OK(cuMemGetInfo(&after, &total));
     EXPECT_EQ(after, before);
 }
 
 TEST_F(DriverTest, CopiesMoveBytesInAllDirections)
 {
     std::vector<unsigned char> in(300000), out(in.size());
-    CUdeviceptr a, b;
 
     for (size_t i = 0; i < in.size(); i++)
         in[i] = static_cast<unsigned char>(i * 7 + 1);
-    ASSERT_EQ(cuMemAlloc(&a, in.size()), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemAlloc(&b, in.size()), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyHtoDAsync(a, in.data(), in.size(), stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoDAsync(b, a, in.size(), stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoHAsync(out.data(), b, in.size(), stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    CUdeviceptr a = Memory(in.size());
+    CUdeviceptr b = Memory(in.size());
+    ASSERT_OK(cuMemcpyHtoDAsync(a, in.data(), in.size(), stream_));
+    ASSERT_OK(cuMemcpyDtoDAsync(b, a, in.size(), stream_));
+    ASSERT_OK(cuMemcpyDtoHAsync(out.data(), b, in.size(), stream_));
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(in, out);
 
-    ASSERT_EQ(cuMemsetD32(a, 0x01020304, in.size() / 4), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpy(b, a, in.size()), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoH(out.data(), b, in.size()), CUDA_SUCCESS);
+    ASSERT_OK(cuMemsetD32(a, 0x01020304, in.size() / 4));
+    ASSERT_OK(cuMemcpy(b, a, in.size()));
+    ASSERT_OK(cuMemcpyDtoH(out.data(), b, in.size()));
     EXPECT_EQ(out[0], 4);
     EXPECT_EQ(out[in.size() - 1], 1);
-    ASSERT_EQ(cuMemsetD16(a, 0xabcd, 2), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoH(out.data(), a, 5), CUDA_SUCCESS);
+    ASSERT_OK(cuMemsetD16(a, 0xabcd, 2));
+    ASSERT_OK(cuMemcpyDtoH(out.data(), a, 5));
     EXPECT_EQ(out[3], 0xab);
     EXPECT_EQ(out[4], 4);
-    EXPECT_EQ(cuMemFree(a), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemFree(b), CUDA_SUCCESS);
 }
 
 TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
@@ -303,7 +351,7 @@ TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
 
     for (int i = 0; i < 15; i++)
         in[i] = static_cast<unsigned char>(i + 1);
-    ASSERT_EQ(cuMemAllocPitch(&memory, &pitch, 5, 3, 4), CUDA_SUCCESS);
+    ASSERT_OK(cuMemAllocPitch(&memory, &pitch, 5, 3, 4));
     ASSERT_GE(pitch, 5u);
     CUDA_MEMCPY2D copy = {};
     copy.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -314,7 +362,7 @@ TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
     copy.dstPitch = pitch;
     copy.WidthInBytes = 5;
     copy.Height = 3;
-    ASSERT_EQ(cuMemcpy2D(&copy), CUDA_SUCCESS);
+    ASSERT_OK(cuMemcpy2D(&copy));
     copy = {};
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     copy.srcDevice = memory;
@@ -326,31 +374,28 @@ TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
     copy.dstPitch = 3;
     copy.WidthInBytes = 3;
     copy.Height = 2;
-    ASSERT_EQ(cuMemcpy2D(&copy), CUDA_SUCCESS);
+    ASSERT_OK(cuMemcpy2D(&copy));
     const unsigned char want[] = {8, 9, 10, 13, 14, 15};
     EXPECT_EQ(memcmp(out, want, sizeof(want)), 0);
-    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFree(memory));
 }
 
 TEST_F(DriverTest, PointerAttributesTellWhoseMemoryItIs)
 {
-    CUdeviceptr memory;
     void *host;
     int local;
     unsigned int type;
     int ordinal;
     CUcontext owner;
 
-    ASSERT_EQ(cuMemAlloc(&memory, 100), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemHostAlloc(&host, 100, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory + 50),
-              CUDA_SUCCESS);
+    CUdeviceptr memory = Memory(100);
+    ASSERT_OK(cuMemHostAlloc(&host, 100, 0));
+    ASSERT_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory + 50));
     EXPECT_EQ(type, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
-    ASSERT_EQ(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory), CUDA_SUCCESS);
+    ASSERT_OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory));
     EXPECT_EQ(owner, ctx_);
-    ASSERT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                    reinterpret_cast<CUdeviceptr>(host)),
-              CUDA_SUCCESS);
+    ASSERT_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    reinterpret_cast<CUdeviceptr>(host)));
     EXPECT_EQ(type, static_cast<unsigned int>(CU_MEMORYTYPE_HOST));
     EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                     reinterpret_cast<CUdeviceptr>(&local)),
@@ -358,12 +403,10 @@ TEST_F(DriverTest, PointerAttributesTellWhoseMemoryItIs)
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *values[] = {&type, &ordinal};
-    EXPECT_EQ(cuPointerGetAttributes(2, attributes, values, reinterpret_cast<CUdeviceptr>(&local)),
-              CUDA_SUCCESS);
+    EXPECT_OK(cuPointerGetAttributes(2, attributes, values, reinterpret_cast<CUdeviceptr>(&local)));
     EXPECT_EQ(type, 0u);
     EXPECT_EQ(cuMemFree(reinterpret_cast<CUdeviceptr>(host)), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFreeHost(host));
 }
 
 TEST_F(DriverTest, RegisteredHostMemoryIsKnownUntilUnregistered)
@@ -372,11 +415,11 @@ TEST_F(DriverTest, RegisteredHostMemoryIsKnownUntilUnregistered)
     CUdeviceptr device;
 
     EXPECT_EQ(cuMemHostGetDevicePointer(&device, buffer.data(), 0), CUDA_ERROR_INVALID_VALUE);
-    ASSERT_EQ(cuMemHostRegister(buffer.data(), buffer.size(), 0), CUDA_SUCCESS);
+    ASSERT_OK(cuMemHostRegister(buffer.data(), buffer.size(), 0));
     EXPECT_EQ(cuMemHostRegister(buffer.data() + 100, 8, 0),
               CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    EXPECT_EQ(cuMemHostGetDevicePointer(&device, buffer.data(), 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemHostUnregister(buffer.data()), CUDA_SUCCESS);
+    EXPECT_OK(cuMemHostGetDevicePointer(&device, buffer.data(), 0));
+    EXPECT_OK(cuMemHostUnregister(buffer.data()));
     EXPECT_EQ(cuMemHostUnregister(buffer.data()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
@@ -391,75 +434,71 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     CUdeviceptr address, second;
     char out = 0;
 
-    ASSERT_EQ(cuMemGetInfo(&before, &total), CUDA_SUCCESS);
-    ASSERT_EQ(
-        cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-        CUDA_SUCCESS);
+    ASSERT_OK(cuMemGetInfo(&before, &total));
+    ASSERT_OK(
+        cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     EXPECT_EQ(cuMemCreate(&handle, granularity + 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
-    ASSERT_EQ(cuMemCreate(&handle, granularity, &prop, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemAddressReserve(&address, granularity, 0, 0, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemMap(address, granularity, 0, handle, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuMemCreate(&handle, granularity, &prop, 0));
+    ASSERT_OK(cuMemAddressReserve(&address, granularity, 0, 0, 0));
+    ASSERT_OK(cuMemMap(address, granularity, 0, handle, 0));
     EXPECT_EQ(cuMemsetD8(address, 5, 1), CUDA_ERROR_INVALID_VALUE) << "no access was given yet";
     CUmemAccessDesc access = {};
     access.location = prop.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    ASSERT_EQ(cuMemSetAccess(address, granularity, &access, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8(address, 5, granularity), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    ASSERT_OK(cuMemSetAccess(address, granularity, &access, 1));
+    ASSERT_OK(cuMemsetD8(address, 5, granularity));
+    ASSERT_OK(cuCtxSynchronize());
 
     int fd;
-    ASSERT_EQ(
-        cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-        CUDA_SUCCESS);
-    ASSERT_EQ(cuMemImportFromShareableHandle(&imported,
+    ASSERT_OK(
+        cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    ASSERT_OK(cuMemImportFromShareableHandle(&imported,
                                              reinterpret_cast<void *>(static_cast<intptr_t>(fd)),
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              CUDA_SUCCESS);
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
-    ASSERT_EQ(cuMemAddressReserve(&second, granularity, 0, 0, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemMap(second, granularity, 0, imported, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemSetAccess(second, granularity, &access, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoH(&out, second + granularity - 1, 1), CUDA_SUCCESS);
+    ASSERT_OK(cuMemAddressReserve(&second, granularity, 0, 0, 0));
+    ASSERT_OK(cuMemMap(second, granularity, 0, imported, 0));
+    ASSERT_OK(cuMemSetAccess(second, granularity, &access, 1));
+    ASSERT_OK(cuMemcpyDtoH(&out, second + granularity - 1, 1));
     EXPECT_EQ(out, 5);
 
     EXPECT_EQ(cuMemAddressFree(address, granularity), CUDA_ERROR_INVALID_VALUE) << "still mapped";
     for (CUdeviceptr p : {address, second}) {
-        EXPECT_EQ(cuMemUnmap(p, granularity), CUDA_SUCCESS);
+        EXPECT_OK(cuMemUnmap(p, granularity));
         EXPECT_EQ(cuMemUnmap(p, granularity), CUDA_ERROR_INVALID_VALUE);
-        EXPECT_EQ(cuMemAddressFree(p, granularity), CUDA_SUCCESS);
+        EXPECT_OK(cuMemAddressFree(p, granularity));
     }
-    EXPECT_EQ(cuMemRelease(handle), CUDA_SUCCESS);
+    EXPECT_OK(cuMemRelease(handle));
     EXPECT_EQ(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemRelease(imported), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemGetInfo(&after, &total), CUDA_SUCCESS);
+    EXPECT_OK(cuMemRelease(imported));
+    ASSERT_OK(cuMemGetInfo(&after, &total));
     EXPECT_EQ(after, before);
 }
 
 TEST_F(DriverTest, AsyncFreeHappensInStreamOrder)
 {
     Gate gate;
-    OpenAtEnd open(gate);
     CUdeviceptr memory;
     size_t before, during, after, total;
     char in = 42, *out;
 
-    ASSERT_EQ(cuMemHostAlloc(reinterpret_cast<void **>(&out), 1, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuMemHostAlloc(reinterpret_cast<void **>(&out), 1, 0));
     *out = 0;
-    ASSERT_EQ(cuMemGetInfo(&before, &total), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemAllocAsync(&memory, 4096, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyHtoDAsync(memory, &in, 1, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoHAsync(out, memory, 1, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemFreeAsync(memory, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuMemGetInfo(&before, &total));
+    ASSERT_OK(cuMemAllocAsync(&memory, 4096, stream_));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    ASSERT_OK(cuMemcpyHtoDAsync(memory, &in, 1, stream_));
+    ASSERT_OK(cuMemcpyDtoHAsync(out, memory, 1, stream_));
+    ASSERT_OK(cuMemFreeAsync(memory, stream_));
     EXPECT_EQ(cuMemFreeAsync(memory, stream_), CUDA_ERROR_INVALID_VALUE);
-    ASSERT_EQ(cuMemGetInfo(&during, &total), CUDA_SUCCESS);
+    ASSERT_OK(cuMemGetInfo(&during, &total));
     EXPECT_LT(during, before);
     gate.Open();
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemGetInfo(&after, &total), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
+    ASSERT_OK(cuMemGetInfo(&after, &total));
     EXPECT_EQ(after, before);
     EXPECT_EQ(*out, 42);
-    EXPECT_EQ(cuMemFreeHost(out), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFreeHost(out));
 }
 
 TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
@@ -468,10 +507,10 @@ TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
     CUcontext ctx;
     CUstream stream;
 
-    ASSERT_EQ(cuCtxCreate(&ctx, nullptr, 0, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemAllocAsync(&memory, 64, stream), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemFreeAsync(memory, stream), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxCreate(&ctx, nullptr, 0, 1));
+    ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ASSERT_OK(cuMemAllocAsync(&memory, 64, stream));
+    ASSERT_OK(cuMemFreeAsync(memory, stream));
     /* Still known when it is enqueued or not: in both cases the mistake is told. */
     CUresult result = cuMemsetD8Async(memory, 1, 64, stream);
     if (result == CUDA_SUCCESS) {
@@ -480,7 +519,7 @@ TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
     } else {
         EXPECT_EQ(result, CUDA_ERROR_INVALID_VALUE);
     }
-    EXPECT_EQ(cuCtxDestroy(ctx), CUDA_SUCCESS);
+    EXPECT_OK(cuCtxDestroy(ctx));
 }
 
 /* ---- streams ---- */
@@ -488,7 +527,6 @@ TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
 TEST_F(DriverTest, EnqueueReturnsAtOnceAndOrderIsKept)
 {
     Gate gate;
-    OpenAtEnd open(gate);
     std::vector<int> order;
     struct Step {
         std::vector<int> *order;
@@ -498,20 +536,19 @@ TEST_F(DriverTest, EnqueueReturnsAtOnceAndOrderIsKept)
 
     for (int i = 0; i < 100; i++)
         steps.push_back({&order, i});
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
     for (Step &step : steps)
-        ASSERT_EQ(cuLaunchHostFunc(
-                      stream_,
-                      [](void *data) {
-                          Step *s = static_cast<Step *>(data);
-                          s->order->push_back(s->number);
-                      },
-                      &step),
-                  CUDA_SUCCESS);
+        ASSERT_OK(cuLaunchHostFunc(
+            stream_,
+            [](void *data) {
+                Step *s = static_cast<Step *>(data);
+                s->order->push_back(s->number);
+            },
+            &step));
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamQuery(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
+    EXPECT_OK(cuStreamQuery(stream_));
     ASSERT_EQ(order.size(), steps.size());
     for (int i = 0; i < 100; i++)
         EXPECT_EQ(order[i], i);
@@ -520,32 +557,28 @@ TEST_F(DriverTest, EnqueueReturnsAtOnceAndOrderIsKept)
 TEST_F(DriverTest, HungStreamHoldsUpNoOther)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUstream other;
+    CUstream other = Stream();
     std::atomic<int> count{0};
 
-    ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
     gate.AwaitEntered();
-    ASSERT_EQ(cuLaunchHostFunc(other, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(other, Increment, &count));
+    ASSERT_OK(cuStreamSynchronize(other));
     EXPECT_EQ(count, 1);
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamDestroy(other), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
 }
 
 TEST_F(DriverTest, FullQueueBlocksTheEnqueuingCall)
 {
     Gate gate;
-    OpenAtEnd open(gate);
     std::atomic<int> enqueued{0}, run{0};
 
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
     std::thread thread = WithContext([&] {
         for (int i = 0; i < 3000; i++) {
-            ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &run), CUDA_SUCCESS);
+            ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &run));
             ++enqueued;
         }
     });
@@ -556,72 +589,67 @@ TEST_F(DriverTest, FullQueueBlocksTheEnqueuingCall)
     EXPECT_EQ(run, 0);
     gate.Open();
     thread.join();
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(run, 3000);
 }
 
 TEST_F(DriverTest, DestroyedBusyStreamFinishesItsWork)
 {
     Gate gate;
-    OpenAtEnd open(gate);
     CUstream other;
     std::atomic<int> count{0};
 
-    ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(other, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(other, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamDestroy(other), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    ASSERT_OK(cuLaunchHostFunc(other, Gate::Wait, &gate));
+    ASSERT_OK(cuLaunchHostFunc(other, Increment, &count));
+    ASSERT_OK(cuStreamDestroy(other));
     EXPECT_EQ(cuStreamQuery(other), CUDA_ERROR_INVALID_HANDLE);
     gate.Open();
-    ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxSynchronize());
     EXPECT_EQ(count, 1);
 }
 
 TEST_F(DriverTest, LegacyStreamOrdersBlockingStreamsOnly)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUstream blocking;
+    CUstream blocking = Stream(CU_STREAM_DEFAULT);
     std::atomic<int> legacy{0}, free{0};
 
-    ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(blocking, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(nullptr, Increment, &legacy), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &free), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(blocking, Gate::Wait, &gate));
+    ASSERT_OK(cuLaunchHostFunc(nullptr, Increment, &legacy));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &free));
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(free, 1);
     EXPECT_EQ(legacy, 0) << "the default stream waits for the blocking stream";
     EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(nullptr));
     EXPECT_EQ(legacy, 1);
 
     /* And the other way round. */
     Gate second;
-    OpenAtEnd open_second(second);
     std::atomic<int> after{0};
-    ASSERT_EQ(cuLaunchHostFunc(CU_STREAM_LEGACY, Gate::Wait, &second), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(blocking, Increment, &after), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(CU_STREAM_LEGACY, Gate::Wait, &second));
+    ASSERT_OK(cuLaunchHostFunc(blocking, Increment, &after));
     second.AwaitEntered();
     EXPECT_EQ(after, 0);
     EXPECT_EQ(cuStreamQuery(blocking), CUDA_ERROR_NOT_READY);
     second.Open();
-    ASSERT_EQ(cuStreamSynchronize(blocking), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(blocking));
     EXPECT_EQ(after, 1);
-    EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
 }
 
 TEST_F(DriverTest, PerThreadStreamsAreOneAThread)
 {
     unsigned long long mine, again, theirs = 0;
 
-    ASSERT_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, &mine), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, &again), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &mine));
+    ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &again));
     WithContext([&] {
-        ASSERT_EQ(cuStreamGetId(CU_STREAM_PER_THREAD, &theirs), CUDA_SUCCESS);
+        ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &theirs));
         std::atomic<int> count{0};
-        ASSERT_EQ(cuLaunchHostFunc(CU_STREAM_PER_THREAD, Increment, &count), CUDA_SUCCESS);
-        ASSERT_EQ(cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+        ASSERT_OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, Increment, &count));
+        ASSERT_OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
         EXPECT_EQ(count, 1);
     }).join();
     EXPECT_EQ(mine, again);
@@ -637,19 +665,18 @@ TEST_F(DriverTest, StreamTellsItsProperties)
     CUcontext ctx;
     CUgreenCtx green = reinterpret_cast<CUgreenCtx>(1);
 
-    ASSERT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest - 10),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamGetFlags(stream, &flags), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamGetPriority(stream, &priority), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamGetCtx(stream, &ctx), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxGetStreamPriorityRange(&least, &greatest));
+    ASSERT_OK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest - 10));
+    ASSERT_OK(cuStreamGetFlags(stream, &flags));
+    ASSERT_OK(cuStreamGetPriority(stream, &priority));
+    ASSERT_OK(cuStreamGetCtx(stream, &ctx));
     EXPECT_EQ(flags, static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
     EXPECT_EQ(priority, greatest);
     EXPECT_EQ(ctx, ctx_);
-    ASSERT_EQ(cuStreamGetCtx_v2(stream, &ctx, &green), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamGetCtx_v2(stream, &ctx, &green));
     EXPECT_EQ(ctx, ctx_);
     EXPECT_EQ(green, nullptr);
-    ASSERT_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamDestroy(stream));
     EXPECT_EQ(cuStreamGetFlags(stream, &flags), CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -657,12 +684,10 @@ TEST_F(DriverTest, HostFunctionMayNotCallCuda)
 {
     CUresult result = CUDA_SUCCESS;
 
-    ASSERT_EQ(cuLaunchHostFunc(
-                  stream_,
-                  [](void *data) { *static_cast<CUresult *>(data) = cuStreamSynchronize(nullptr); },
-                  &result),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(
+        stream_, [](void *data) { *static_cast<CUresult *>(data) = cuStreamSynchronize(nullptr); },
+        &result));
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(result, CUDA_ERROR_NOT_PERMITTED);
 }
 
@@ -673,70 +698,60 @@ TEST_F(DriverTest, CallbackGetsStreamAndStatus)
         CUresult status;
     } seen = {nullptr, CUDA_ERROR_UNKNOWN};
 
-    ASSERT_EQ(cuStreamAddCallback(
-                  stream_,
-                  [](CUstream stream, CUresult status, void *data) {
-                      *static_cast<Seen *>(data) = {stream, status};
-                  },
-                  &seen, 0),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamAddCallback(
+        stream_,
+        [](CUstream stream, CUresult status, void *data) {
+            *static_cast<Seen *>(data) = {stream, status};
+        },
+        &seen, 0));
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(seen.stream, stream_);
     EXPECT_EQ(seen.status, CUDA_SUCCESS);
 }
 
 TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 {
-    CUstream writer;
+    CUstream writer = Stream();
     cuuint32_t *flag;
     std::atomic<int> count{0};
 
-    ASSERT_EQ(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemHostAlloc(reinterpret_cast<void **>(&flag), 8, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuMemHostAlloc(reinterpret_cast<void **>(&flag), 8, 0));
     *flag = 0;
     CUdeviceptr address = reinterpret_cast<CUdeviceptr>(flag);
-    ASSERT_EQ(cuStreamWaitValue32(stream_, address, 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamWaitValue32(stream_, address, 1, CU_STREAM_WAIT_VALUE_EQ));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(count, 1);
-    ASSERT_EQ(cuStreamWaitValue32(stream_, address, 5, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamWaitValue32(stream_, address, 5, CU_STREAM_WAIT_VALUE_GEQ));
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
-    ASSERT_EQ(cuStreamWriteValue32(writer, address, 7, CU_STREAM_WRITE_VALUE_DEFAULT),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(writer), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWriteValue64(stream_, address, 0x100000001, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamWriteValue32(writer, address, 7, CU_STREAM_WRITE_VALUE_DEFAULT));
+    ASSERT_OK(cuStreamSynchronize(stream_));
+    ASSERT_OK(cuStreamSynchronize(writer));
+    ASSERT_OK(cuStreamWriteValue64(stream_, address, 0x100000001, 0));
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(*reinterpret_cast<cuuint64_t *>(flag), 0x100000001u);
     EXPECT_EQ(cuStreamWriteValue32(stream_, address + 2, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuStreamDestroy(writer), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemFreeHost(flag), CUDA_SUCCESS);
+    EXPECT_OK(cuMemFreeHost(flag));
 }
 
 /* ---- events ---- */
 
 class EventTest : public DriverTest
 {
-  protected:
-    CUevent Create(unsigned int flags = CU_EVENT_DISABLE_TIMING)
-    {
-        CUevent event = nullptr;
-        EXPECT_EQ(cuEventCreate(&event, flags), CUDA_SUCCESS);
-        return event;
-    }
 };
 
 TEST_F(EventTest, NeverRecordedEventIsComplete)
 {
-    CUevent event = Create();
+    CUevent event;
 
-    EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventSynchronize(event), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamWaitEvent(stream_, event, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamQuery(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    EXPECT_OK(cuEventQuery(event));
+    EXPECT_OK(cuEventSynchronize(event));
+    EXPECT_OK(cuStreamWaitEvent(stream_, event, 0));
+    EXPECT_OK(cuStreamQuery(stream_));
+    EXPECT_OK(cuEventDestroy(event));
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
     EXPECT_EQ(cuEventDestroy(event), CUDA_ERROR_INVALID_HANDLE);
 }
@@ -744,96 +759,86 @@ TEST_F(EventTest, NeverRecordedEventIsComplete)
 TEST_F(EventTest, EventIsNotReadyUntilTheWorkBeforeItIsDone)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUevent event = Create();
+    CUevent event = Event();
 
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuEventSynchronize(event), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    ASSERT_OK(cuEventSynchronize(event));
+    EXPECT_OK(cuEventQuery(event));
 }
 
 TEST_F(EventTest, RecordingAgainStartsAnew)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUevent event = Create();
+    CUevent event = Event();
 
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventSynchronize(event), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(event, stream_));
+    ASSERT_OK(cuEventSynchronize(event));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuEventSynchronize(event), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    ASSERT_OK(cuEventSynchronize(event));
 }
 
 TEST_F(EventTest, WaitMeansTheRecordingAtTheTimeOfTheCall)
 {
     Gate first, second;
-    OpenAtEnd open_first(first), open_second(second);
-    CUevent event = Create();
-    CUstream waiter;
+    CUevent event;
 
-    ASSERT_EQ(cuStreamCreate(&waiter, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &first), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(waiter, event, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &second), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUstream waiter = Stream();
+
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &first));
+    ASSERT_OK(cuEventRecord(event, stream_));
+    ASSERT_OK(cuStreamWaitEvent(waiter, event, 0));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &second));
+    ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_EQ(cuStreamQuery(waiter), CUDA_ERROR_NOT_READY);
     first.Open();
-    EXPECT_EQ(cuStreamSynchronize(waiter), CUDA_SUCCESS)
-        << "the second recording is not waited for";
+    EXPECT_OK(cuStreamSynchronize(waiter)) << "the second recording is not waited for";
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS) << "a pending event may be destroyed";
+    EXPECT_OK(cuEventDestroy(event)) << "a pending event may be destroyed";
     second.Open();
-    EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamDestroy(waiter), CUDA_SUCCESS);
+    EXPECT_OK(cuStreamSynchronize(stream_));
 }
 
 TEST_F(EventTest, ElapsedTimeNeedsTimingAndCompletion)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUevent start = Create(CU_EVENT_DEFAULT), end = Create(CU_EVENT_DEFAULT), untimed = Create();
+    CUevent start = Event(CU_EVENT_DEFAULT), end = Event(CU_EVENT_DEFAULT), untimed = Event();
     float ms = -1;
 
     EXPECT_EQ(cuEventElapsedTime(&ms, start, end), CUDA_ERROR_INVALID_HANDLE);
-    ASSERT_EQ(cuEventRecord(start, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(end, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(untimed, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(start, stream_));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    ASSERT_OK(cuEventRecord(end, stream_));
+    ASSERT_OK(cuEventRecord(untimed, stream_));
     EXPECT_EQ(cuEventElapsedTime(&ms, start, end), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(cuEventElapsedTime(&ms, start, untimed), CUDA_ERROR_INVALID_HANDLE);
     gate.Open();
-    ASSERT_EQ(cuEventSynchronize(end), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventElapsedTime(&ms, start, end), CUDA_SUCCESS);
+    ASSERT_OK(cuEventSynchronize(end));
+    ASSERT_OK(cuEventElapsedTime(&ms, start, end));
     EXPECT_GE(ms, 0);
-    EXPECT_EQ(cuEventElapsedTime(&ms, end, start), CUDA_SUCCESS);
+    EXPECT_OK(cuEventElapsedTime(&ms, end, start));
     EXPECT_LE(ms, 0);
-    for (CUevent event : {start, end, untimed})
-        EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST_F(EventTest, EventAndStreamMustShareTheContext)
 {
-    CUevent event = Create();
+    CUevent event = Event();
     CUcontext other;
     CUstream stream;
 
-    ASSERT_EQ(cuCtxCreate(&other, nullptr, 0, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ASSERT_OK(cuCtxCreate(&other, nullptr, 0, 1));
+    ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     EXPECT_EQ(cuEventRecord(event, stream), CUDA_ERROR_INVALID_HANDLE);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamWaitEvent(stream, event, 0), CUDA_SUCCESS) << "waiting across is allowed";
-    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxDestroy(other), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(event, stream_));
+    EXPECT_OK(cuStreamWaitEvent(stream, event, 0)) << "waiting across is allowed";
+    EXPECT_OK(cuStreamSynchronize(stream));
+    EXPECT_OK(cuCtxDestroy(other));
 }
 
 TEST_F(EventTest, FlagsAreChecked)
@@ -842,11 +847,10 @@ TEST_F(EventTest, FlagsAreChecked)
 
     EXPECT_EQ(cuEventCreate(&event, 0x100), CUDA_ERROR_INVALID_VALUE);
     EXPECT_EQ(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
-    event = Create(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    event = Event(CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
     EXPECT_EQ(cuEventRecordWithFlags(event, stream_, CU_EVENT_RECORD_EXTERNAL),
               CUDA_ERROR_INVALID_VALUE)
         << "external is for captures";
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST_F(EventTest, ManyThreadsRecordAndQuery)
@@ -885,12 +889,12 @@ class CaptureTest : public EventTest
     CUstreamCaptureStatus Status(CUstream stream)
     {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-        EXPECT_EQ(cuStreamIsCapturing(stream, &status), CUDA_SUCCESS);
+        EXPECT_OK(cuStreamIsCapturing(stream, &status));
         return status;
     }
     void Begin(CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL)
     {
-        ASSERT_EQ(cuStreamBeginCapture(stream_, mode), CUDA_SUCCESS);
+        ASSERT_OK(cuStreamBeginCapture(stream_, mode));
     }
     void ExpectInvalidated()
     {
@@ -900,121 +904,106 @@ class CaptureTest : public EventTest
         EXPECT_EQ(graph, nullptr);
         EXPECT_EQ(Status(stream_), CU_STREAM_CAPTURE_STATUS_NONE);
     }
-    void EndAndDrop()
+    CUgraph End()
     {
         CUgraph graph = nullptr;
-        ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-        EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+        EXPECT_OK(cuStreamEndCapture(stream_, &graph));
+        return Graph(graph);
     }
 };
 
 TEST_F(CaptureTest, CapturedWorkRunsAtEachReplayAndNotBefore)
 {
     std::atomic<int> count{0};
-    CUdeviceptr memory;
     CUgraph graph;
     CUgraphExec exec;
     size_t nodes = 0;
     unsigned char out = 0;
 
-    ASSERT_EQ(cuMemAlloc(&memory, 16), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8(memory, 1, 16), CUDA_SUCCESS);
+    CUdeviceptr memory = Memory(16);
+    ASSERT_OK(cuMemsetD8(memory, 1, 16));
     Begin();
     EXPECT_EQ(Status(stream_), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    ASSERT_EQ(cuMemsetD8Async(memory, 9, 8, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoDAsync(memory + 8, memory, 8, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphGetNodes(graph, nullptr, &nodes), CUDA_SUCCESS);
+    ASSERT_OK(cuMemsetD8Async(memory, 9, 8, stream_));
+    ASSERT_OK(cuMemcpyDtoDAsync(memory + 8, memory, 8, stream_));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuStreamEndCapture(stream_, &graph));
+    ASSERT_OK(cuGraphGetNodes(graph, nullptr, &nodes));
     EXPECT_EQ(nodes, 3u);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(count, 0);
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS) << "the executable graph stands alone";
+    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT_OK(cuGraphDestroy(graph)) << "the executable graph stands alone";
     for (int i = 0; i < 3; i++)
-        ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS) << "launches under way are finished";
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+        ASSERT_OK(cuGraphLaunch(exec, stream_));
+    EXPECT_OK(cuGraphExecDestroy(exec)) << "launches under way are finished";
+    ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(count, 3);
-    ASSERT_EQ(cuMemcpyDtoH(&out, memory + 15, 1), CUDA_SUCCESS);
+    ASSERT_OK(cuMemcpyDtoH(&out, memory + 15, 1));
     EXPECT_EQ(out, 9);
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, ForkedStreamsJoinTheCaptureThroughEvents)
 {
-    CUevent fork = Create(), join = Create();
-    CUstream side;
-    CUgraph graph;
+    CUevent fork = Event(), join = Event();
+    CUstream side = Stream();
     std::atomic<int> count{0};
     size_t edges = 0;
 
-    ASSERT_EQ(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     Begin();
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(fork, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(side, fork, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuEventRecord(fork, stream_));
+    ASSERT_OK(cuStreamWaitEvent(side, fork, 0));
     EXPECT_EQ(Status(side), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    ASSERT_EQ(cuLaunchHostFunc(side, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(join, side), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(stream_, join, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(side, Increment, &count));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuEventRecord(join, side));
+    ASSERT_OK(cuStreamWaitEvent(stream_, join, 0));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    CUgraph graph = End();
     EXPECT_EQ(Status(side), CU_STREAM_CAPTURE_STATUS_NONE);
-    ASSERT_EQ(cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
     EXPECT_EQ(edges, 4u) << "a diamond";
-    CUgraphExec exec;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    CUgraphExec exec = Exec(graph);
+    Replay(exec);
     EXPECT_EQ(count, 4);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamDestroy(side), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(fork), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(join), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, UnjoinedWorkSpoilsTheEnd)
 {
-    CUevent fork = Create();
-    CUstream side;
+    CUevent fork = Event();
+    CUstream side = Stream();
     CUgraph graph = reinterpret_cast<CUgraph>(1);
     std::atomic<int> count{0};
 
-    ASSERT_EQ(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     Begin();
-    ASSERT_EQ(cuEventRecord(fork, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWaitEvent(side, fork, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(side, Increment, &count), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(fork, stream_));
+    ASSERT_OK(cuStreamWaitEvent(side, fork, 0));
+    ASSERT_OK(cuLaunchHostFunc(side, Increment, &count));
     EXPECT_EQ(cuStreamEndCapture(side, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_ERROR_ILLEGAL_STATE);
-    EXPECT_EQ(cuStreamDestroy(side), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(fork), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, EventRecordedInCaptureCannotBeLookedAt)
 {
-    CUevent event = Create();
+    CUevent event = Event();
 
     Begin(CU_STREAM_CAPTURE_MODE_RELAXED);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
-    EndAndDrop();
+    ASSERT_OK(cuEventRecord(event, stream_));
+    End();
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_CAPTURED_EVENT);
     EXPECT_EQ(cuEventSynchronize(event), CUDA_ERROR_CAPTURED_EVENT);
     EXPECT_EQ(cuStreamWaitEvent(stream_, event, 0), CUDA_ERROR_CAPTURED_EVENT);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventSynchronize(event), CUDA_SUCCESS) << "recorded again, outside";
+    ASSERT_OK(cuEventRecord(event, stream_));
+    EXPECT_OK(cuEventSynchronize(event)) << "recorded again, outside";
 
     Begin(CU_STREAM_CAPTURE_MODE_RELAXED);
-    ASSERT_EQ(cuEventRecord(event, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_CAPTURED_EVENT);
     ExpectInvalidated();
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
@@ -1036,7 +1025,7 @@ TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
         {relaxed, global, true, false}, {relaxed, global, false, false},
         {relaxed, local, true, false},  {relaxed, relaxed, false, false},
     };
-    CUevent event = Create();
+    CUevent event = Event();
     const std::vector<std::pair<const char *, std::function<CUresult()>>> calls = {
         {"cuEventQuery", [&] { return cuEventQuery(event); }},
         {"cuEventSynchronize", [&] { return cuEventSynchronize(event); }},
@@ -1071,10 +1060,10 @@ TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
             CUresult result = CUDA_ERROR_UNKNOWN;
             auto body = [&] {
                 CUstreamCaptureMode mode = c.thread;
-                ASSERT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+                ASSERT_OK(cuThreadExchangeStreamCaptureMode(&mode));
                 EXPECT_EQ(mode, global) << "the mode that every thread begins with";
                 result = call.second();
-                ASSERT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+                ASSERT_OK(cuThreadExchangeStreamCaptureMode(&mode));
                 EXPECT_EQ(mode, c.thread);
             };
             Begin(c.capture);
@@ -1090,10 +1079,9 @@ TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
                 ExpectInvalidated();
             } else {
                 EXPECT_EQ(result, CUDA_SUCCESS);
-                EndAndDrop();
+                End();
             }
         }
-    EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, WaitingForACapturingStreamSpoilsItInAnyMode)
@@ -1110,42 +1098,36 @@ TEST_F(CaptureTest, WaitingForACapturingStreamSpoilsItInAnyMode)
 
 TEST_F(CaptureTest, DefaultStreamConflictsWithBlockingCapture)
 {
-    CUstream blocking;
+    CUstream blocking = Stream(CU_STREAM_DEFAULT);
     CUgraph graph;
     std::atomic<int> count{0};
     CUstreamCaptureStatus status;
 
     EXPECT_EQ(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
               CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ASSERT_EQ(cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_EQ(cuStreamIsCapturing(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     EXPECT_EQ(Status(blocking), CU_STREAM_CAPTURE_STATUS_ACTIVE) << "asking does no harm";
     EXPECT_EQ(cuLaunchHostFunc(nullptr, Increment, &count), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     EXPECT_EQ(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT_EQ(cuStreamDestroy(blocking), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, WorkFromOutsideOrAnotherCaptureIsRefused)
 {
-    CUevent outside = Create(), theirs = Create();
-    CUstream other;
+    CUevent outside = Event(), theirs = Event();
+    CUstream other = Stream();
     CUgraph graph;
 
-    ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(outside, other), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecord(outside, other));
     Begin();
     EXPECT_EQ(cuStreamWaitEvent(stream_, outside, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     ExpectInvalidated();
     Begin();
-    ASSERT_EQ(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecord(theirs, other), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ASSERT_OK(cuEventRecord(theirs, other));
     EXPECT_EQ(cuStreamWaitEvent(stream_, theirs, 0), CUDA_ERROR_STREAM_CAPTURE_MERGE);
     ExpectInvalidated();
     EXPECT_EQ(cuStreamEndCapture(other, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT_EQ(cuStreamDestroy(other), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(outside), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(theirs), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, OnlyTheOwnerEndsACaptureThatIsNotRelaxed)
@@ -1156,43 +1138,36 @@ TEST_F(CaptureTest, OnlyTheOwnerEndsACaptureThatIsNotRelaxed)
     Begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     WithContext([&] { result = cuStreamEndCapture(stream_, &graph); }).join();
     EXPECT_EQ(result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    EndAndDrop();
+    End();
     Begin(CU_STREAM_CAPTURE_MODE_RELAXED);
     WithContext([&] { result = cuStreamEndCapture(stream_, &graph); }).join();
     EXPECT_EQ(result, CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphDestroy(graph));
 }
 
 TEST_F(CaptureTest, ExternalEventIsANodeAndNotReadyWhileTheReplayHasNotReachedIt)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUevent before = Create(), after = Create();
-    CUgraph graph;
-    CUgraphExec exec;
+    CUevent before = Event(), after = Event();
     size_t nodes = 0;
 
     Begin();
-    ASSERT_EQ(cuEventRecordWithFlags(before, stream_, CU_EVENT_RECORD_EXTERNAL), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuEventRecordWithFlags(after, stream_, CU_EVENT_RECORD_EXTERNAL), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphGetNodes(graph, nullptr, &nodes), CUDA_SUCCESS);
+    ASSERT_OK(cuEventRecordWithFlags(before, stream_, CU_EVENT_RECORD_EXTERNAL));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    ASSERT_OK(cuEventRecordWithFlags(after, stream_, CU_EVENT_RECORD_EXTERNAL));
+    CUgraph graph = End();
+    ASSERT_OK(cuGraphGetNodes(graph, nullptr, &nodes));
     EXPECT_EQ(nodes, 3u);
-    EXPECT_EQ(cuEventQuery(after), CUDA_SUCCESS) << "never recorded so far";
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+    EXPECT_OK(cuEventQuery(after)) << "never recorded so far";
+    CUgraphExec exec = Exec(graph);
+    ASSERT_OK(cuGraphLaunch(exec, stream_));
     EXPECT_EQ(cuEventQuery(after), CUDA_ERROR_NOT_READY);
-    ASSERT_EQ(cuEventSynchronize(before), CUDA_SUCCESS);
+    ASSERT_OK(cuEventSynchronize(before));
     gate.AwaitEntered();
     EXPECT_EQ(cuEventQuery(after), CUDA_ERROR_NOT_READY);
     gate.Open();
-    ASSERT_EQ(cuEventSynchronize(after), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(before), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventDestroy(after), CUDA_SUCCESS);
+    ASSERT_OK(cuEventSynchronize(after));
+    ASSERT_OK(cuStreamSynchronize(stream_));
 }
 
 TEST_F(CaptureTest, CaptureInfoLeadsToTheGraph)
@@ -1206,26 +1181,21 @@ TEST_F(CaptureTest, CaptureInfoLeadsToTheGraph)
     CUgraphNode node;
 
     Begin();
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamGetCaptureInfo(stream_, &status, &id, &graph, &deps, nullptr, &n_deps),
-              CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuStreamGetCaptureInfo(stream_, &status, &id, &graph, &deps, nullptr, &n_deps));
     EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     EXPECT_NE(id, 0u);
     ASSERT_EQ(n_deps, 1u);
     CUDA_HOST_NODE_PARAMS host = {Increment, &count};
-    ASSERT_EQ(cuGraphAddHostNode(&node, graph, deps, n_deps, &host), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamUpdateCaptureDependencies(stream_, &node, nullptr, 1,
-                                                CU_STREAM_SET_CAPTURE_DEPENDENCIES),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &ended), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphAddHostNode(&node, graph, deps, n_deps, &host));
+    ASSERT_OK(cuStreamUpdateCaptureDependencies(stream_, &node, nullptr, 1,
+                                                CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    ASSERT_OK(cuStreamEndCapture(stream_, &ended));
     EXPECT_EQ(ended, graph);
-    CUgraphExec exec;
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    CUgraphExec exec = Exec(graph);
+    Replay(exec);
     EXPECT_EQ(count, 2);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphDestroy(graph));
 }
 
 TEST_F(CaptureTest, GraphsAreBuiltClonedUpdatedAndNested)
@@ -1236,110 +1206,95 @@ TEST_F(CaptureTest, GraphsAreBuiltClonedUpdatedAndNested)
     CUgraphExec exec;
     CUDA_HOST_NODE_PARAMS host = {Increment, &first};
 
-    ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddHostNode(&a, graph, nullptr, 0, &host), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphCreate(&graph, 0));
+    ASSERT_OK(cuGraphAddHostNode(&a, graph, nullptr, 0, &host));
     host.userData = &second;
-    ASSERT_EQ(cuGraphAddHostNode(&b, graph, &a, 1, &host), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddEmptyNode(&empty, graph, &b, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphClone(&clone, graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphNodeFindInClone(&found, b, clone), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphAddHostNode(&b, graph, &a, 1, &host));
+    ASSERT_OK(cuGraphAddEmptyNode(&empty, graph, &b, 1));
+    ASSERT_OK(cuGraphClone(&clone, graph));
+    ASSERT_OK(cuGraphNodeFindInClone(&found, b, clone));
     EXPECT_NE(found, b);
-    ASSERT_EQ(cuGraphCreate(&parent, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddChildGraphNode(&child, parent, nullptr, 0, graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&exec, parent, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphCreate(&parent, 0));
+    ASSERT_OK(cuGraphAddChildGraphNode(&child, parent, nullptr, 0, graph));
+    ASSERT_OK(cuGraphInstantiate(&exec, parent, 0));
+    Replay(exec);
     EXPECT_EQ(first, 1);
     EXPECT_EQ(second, 1);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphExecDestroy(exec));
 
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
     host.userData = &other;
-    ASSERT_EQ(cuGraphExecHostNodeSetParams(exec, b, &host), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphExecHostNodeSetParams(exec, b, &host));
+    Replay(exec);
     EXPECT_EQ(second, 1);
     EXPECT_EQ(other, 1);
     CUgraphExecUpdateResultInfo info;
-    ASSERT_EQ(cuGraphExecUpdate(exec, clone, &info), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphExecUpdate(exec, clone, &info));
+    Replay(exec);
     EXPECT_EQ(second, 2);
-    EXPECT_EQ(cuGraphExecUpdate(exec, parent, &info), CUDA_SUCCESS) << "the same steps, nested";
-    ASSERT_EQ(cuGraphDestroyNode(empty), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphExecUpdate(exec, parent, &info)) << "the same steps, nested";
+    ASSERT_OK(cuGraphDestroyNode(empty));
     EXPECT_EQ(cuGraphExecUpdate(exec, graph, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphExecDestroy(exec));
     for (CUgraph g : {graph, clone, parent})
-        EXPECT_EQ(cuGraphDestroy(g), CUDA_SUCCESS);
+        EXPECT_OK(cuGraphDestroy(g));
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(CaptureTest, CycleIsRefusedAtInstantiation)
 {
-    CUgraph graph;
     CUgraphNode a, b;
     CUgraphExec exec;
 
-    ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddEmptyNode(&a, graph, nullptr, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddEmptyNode(&b, graph, &a, 1), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphAddDependencies(graph, &b, &a, nullptr, 1), CUDA_SUCCESS);
+    CUgraph graph = Graph();
+    ASSERT_OK(cuGraphAddEmptyNode(&a, graph, nullptr, 0));
+    ASSERT_OK(cuGraphAddEmptyNode(&b, graph, &a, 1));
+    ASSERT_OK(cuGraphAddDependencies(graph, &b, &a, nullptr, 1));
     EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, ALaunchIntoACaptureIsRefusedAndEndsIt)
 {
     std::atomic<int> count{0};
     CUgraph inner, outer;
-    CUgraphExec exec;
     CUstreamCaptureStatus status;
 
     Begin();
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &inner), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&exec, inner, 0), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuStreamEndCapture(stream_, &inner));
+    CUgraphExec exec = Exec(inner);
     Begin();
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ASSERT_EQ(cuStreamIsCapturing(stream_, &status), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamIsCapturing(stream_, &status));
     EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     EXPECT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     EXPECT_EQ(cuStreamEndCapture(stream_, &outer), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    Replay(exec);
     EXPECT_EQ(count, 1);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(inner), CUDA_SUCCESS);
+    EXPECT_OK(cuGraphDestroy(inner));
 }
 
 TEST_F(CaptureTest, LaunchesOfOneExecutableGraphNeverOverlap)
 {
     Gate gate;
-    OpenAtEnd open(gate);
-    CUstream other;
-    CUgraph graph;
-    CUgraphExec exec;
+    CUstream other = Stream();
     std::atomic<int> count{0};
 
-    ASSERT_EQ(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     Begin();
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_SUCCESS);
-    ASSERT_EQ(cuLaunchHostFunc(stream_, Gate::Wait, &gate), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
+    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    CUgraph graph = End();
+    CUgraphExec exec = Exec(graph);
+    ASSERT_OK(cuGraphLaunch(exec, stream_));
     gate.AwaitEntered();
-    ASSERT_EQ(cuGraphLaunch(exec, other), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphLaunch(exec, other));
     EXPECT_EQ(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(count, 1);
     gate.Open();
-    ASSERT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamSynchronize(other));
     EXPECT_EQ(count, 2);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamDestroy(other), CUDA_SUCCESS);
 }
 
 TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
@@ -1349,17 +1304,15 @@ TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
     CUgraph graph;
     CUgraphExec exec;
 
-    ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(
-        cuUserObjectCreate(&object, &destroyed, Increment, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-        CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
+    ASSERT_OK(cuGraphCreate(&graph, 0));
+    ASSERT_OK(
+        cuUserObjectCreate(&object, &destroyed, Increment, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    ASSERT_OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
+    ASSERT_OK(cuGraphDestroy(graph));
     EXPECT_EQ(destroyed, 0);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    Replay(exec);
+    ASSERT_OK(cuGraphExecDestroy(exec));
     while (!destroyed)
         std::this_thread::yield();
     EXPECT_EQ(destroyed, 1);
@@ -1367,27 +1320,19 @@ TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
 
 TEST_F(CaptureTest, ValueWriteIsCapturedWithItsBarrierOnly)
 {
-    CUdeviceptr memory;
-    CUgraph graph;
-    CUgraphExec exec;
     cuuint64_t out = 0;
 
-    ASSERT_EQ(cuMemAlloc(&memory, 8), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemsetD8(memory, 0, 8), CUDA_SUCCESS);
+    CUdeviceptr memory = Memory(8);
+    ASSERT_OK(cuMemsetD8(memory, 0, 8));
     Begin();
     EXPECT_NE(cuStreamWriteValue64(stream_, memory, 3, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
               CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamWriteValue64(stream_, memory, 4, CU_STREAM_WRITE_VALUE_DEFAULT),
-              CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemcpyDtoH(&out, memory, 8), CUDA_SUCCESS);
+    ASSERT_OK(cuStreamWriteValue64(stream_, memory, 4, CU_STREAM_WRITE_VALUE_DEFAULT));
+    CUgraph graph = End();
+    CUgraphExec exec = Exec(graph);
+    Replay(exec);
+    ASSERT_OK(cuMemcpyDtoH(&out, memory, 8));
     EXPECT_EQ(out, 4u);
-    EXPECT_EQ(cuGraphExecDestroy(exec), CUDA_SUCCESS);
-    EXPECT_EQ(cuGraphDestroy(graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS);
 }
 
 /* ---- entry points ---- */
@@ -1420,16 +1365,14 @@ TEST_F(DriverTest, ProcAddressGivesTheFormOfTheVersion)
     };
     for (const auto &row : rows) {
         SCOPED_TRACE(row.name);
-        ASSERT_EQ(cuGetProcAddress(row.name, &function, row.version, row.flags, &status),
-                  CUDA_SUCCESS);
+        ASSERT_OK(cuGetProcAddress(row.name, &function, row.version, row.flags, &status));
         EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SUCCESS);
         EXPECT_EQ(function, dlsym(RTLD_DEFAULT, row.symbol)) << row.symbol;
     }
-    EXPECT_EQ(cuGetProcAddress("cuStreamGetCaptureInfo", &function, 9000, 0, &status),
-              CUDA_SUCCESS);
+    EXPECT_OK(cuGetProcAddress("cuStreamGetCaptureInfo", &function, 9000, 0, &status));
     EXPECT_EQ(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     EXPECT_EQ(function, nullptr);
-    EXPECT_EQ(cuGetProcAddress("cuNoSuchFunction", &function, 13000, 0, &status), CUDA_SUCCESS);
+    EXPECT_OK(cuGetProcAddress("cuNoSuchFunction", &function, 13000, 0, &status));
     EXPECT_EQ(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     EXPECT_EQ(cuGetProcAddress("cuNoSuchFunction", &function, 13000, 0, nullptr),
               CUDA_ERROR_NOT_FOUND);
@@ -1441,21 +1384,22 @@ TEST_F(DriverTest, EveryExportedFunctionIsAnswered)
      * context. */
     void *function;
 
-    ASSERT_EQ(cuGetProcAddress("cuCtxGetDevice", &function, 12000, 0, nullptr), CUDA_SUCCESS);
+    ASSERT_OK(cuGetProcAddress("cuCtxGetDevice", &function, 12000, 0, nullptr));
     EXPECT_EQ(function, dlsym(RTLD_DEFAULT, "cuCtxGetDevice"));
-    ASSERT_EQ(cuGetProcAddress("cuCtxGetDevice", &function, 13000, 0, nullptr), CUDA_SUCCESS);
+    ASSERT_OK(cuGetProcAddress("cuCtxGetDevice", &function, 13000, 0, nullptr));
     EXPECT_EQ(function, dlsym(RTLD_DEFAULT, "cuCtxGetDevice_v2"));
     const char *const symbols[] = {
-#define API(name, version, symbol)  #symbol,
-#define PTSZ(name, version, symbol) #symbol,
-#define UNSUPPORTED(name)           #name,
+#define API(name, version, symbol)                       #symbol,
+#define FORMS(name, version, symbol, per_thread, ending) #symbol, #symbol "_" #ending,
+#define UNSUPPORTED(name)                                #name,
+#define UNSUPPORTED_FORMS(name, ending)                  #name, #name "_" #ending,
 #include "tests/fake/cuda/cuda_api.def"
 #include "tests/fake/cuda/cuda_unsupported.def"
     };
     for (const char *symbol : symbols) {
         SCOPED_TRACE(symbol);
         ASSERT_NE(dlsym(RTLD_DEFAULT, symbol), nullptr);
-        EXPECT_EQ(cuGetProcAddress(symbol, &function, 13000, 0, nullptr), CUDA_SUCCESS);
+        EXPECT_OK(cuGetProcAddress(symbol, &function, 13000, 0, nullptr));
         EXPECT_NE(function, nullptr);
     }
 }
@@ -1464,9 +1408,9 @@ TEST_F(DriverTest, ErrorsHaveNamesAndTexts)
 {
     const char *text;
 
-    ASSERT_EQ(cuGetErrorName(CUDA_ERROR_NOT_READY, &text), CUDA_SUCCESS);
+    ASSERT_OK(cuGetErrorName(CUDA_ERROR_NOT_READY, &text));
     EXPECT_STREQ(text, "CUDA_ERROR_NOT_READY");
-    ASSERT_EQ(cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS);
+    ASSERT_OK(cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text));
     EXPECT_STREQ(text, "invalid argument");
     EXPECT_EQ(cuGetErrorName(static_cast<CUresult>(12345), &text), CUDA_ERROR_INVALID_VALUE);
 }
@@ -1478,7 +1422,7 @@ class RuntimeTest : public ::testing::Test
   protected:
     void SetUp() override
     {
-        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+        ASSERT_OK(cudaSetDevice(0));
         (void)cudaGetLastError();
     }
 };
@@ -1488,15 +1432,15 @@ TEST_F(RuntimeTest, SetDeviceMakesThePrimaryContextCurrent)
     CUcontext current, primary;
     int device;
 
-    ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
-    ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&primary, 2), CUDA_SUCCESS);
+    ASSERT_OK(cudaSetDevice(2));
+    ASSERT_OK(cuCtxGetCurrent(&current));
+    ASSERT_OK(cuDevicePrimaryCtxRetain(&primary, 2));
     EXPECT_EQ(current, primary);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(2), CUDA_SUCCESS);
-    ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_OK(cuDevicePrimaryCtxRelease(2));
+    ASSERT_OK(cudaGetDevice(&device));
     EXPECT_EQ(device, 2);
     EXPECT_EQ(cudaSetDevice(1000), cudaErrorInvalidDevice);
-    ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+    ASSERT_OK(cudaGetDevice(&device));
     EXPECT_EQ(device, 2);
 }
 
@@ -1506,28 +1450,28 @@ TEST_F(RuntimeTest, OtherThreadsBeginWithDeviceZero)
     void *memory = nullptr;
     cudaPointerAttributes attributes;
 
-    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    ASSERT_OK(cudaSetDevice(1));
     std::thread([&] {
-        ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
-        ASSERT_EQ(cudaMalloc(&memory, 10), cudaSuccess);
+        ASSERT_OK(cudaGetDevice(&device));
+        ASSERT_OK(cudaMalloc(&memory, 10));
     }).join();
     EXPECT_EQ(device, 0);
-    ASSERT_EQ(cudaPointerGetAttributes(&attributes, memory), cudaSuccess);
+    ASSERT_OK(cudaPointerGetAttributes(&attributes, memory));
     EXPECT_EQ(attributes.device, 0);
     EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
-    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    EXPECT_OK(cudaFree(memory));
 }
 
 TEST_F(RuntimeTest, LastErrorIsKeptForTheThreadUntilAsked)
 {
     EXPECT_EQ(cudaFree(reinterpret_cast<void *>(0x10)), cudaErrorInvalidValue);
     EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidValue);
-    std::thread([] { EXPECT_EQ(cudaGetLastError(), cudaSuccess); }).join();
+    std::thread([] { EXPECT_OK(cudaGetLastError()); }).join();
     int device;
-    ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+    ASSERT_OK(cudaGetDevice(&device));
     EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidValue) << "success does not clear it";
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    EXPECT_OK(cudaGetLastError());
     EXPECT_STREQ(cudaGetErrorName(cudaErrorInvalidValue), "cudaErrorInvalidValue");
     EXPECT_STREQ(cudaGetErrorString(cudaErrorInvalidValue), "invalid argument");
 }
@@ -1535,20 +1479,19 @@ TEST_F(RuntimeTest, LastErrorIsKeptForTheThreadUntilAsked)
 TEST_F(RuntimeTest, NotReadyIsALastErrorToo)
 {
     Gate gate;
-    OpenAtEnd open(gate);
     cudaStream_t stream;
     cudaEvent_t event;
 
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
-    ASSERT_EQ(cudaLaunchHostFunc(stream, Gate::Wait, &gate), cudaSuccess);
-    ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+    ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ASSERT_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ASSERT_OK(cudaLaunchHostFunc(stream, Gate::Wait, &gate));
+    ASSERT_OK(cudaEventRecord(event, stream));
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
     EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
     gate.Open();
-    ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
-    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    ASSERT_OK(cudaEventSynchronize(event));
+    EXPECT_OK(cudaStreamDestroy(stream));
+    EXPECT_OK(cudaEventDestroy(event));
 }
 
 TEST_F(RuntimeTest, CopiesCheckTheirDirection)
@@ -1556,20 +1499,19 @@ TEST_F(RuntimeTest, CopiesCheckTheirDirection)
     void *device;
     int in = 77, out = 0;
 
-    ASSERT_EQ(cudaMalloc(&device, sizeof(in)), cudaSuccess);
-    ASSERT_EQ(cudaMemcpy(device, &in, sizeof(in), cudaMemcpyHostToDevice), cudaSuccess);
-    ASSERT_EQ(cudaMemcpy(&out, device, sizeof(out), cudaMemcpyDefault), cudaSuccess);
+    ASSERT_OK(cudaMalloc(&device, sizeof(in)));
+    ASSERT_OK(cudaMemcpy(device, &in, sizeof(in), cudaMemcpyHostToDevice));
+    ASSERT_OK(cudaMemcpy(&out, device, sizeof(out), cudaMemcpyDefault));
     EXPECT_EQ(out, 77);
     EXPECT_EQ(cudaMemcpy(&out, &in, sizeof(in), cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     EXPECT_EQ(cudaMemcpy(&out, &in, sizeof(in), static_cast<cudaMemcpyKind>(77)),
               cudaErrorInvalidMemcpyDirection);
-    ASSERT_EQ(cudaMemset(device, 0xff, sizeof(in)), cudaSuccess);
-    ASSERT_EQ(cudaMemcpyAsync(&out, device, sizeof(out), cudaMemcpyDeviceToHost, nullptr),
-              cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+    ASSERT_OK(cudaMemset(device, 0xff, sizeof(in)));
+    ASSERT_OK(cudaMemcpyAsync(&out, device, sizeof(out), cudaMemcpyDeviceToHost, nullptr));
+    ASSERT_OK(cudaStreamSynchronize(nullptr));
     EXPECT_EQ(out, -1);
-    EXPECT_EQ(cudaFree(device), cudaSuccess);
-    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
+    EXPECT_OK(cudaFree(device));
+    EXPECT_OK(cudaFree(nullptr));
     (void)cudaGetLastError();
 }
 
@@ -1579,14 +1521,14 @@ TEST_F(RuntimeTest, HostMemoryAndItsAttributes)
     int local;
     cudaPointerAttributes attributes;
 
-    ASSERT_EQ(cudaHostAlloc(&host, 100, cudaHostAllocDefault), cudaSuccess);
-    ASSERT_EQ(cudaPointerGetAttributes(&attributes, host), cudaSuccess);
+    ASSERT_OK(cudaHostAlloc(&host, 100, cudaHostAllocDefault));
+    ASSERT_OK(cudaPointerGetAttributes(&attributes, host));
     EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
     EXPECT_EQ(attributes.hostPointer, host);
-    ASSERT_EQ(cudaPointerGetAttributes(&attributes, &local), cudaSuccess);
+    ASSERT_OK(cudaPointerGetAttributes(&attributes, &local));
     EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
-    EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
-    EXPECT_EQ(cudaMalloc(&nothing, 0), cudaSuccess);
+    EXPECT_OK(cudaFreeHost(host));
+    EXPECT_OK(cudaMalloc(&nothing, 0));
     EXPECT_EQ(nothing, nullptr);
 }
 
@@ -1594,12 +1536,12 @@ TEST_F(RuntimeTest, DeviceResetEndsAllAndTheNextCallBeginsAnew)
 {
     void *memory;
 
-    ASSERT_EQ(cudaSetDevice(5), cudaSuccess);
-    ASSERT_EQ(cudaMalloc(&memory, 100), cudaSuccess);
-    ASSERT_EQ(cudaDeviceReset(), cudaSuccess);
+    ASSERT_OK(cudaSetDevice(5));
+    ASSERT_OK(cudaMalloc(&memory, 100));
+    ASSERT_OK(cudaDeviceReset());
     EXPECT_EQ(cudaFree(memory), cudaErrorInvalidValue);
-    ASSERT_EQ(cudaMalloc(&memory, 100), cudaSuccess);
-    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    ASSERT_OK(cudaMalloc(&memory, 100));
+    EXPECT_OK(cudaFree(memory));
     (void)cudaGetLastError();
 }
 
@@ -1607,13 +1549,13 @@ TEST_F(RuntimeTest, PeersAreEnabledOnce)
 {
     int can;
 
-    ASSERT_EQ(cudaDeviceCanAccessPeer(&can, 0, 1), cudaSuccess);
+    ASSERT_OK(cudaDeviceCanAccessPeer(&can, 0, 1));
     EXPECT_EQ(can, 1);
-    ASSERT_EQ(cudaDeviceCanAccessPeer(&can, 0, 0), cudaSuccess);
+    ASSERT_OK(cudaDeviceCanAccessPeer(&can, 0, 0));
     EXPECT_EQ(can, 0);
-    ASSERT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+    ASSERT_OK(cudaDeviceEnablePeerAccess(1, 0));
     EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
-    EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaSuccess);
+    EXPECT_OK(cudaDeviceDisablePeerAccess(1));
     EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
     (void)cudaGetLastError();
 }
@@ -1627,20 +1569,20 @@ TEST_F(RuntimeTest, CapturesAndReplaysGraphs)
     cudaStreamCaptureStatus status;
     unsigned long long id;
 
-    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
-    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    ASSERT_EQ(cudaLaunchHostFunc(stream, Increment, &count), cudaSuccess);
-    ASSERT_EQ(cudaStreamGetCaptureInfo(stream, &status, &id), cudaSuccess);
+    ASSERT_OK(cudaStreamCreate(&stream));
+    ASSERT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    ASSERT_OK(cudaLaunchHostFunc(stream, Increment, &count));
+    ASSERT_OK(cudaStreamGetCaptureInfo(stream, &status, &id));
     EXPECT_EQ(status, cudaStreamCaptureStatusActive);
-    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    ASSERT_OK(cudaStreamEndCapture(stream, &graph));
+    ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
     for (int i = 0; i < 5; i++)
-        ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+        ASSERT_OK(cudaGraphLaunch(exec, stream));
+    ASSERT_OK(cudaStreamSynchronize(stream));
     EXPECT_EQ(count, 5);
-    EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    EXPECT_OK(cudaGraphExecDestroy(exec));
+    EXPECT_OK(cudaGraphDestroy(graph));
+    EXPECT_OK(cudaStreamDestroy(stream));
 }
 
 TEST_F(RuntimeTest, EntryPointsComeFromTheDriver)
@@ -1648,14 +1590,12 @@ TEST_F(RuntimeTest, EntryPointsComeFromTheDriver)
     cudaDriverEntryPointQueryResult status;
     void *function = nullptr;
 
-    ASSERT_EQ(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableDefault,
-                                               &status),
-              cudaSuccess);
+    ASSERT_OK(cudaGetDriverEntryPointByVersion("cuMemAlloc", &function, 12000, cudaEnableDefault,
+                                               &status));
     EXPECT_EQ(status, cudaDriverEntryPointSuccess);
     EXPECT_EQ(function, dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
-    ASSERT_EQ(
-        cudaGetDriverEntryPointByVersion("cuNothing", &function, 12000, cudaEnableDefault, &status),
-        cudaSuccess);
+    ASSERT_OK(cudaGetDriverEntryPointByVersion("cuNothing", &function, 12000, cudaEnableDefault,
+                                               &status));
     EXPECT_EQ(status, cudaDriverEntryPointSymbolNotFound);
 }
 
@@ -1663,22 +1603,22 @@ TEST_F(RuntimeTest, BothVersionsTellTheirNumber)
 {
     int version = 0;
 
-    ASSERT_EQ(cudaRuntimeGetVersion(&version), cudaSuccess);
+    ASSERT_OK(cudaRuntimeGetVersion(&version));
     EXPECT_EQ(version, 13000);
-    ASSERT_EQ(cudaDriverGetVersion(&version), cudaSuccess);
+    ASSERT_OK(cudaDriverGetVersion(&version));
     EXPECT_EQ(version, 13000);
     void *twelve = dlopen("libcudart.so.12", RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(twelve, nullptr) << dlerror();
     auto get = reinterpret_cast<cudaError_t (*)(int *)>(dlsym(twelve, "cudaRuntimeGetVersion"));
     ASSERT_NE(get, nullptr);
-    ASSERT_EQ(get(&version), cudaSuccess);
+    ASSERT_OK(get(&version));
     EXPECT_EQ(version, 12080);
     auto info = reinterpret_cast<cudaError_t (*)(cudaStream_t, cudaStreamCaptureStatus *,
                                                  unsigned long long *)>(
         dlsym(twelve, "cudaStreamGetCaptureInfo"));
     ASSERT_NE(info, nullptr);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
-    EXPECT_EQ(info(nullptr, &status, nullptr), cudaSuccess);
+    EXPECT_OK(info(nullptr, &status, nullptr));
     EXPECT_EQ(status, cudaStreamCaptureStatusNone);
     EXPECT_NE(dlsym(twelve, "cudaGetDeviceProperties_v2"), nullptr);
 }
@@ -1687,7 +1627,7 @@ TEST_F(RuntimeTest, PropertiesAreFilled)
 {
     cudaDeviceProp prop;
 
-    ASSERT_EQ(cudaGetDeviceProperties(&prop, 1), cudaSuccess);
+    ASSERT_OK(cudaGetDeviceProperties(&prop, 1));
     EXPECT_GT(strlen(prop.name), 0u);
     EXPECT_EQ(prop.major, 9);
     EXPECT_GT(prop.totalGlobalMem, 0u);

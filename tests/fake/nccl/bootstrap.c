@@ -237,10 +237,8 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
     for (int attempt = 1;; attempt++) {
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int err;
-        if (fd < 0) {
-            fake_warn("Bootstrap : no socket : %s", strerror(errno));
-            return ncclSystemError;
-        }
+        if (fd < 0)
+            return fake_refuse(ncclSystemError, "Bootstrap : no socket : %s", strerror(errno));
         if (connect(fd, (struct sockaddr *)&address, bytes) == 0) {
             *ret_fd = fd;
             return ncclSuccess;
@@ -248,16 +246,13 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
         err = errno;
         close(fd);
         /* Refused: the real library tries for about a minute, as long as the root may yet come. */
-        if (err != ECONNREFUSED && err != EAGAIN && err != ENOENT) {
-            fake_warn("Bootstrap : connect failed : %s", strerror(err));
-            return ncclSystemError;
-        }
-        if (attempt > 34) {
-            fake_warn(
+        if (err != ECONNREFUSED && err != EAGAIN && err != ENOENT)
+            return fake_refuse(ncclSystemError, "Bootstrap : connect failed : %s", strerror(err));
+        if (attempt > 34)
+            return fake_refuse(
+                ncclRemoteError,
                 "Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
                 strerror(err), attempt);
-            return ncclRemoteError;
-        }
         if (poll_or_abort(comm, -1, 0, 100 * attempt) < 0)
             return ncclInternalError;
     }
@@ -332,19 +327,15 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     struct id_layout layout;
     struct fake_shm *shm;
     struct fake_rank *me;
-    ncclResult_t result;
     int fd, shm_fd, err, cable = fake_network_here();
     uint32_t resets = fake_network_resets(cable);
     memcpy(&layout, id->internal, sizeof(layout));
-    if (layout.magic != ID_MAGIC) {
-        fake_warn("Bootstrap : the unique id is not one of ncclGetUniqueId");
-        return ncclSystemError;
-    }
+    if (layout.magic != ID_MAGIC)
+        return fake_refuse(ncclSystemError,
+                           "Bootstrap : the unique id is not one of ncclGetUniqueId");
     if (layout.cable == cable)
         cable = -1; /* the connection does not leave the host */
-    result = connect_root(comm, id, &fd);
-    if (result != ncclSuccess)
-        return result;
+    TRY(connect_root(comm, id, &fd));
     shm_fd = -1;
     if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) == (ssize_t)sizeof(hello)) {
         int ready = await_root(comm, fd, cable, resets);
@@ -368,10 +359,9 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     close(shm_fd);
     if (!err && comm->connection < 0)
         err = -errno;
-    if (err) {
-        fake_warn("Bootstrap : cannot map shared memory : %s", strerror(-err));
-        return ncclSystemError;
-    }
+    if (err)
+        return fake_refuse(ncclSystemError, "Bootstrap : cannot map shared memory : %s",
+                           strerror(-err));
     atomic_store(&comm->shm, shm);
     me = fake_shm_rank(shm, comm->rank);
     me->version = fake_version();
@@ -384,31 +374,27 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     const char *other_host = getenv("NCCL_HOSTID");
     if (other_host)
         snprintf(me->host, sizeof(me->host), "%s", other_host);
-    result = meet(comm, 1);
-    if (result != ncclSuccess)
-        return result;
+    TRY(meet(comm, 1));
     for (int r = 0; r < comm->nranks; r++) {
         struct fake_rank *other = fake_shm_rank(shm, r);
         me->spans_hosts |= strcmp(other->host, me->host) != 0;
-        if (other->version != me->version) {
-            fake_warn("Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
-                      other->version, comm->rank, me->version);
-            return ncclInvalidUsage;
-        }
+        if (other->version != me->version)
+            return fake_refuse(
+                ncclInvalidUsage,
+                "Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
+                other->version, comm->rank, me->version);
         if (r != comm->rank && strcmp(other->host, me->host) == 0 &&
-            memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0) {
-            fake_warn("Duplicate GPU detected : rank %d and rank %d both on CUDA device %s",
-                      comm->rank, r, me->bus_id);
-            return ncclInvalidUsage;
-        }
+            memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0)
+            return fake_refuse(
+                ncclInvalidUsage,
+                "Duplicate GPU detected : rank %d and rank %d both on CUDA device %s", comm->rank,
+                r, me->bus_id);
     }
     /* With NCCL_RUNTIME_CONNECT=0 the real library connects here, with all its peers, before the barrier at
      * the end of the making (init.cc): a rank that is told otherwise than its peers waits for them in the
      * one, they in the other. */
     if (fake_env_long("NCCL_RUNTIME_CONNECT", 1, 0, 1) == 0) {
-        result = fake_boot_connect_ring(comm);
-        if (result != ncclSuccess)
-            return result;
+        TRY(fake_boot_connect_ring(comm));
         pthread_mutex_lock(&comm->launch_lock);
         comm->ring_connected = true;
         pthread_mutex_unlock(&comm->launch_lock);

@@ -187,31 +187,29 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static ncclResult_t check_excluded(ncclComm_t handle, int *exclude, int nexclude)
+{
+    FAKE_ENTER(comm, handle, "CommShrink", false);
+    if (!exclude)
+        return fake_null_argument("CommShrink", "excludeRanksList");
+    if (nexclude <= 0 || nexclude >= comm->nranks)
+        return fake_refuse(ncclInvalidArgument, "CommShrink : invalid number of excluded ranks %d",
+                           nexclude);
+    /* In place, as the real library does with the caller's list. */
+    qsort(exclude, (size_t)nexclude, sizeof(*exclude), by_value);
+    for (int i = 0; i < nexclude; i++)
+        if (exclude[i] < 0 || exclude[i] >= comm->nranks || (i && exclude[i] == exclude[i - 1]) ||
+            exclude[i] == comm->rank)
+            return fake_refuse(ncclInvalidArgument, "CommShrink : invalid excluded rank %d",
+                               exclude[i]);
+    return ncclSuccess;
+}
+
 FAKE_API(ncclResult_t, ncclCommShrink,
          (ncclComm_t handle, int *exclude, int nexclude, ncclComm_t *newcomm, ncclConfig_t *config,
           int flags))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result = fake_comm_enter(handle, "CommShrink", false, &comm);
-    if (result != ncclSuccess)
-        return fake_group_error(result);
-    if (!exclude)
-        result = fake_null_argument("CommShrink", "excludeRanksList");
-    else if (nexclude <= 0 || nexclude >= comm->nranks) {
-        fake_warn("CommShrink : invalid number of excluded ranks %d", nexclude);
-        result = ncclInvalidArgument;
-    } else {
-        /* In place, as the real library does with the caller's list. */
-        qsort(exclude, (size_t)nexclude, sizeof(*exclude), by_value);
-        for (int i = 0; i < nexclude && result == ncclSuccess; i++) {
-            if (exclude[i] < 0 || exclude[i] >= comm->nranks ||
-                (i && exclude[i] == exclude[i - 1]) || exclude[i] == comm->rank) {
-                fake_warn("CommShrink : invalid excluded rank %d", exclude[i]);
-                result = ncclInvalidArgument;
-            }
-        }
-    }
-    fake_comm_put(comm);
+    ncclResult_t result = check_excluded(handle, exclude, nexclude);
     if (result != ncclSuccess)
         return fake_group_error(result);
     return child_start("CommShrink", shrink_job, handle, 0, 0, exclude, nexclude, flags, newcomm,
@@ -244,16 +242,13 @@ static ncclResult_t grow_from(struct ncclComm *parent, int nranks, const ncclUni
 {
     ncclUniqueId received;
     ncclConfig_t mine;
-    ncclResult_t result;
-    if (nranks <= parent->nranks) {
-        fake_warn("CommGrow : total ranks %d is not more than current ranks %d", nranks,
-                  parent->nranks);
-        return ncclInvalidArgument;
-    }
-    if (rank != -1) {
-        fake_warn("CommGrow : existing ranks must pass rank -1, got %d", rank);
-        return ncclInvalidArgument;
-    }
+    if (nranks <= parent->nranks)
+        return fake_refuse(ncclInvalidArgument,
+                           "CommGrow : total ranks %d is not more than current ranks %d", nranks,
+                           parent->nranks);
+    if (rank != -1)
+        return fake_refuse(ncclInvalidArgument,
+                           "CommGrow : existing ranks must pass rank -1, got %d", rank);
     memset(&received, 0, sizeof(received));
     if (parent->nranks == 1) {
         /* Nobody sends itself anything. */
@@ -261,13 +256,9 @@ static ncclResult_t grow_from(struct ncclComm *parent, int nranks, const ncclUni
             return fake_null_argument("CommGrow", "uniqueId");
         received = *id;
     } else if (is_boundary(parent)) {
-        result = fake_boot_recv_any(parent, FAKE_BOOT_GROW, &received, sizeof(received));
-        if (result != ncclSuccess)
-            return result;
+        TRY(fake_boot_recv_any(parent, FAKE_BOOT_GROW, &received, sizeof(received)));
     }
-    result = fake_config_read(config, &parent->config, &mine);
-    if (result != ncclSuccess)
-        return result;
+    TRY(fake_config_read(config, &parent->config, &mine));
     return fake_init_start(grow_job, parent, newcomm, nranks, parent->rank, &received, &mine,
                            parent->device, parent->ctx);
 }
@@ -279,10 +270,9 @@ static ncclResult_t grow_into(int nranks, const ncclUniqueId *id, int rank,
     CUcontext ctx = NULL;
     ncclConfig_t mine;
     ncclResult_t result;
-    if (rank < 0 || rank >= nranks) {
-        fake_warn("CommGrow : new ranks must pass a rank below %d, got %d", nranks, rank);
-        return ncclInvalidArgument;
-    }
+    if (rank < 0 || rank >= nranks)
+        return fake_refuse(ncclInvalidArgument,
+                           "CommGrow : new ranks must pass a rank below %d, got %d", nranks, rank);
     if (!id)
         return fake_null_argument("CommGrow", "uniqueId");
     result = fake_current_device(&device, &ctx);
@@ -295,19 +285,14 @@ static ncclResult_t grow_into(int nranks, const ncclUniqueId *id, int rank,
 
 FAKE_API(ncclResult_t, ncclCommGetUniqueId, (ncclComm_t handle, ncclUniqueId *id))
 {
-    struct ncclComm *comm = NULL;
     ncclUniqueId made;
-    ncclResult_t result = fake_comm_enter(handle, "CommGetUniqueId", true, &comm);
-    if (result != ncclSuccess)
-        return result;
-    result = id ? fake_boot_new_id(&made) : fake_null_argument("CommGetUniqueId", "uniqueId");
+    FAKE_ENTER(comm, handle, "CommGetUniqueId", true);
+    TRY(id ? fake_boot_new_id(&made) : fake_null_argument("CommGetUniqueId", "uniqueId"));
     /* To itself, too: so that all ranks of the parent do the same. */
-    for (int r = 0; r < comm->nranks && comm->nranks > 1 && result == ncclSuccess; r++)
-        result = fake_boot_send(comm, FAKE_BOOT_GROW, r, &made, sizeof(made));
-    if (result == ncclSuccess)
-        *id = made;
-    fake_comm_put(comm);
-    return result;
+    for (int r = 0; r < comm->nranks && comm->nranks > 1; r++)
+        TRY(fake_boot_send(comm, FAKE_BOOT_GROW, r, &made, sizeof(made)));
+    *id = made;
+    return ncclSuccess;
 }
 
 FAKE_API(ncclResult_t, ncclCommGrow,
@@ -318,10 +303,9 @@ FAKE_API(ncclResult_t, ncclCommGrow,
     ncclResult_t result = ncclSuccess;
     if (!newcomm)
         return fake_null_argument("CommGrow", "newcomm");
-    if (nranks <= 0) {
-        fake_warn("CommGrow : total ranks must be positive, got %d", nranks);
-        return ncclInvalidArgument;
-    }
+    if (nranks <= 0)
+        return fake_refuse(ncclInvalidArgument, "CommGrow : total ranks must be positive, got %d",
+                           nranks);
     __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
     fake_group_start();
     if (handle)

@@ -107,44 +107,32 @@ ncclResult_t fake_config_read(const ncclConfig_t *config, const ncclConfig_t *ba
     if (config) {
         size_t size;
         memcpy(&size, &config->size, sizeof(size));
-        if (size < offsetof(ncclConfig_t, blocking) || config->magic != CONFIG_MAGIC) {
-            fake_warn("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
-            return ncclInvalidArgument;
-        }
+        if (size < offsetof(ncclConfig_t, blocking) || config->magic != CONFIG_MAGIC)
+            return fake_refuse(ncclInvalidArgument,
+                               "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
         mine = fresh;
         memcpy(&mine, config, size < sizeof(mine) ? size : sizeof(mine));
         mine.size = sizeof(mine);
     }
-    if (mine.blocking != NCCL_CONFIG_UNDEF_INT && mine.blocking != 0 && mine.blocking != 1) {
-        fake_warn("Invalid config blocking attribute value %d", mine.blocking);
-        return ncclInvalidArgument;
-    }
-    if (mine.cgaClusterSize != NCCL_CONFIG_UNDEF_INT && mine.cgaClusterSize < 0) {
-        fake_warn("Invalid config cgaClusterSize attribute value %d", mine.cgaClusterSize);
-        return ncclInvalidArgument;
-    }
+#define CHECK(field, condition)                                                                    \
+    if (mine.field != NCCL_CONFIG_UNDEF_INT && !(condition))                                       \
+        return fake_refuse(ncclInvalidArgument, "Invalid config " #field " attribute value %d",    \
+                           mine.field);
+#define CHECK_SWITCH(field) CHECK(field, mine.field == 0 || mine.field == 1)
+    CHECK_SWITCH(blocking)
+    CHECK(cgaClusterSize, mine.cgaClusterSize >= 0)
     if ((mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.minCTAs <= 0) ||
         (mine.maxCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs <= 0) ||
         (mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
-         mine.minCTAs > mine.maxCTAs)) {
-        fake_warn("Invalid config min/max channels attribute value %d/%d", mine.minCTAs,
-                  mine.maxCTAs);
-        return ncclInvalidArgument;
-    }
-    if (mine.splitShare != NCCL_CONFIG_UNDEF_INT && mine.splitShare != 0 && mine.splitShare != 1) {
-        fake_warn("Invalid config splitShare attribute value %d", mine.splitShare);
-        return ncclInvalidArgument;
-    }
-    if (mine.shrinkShare != NCCL_CONFIG_UNDEF_INT && mine.shrinkShare != 0 &&
-        mine.shrinkShare != 1) {
-        fake_warn("Invalid config shrinkShare attribute value %d", mine.shrinkShare);
-        return ncclInvalidArgument;
-    }
-    if (mine.collnetEnable != NCCL_CONFIG_UNDEF_INT && mine.collnetEnable != 0 &&
-        mine.collnetEnable != 1) {
-        fake_warn("Invalid config collnetEnable attribute value %d", mine.collnetEnable);
-        return ncclInvalidArgument;
-    }
+         mine.minCTAs > mine.maxCTAs))
+        return fake_refuse(ncclInvalidArgument,
+                           "Invalid config min/max channels attribute value %d/%d", mine.minCTAs,
+                           mine.maxCTAs);
+    CHECK_SWITCH(splitShare)
+    CHECK_SWITCH(shrinkShare)
+    CHECK_SWITCH(collnetEnable)
+#undef CHECK_SWITCH
+#undef CHECK
     if (mine.blocking == NCCL_CONFIG_UNDEF_INT)
         mine.blocking = 1;
     override = getenv("NCCL_COMM_BLOCKING");
@@ -252,10 +240,8 @@ void fake_comm_stop_kernels(struct ncclComm *comm)
 static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm)
 {
     ncclResult_t state = ncclSuccess;
-    if (fake_comm_aborted(comm)) {
-        fake_warn("Comm %p is in abort state", (void *)comm);
-        return ncclInternalError;
-    }
+    if (fake_comm_aborted(comm))
+        return fake_refuse(ncclInternalError, "Comm %p is in abort state", (void *)comm);
     /* Through the exported symbol, as the real library does in every call. */
     if (ncclCommGetAsyncError(handle, &state) != ncclSuccess)
         return ncclInvalidArgument;
@@ -269,15 +255,11 @@ ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, st
 {
     struct ncclComm *comm;
     ncclResult_t result;
-    if (!handle) {
-        fake_warn("%s : %s argument is NULL", func, "comm");
-        return ncclInvalidArgument;
-    }
+    if (!handle)
+        return fake_refuse(ncclInvalidArgument, "%s : %s argument is NULL", func, "comm");
     comm = fake_comm_get(handle);
-    if (!comm) {
-        fake_warn("Error: corrupted comm object detected");
-        return ncclInvalidArgument;
-    }
+    if (!comm)
+        return fake_refuse(ncclInvalidArgument, "Error: corrupted comm object detected");
     if (ready) {
         result = ensure_ready(handle, comm);
         if (result != ncclSuccess) {
@@ -374,9 +356,7 @@ ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct nccl
 {
     struct ncclComm *comm = NULL;
     struct fake_job *job;
-    ncclResult_t result = fake_comm_alloc(nranks, rank, device, ctx, config, &comm);
-    if (result != ncclSuccess)
-        return result;
+    TRY(fake_comm_alloc(nranks, rank, device, ctx, config, &comm));
     job = fake_job_new(run, comm, parent);
     if (!job) {
         fake_comm_put(comm);
@@ -395,22 +375,16 @@ static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks,
                               CUcontext ctx, bool always_blocking)
 {
     ncclConfig_t mine;
-    ncclResult_t result;
     if (!newcomm)
         return fake_null_argument(func, "newcomm");
-    if (nids <= 0 || nids > nranks) {
-        fake_warn("improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
-        return ncclInvalidArgument;
-    }
+    if (nids <= 0 || nids > nranks)
+        return fake_refuse(ncclInvalidArgument,
+                           "improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
     if (!ids)
         return fake_null_argument(func, "commIds");
-    if (nranks < 1 || rank < 0 || rank >= nranks) {
-        fake_warn("Invalid rank requested : %d/%d", rank, nranks);
-        return ncclInvalidArgument;
-    }
-    result = fake_config_read(config, NULL, &mine);
-    if (result != ncclSuccess)
-        return result;
+    if (nranks < 1 || rank < 0 || rank >= nranks)
+        return fake_refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, nranks);
+    TRY(fake_config_read(config, NULL, &mine));
     if (always_blocking)
         mine.blocking = 1;
     /* One root is enough for all ranks; the other ids' roots end. */
@@ -419,68 +393,58 @@ static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks,
     return fake_init_start(fake_init_job, NULL, newcomm, nranks, rank, &ids[0], &mine, device, ctx);
 }
 
-static ncclResult_t init_here(const char *func, ncclComm_t *newcomm, int nranks, int rank, int nids,
-                              const ncclUniqueId *ids, const ncclConfig_t *config)
+static ncclResult_t init_on_current(const char *func, ncclComm_t *newcomm, int nranks, int rank,
+                                    int nids, const ncclUniqueId *ids, const ncclConfig_t *config)
 {
     CUdevice device = 0;
     CUcontext ctx = NULL;
-    ncclResult_t result, ended;
-    fake_group_start();
-    result = fake_current_device(&device, &ctx);
-    if (result == ncclSuccess)
-        result = init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    TRY(fake_current_device(&device, &ctx));
+    return init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank))
 {
-    return init_here("CommInitRank", comm, nranks, rank, 1, &id, NULL);
+    return FAKE_IN_GROUP(init_on_current("CommInitRank", comm, nranks, rank, 1, &id, NULL));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankConfig,
          (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config))
 {
-    return init_here("CommInitRankConfig", comm, nranks, rank, 1, &id, config);
+    return FAKE_IN_GROUP(init_on_current("CommInitRankConfig", comm, nranks, rank, 1, &id, config));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitRankScalable,
          (ncclComm_t * newcomm, int nranks, int myrank, int nids, ncclUniqueId *ids,
           ncclConfig_t *config))
 {
-    return init_here("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config);
+    return FAKE_IN_GROUP(
+        init_on_current("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config));
 }
 
 FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist))
 {
     const struct fake_cuda *cuda = fake_cuda();
     ncclUniqueId id;
-    ncclResult_t result = ncclSuccess, ended;
+    ncclResult_t result = ncclSuccess;
     CUcontext saved = NULL;
     int total = 0;
     if (!cuda)
         return ncclUnhandledCudaError;
     if (!comms)
         return fake_null_argument("CommInitAll", "comms");
-    if (ndev < 0) {
-        fake_warn("Invalid device count requested : %d", ndev);
-        return ncclInvalidArgument;
-    }
+    if (ndev < 0)
+        return fake_refuse(ncclInvalidArgument, "Invalid device count requested : %d", ndev);
     if (cuda->device_get_count(&total) != CUDA_SUCCESS)
         return fake_cuda_failed(CUDA_ERROR_NO_DEVICE, "cuDeviceGetCount");
     for (int i = 0; i < ndev && devlist; i++) {
-        if (devlist[i] < 0 || devlist[i] >= total) {
-            fake_warn("Invalid device ordinal %d in devlist", devlist[i]);
-            return ncclInvalidUsage;
-        }
+        if (devlist[i] < 0 || devlist[i] >= total)
+            return fake_refuse(ncclInvalidUsage, "Invalid device ordinal %d in devlist",
+                               devlist[i]);
         for (int j = 0; j < i; j++)
             if (devlist[i] == devlist[j])
                 return ncclInvalidUsage;
     }
-    result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess)
-        return result;
+    TRY(ncclGetUniqueId(&id));
     cuda->ctx_get_current(&saved);
     fake_group_start();
     for (int i = 0; i < ndev && result == ncclSuccess; i++) {
@@ -494,10 +458,9 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
         else
             result = init_rank("CommInitAll", &comms[i], ndev, i, 1, &id, NULL, device, ctx, true);
     }
-    fake_group_error(result);
-    ended = fake_group_end();
+    result = fake_group_leave(result);
     cuda->ctx_set_current(saved);
-    return result != ncclSuccess ? result : ended;
+    return result;
 }
 
 /* ---- the end ---- */
@@ -553,118 +516,82 @@ static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct
     return fake_group_add_job(job);
 }
 
+static ncclResult_t finalize_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommFinalize", true);
+    if (atomic_load(&comm->revoked))
+        return fake_refuse(ncclInvalidUsage, "CommFinalize: communicator was revoked");
+    if (atomic_exchange(&comm->finalized, true))
+        return fake_refuse(ncclInvalidArgument, "comm %p has already been finalized", (void *)comm);
+    return start_on_comm(finalize_job, comm, false);
+}
+
 FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result, ended;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommFinalize", true, &comm);
-    if (result == ncclSuccess && atomic_load(&comm->revoked)) {
-        fake_warn("CommFinalize: communicator was revoked");
-        result = ncclInvalidUsage;
-    }
-    if (result == ncclSuccess && atomic_exchange(&comm->finalized, true)) {
-        fake_warn("comm %p has already been finalized", (void *)comm);
-        result = ncclInvalidArgument;
-    }
-    if (result == ncclSuccess)
-        result = start_on_comm(finalize_job, comm, false);
-    if (comm)
-        fake_comm_put(comm);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return FAKE_IN_GROUP(finalize_comm(handle));
+}
+
+static ncclResult_t revoke_comm(ncclComm_t handle, int flags)
+{
+    FAKE_ENTER(comm, handle, "CommRevoke", true);
+    if (flags != NCCL_REVOKE_DEFAULT)
+        return fake_refuse(ncclInvalidArgument, "CommRevoke : invalid flags %d", flags);
+    atomic_store(&comm->revoked, true);
+    fake_comm_wake(comm);
+    return start_on_comm(revoke_job, comm, false);
 }
 
 FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result, ended;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommRevoke", true, &comm);
-    if (result == ncclSuccess && flags != NCCL_REVOKE_DEFAULT) {
-        fake_warn("CommRevoke : invalid flags %d", flags);
-        result = ncclInvalidArgument;
-    }
-    if (result == ncclSuccess) {
-        atomic_store(&comm->revoked, true);
-        fake_comm_wake(comm);
-        result = start_on_comm(revoke_job, comm, false);
-    }
-    if (comm)
-        fake_comm_put(comm);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return FAKE_IN_GROUP(revoke_comm(handle, flags));
+}
+
+static ncclResult_t destroy_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommDestroy", true);
+    if (atomic_exchange(&comm->gone, true))
+        return fake_refuse(ncclInvalidArgument, "comm %p has already been destroyed", (void *)comm);
+    return start_on_comm(teardown_job, comm, true);
 }
 
 FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result, ended;
-    if (!handle)
-        return ncclSuccess;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommDestroy", true, &comm);
-    if (result == ncclSuccess && atomic_exchange(&comm->gone, true)) {
-        fake_warn("comm %p has already been destroyed", (void *)comm);
-        result = ncclInvalidArgument;
-    }
-    if (result == ncclSuccess)
-        result = start_on_comm(teardown_job, comm, true);
-    if (comm)
-        fake_comm_put(comm);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return handle ? FAKE_IN_GROUP(destroy_comm(handle)) : ncclSuccess;
+}
+
+static ncclResult_t abort_comm(ncclComm_t handle)
+{
+    FAKE_ENTER(comm, handle, "CommAbort", false);
+    /* At once, even inside a group: kernels and blocked calls end now. */
+    fake_comm_set_abort(comm);
+    /* A destroy under way then finishes by itself. */
+    return atomic_exchange(&comm->gone, true) ? ncclSuccess
+                                              : start_on_comm(teardown_job, comm, true);
 }
 
 FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle))
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result, ended;
-    if (!handle)
-        return ncclSuccess;
-    fake_group_start();
-    result = fake_comm_enter(handle, "CommAbort", false, &comm);
-    if (result == ncclSuccess) {
-        /* At once, even inside a group: kernels and blocked calls end now. */
-        fake_comm_set_abort(comm);
-        /* A destroy under way then finishes by itself. */
-        if (!atomic_exchange(&comm->gone, true))
-            result = start_on_comm(teardown_job, comm, true);
-    }
-    if (comm)
-        fake_comm_put(comm);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    return handle ? FAKE_IN_GROUP(abort_comm(handle)) : ncclSuccess;
 }
 
 /* ---- questions ---- */
 
 FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *ret_error))
 {
-    struct ncclComm *comm;
-    ncclResult_t result = fake_comm_enter(handle, "ncclGetAsyncError", false, &comm);
-    if (result != ncclSuccess)
-        return result;
-    if (ret_error)
-        *ret_error = (ncclResult_t)atomic_load(&comm->state);
-    fake_comm_put(comm);
-    return ret_error ? ncclSuccess : fake_null_argument("ncclGetAsyncError", "asyncError");
+    FAKE_ENTER(comm, handle, "ncclGetAsyncError", false);
+    if (!ret_error)
+        return fake_null_argument("ncclGetAsyncError", "asyncError");
+    *ret_error = (ncclResult_t)atomic_load(&comm->state);
+    return ncclSuccess;
 }
 
 static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what)
 {
-    struct ncclComm *comm;
-    ncclResult_t result = fake_comm_enter(handle, func, true, &comm);
-    if (result != ncclSuccess)
-        return result;
-    if (ret)
-        *ret = what == 0 ? comm->nranks : what == 1 ? comm->device : comm->rank;
-    fake_comm_put(comm);
-    return ret ? ncclSuccess : fake_null_argument(func, name);
+    FAKE_ENTER(comm, handle, func, true);
+    if (!ret)
+        return fake_null_argument(func, name);
+    *ret = what == 0 ? comm->nranks : what == 1 ? comm->device : comm->rank;
+    return ncclSuccess;
 }
 
 FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count))

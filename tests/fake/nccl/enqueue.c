@@ -27,15 +27,13 @@ static ncclResult_t check_pointer(const struct ncclComm *comm, const struct call
     if (!cuda || !cuda->pointer_get_attribute)
         return ncclSuccess;
     if (!pointer || cuda->pointer_get_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                                (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS) {
-        fake_warn("%s : %s %p is not a valid pointer", call->name, name, pointer);
-        return ncclInvalidArgument;
-    }
-    if (device != comm->device) {
-        fake_warn("%s : %s allocated on device %d mismatchs with NCCL device %d", call->name, name,
-                  device, comm->device);
-        return ncclInvalidArgument;
-    }
+                                                (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS)
+        return fake_refuse(ncclInvalidArgument, "%s : %s %p is not a valid pointer", call->name,
+                           name, pointer);
+    if (device != comm->device)
+        return fake_refuse(ncclInvalidArgument,
+                           "%s : %s allocated on device %d mismatchs with NCCL device %d",
+                           call->name, name, device, comm->device);
     return ncclSuccess;
 }
 
@@ -56,27 +54,20 @@ static ncclResult_t check_pointers(const struct ncclComm *comm, const struct cal
 
 static ncclResult_t check(const struct ncclComm *comm, const struct call *call)
 {
-    if (atomic_load(&comm->revoked)) {
-        fake_warn("%s: communicator was revoked", call->name);
-        return ncclInvalidUsage;
-    }
-    if (atomic_load(&comm->finalized)) {
-        fake_warn("%s: communicator was finalized", call->name);
-        return ncclInvalidUsage;
-    }
-    if (call->root < 0 || call->root >= comm->nranks) {
-        fake_warn("%s : invalid root %d (root should be in the 0..%d range)", call->name,
-                  call->root, comm->nranks);
-        return ncclInvalidArgument;
-    }
-    if ((int)call->type < 0 || (int)call->type >= FAKE_NTYPES) {
-        fake_warn("%s : invalid type %d", call->name, (int)call->type);
-        return ncclInvalidArgument;
-    }
-    if (call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp)) {
-        fake_warn("%s : invalid reduction operation %d", call->name, (int)call->op);
-        return ncclInvalidArgument;
-    }
+    if (atomic_load(&comm->revoked))
+        return fake_refuse(ncclInvalidUsage, "%s: communicator was revoked", call->name);
+    if (atomic_load(&comm->finalized))
+        return fake_refuse(ncclInvalidUsage, "%s: communicator was finalized", call->name);
+    if (call->root < 0 || call->root >= comm->nranks)
+        return fake_refuse(ncclInvalidArgument,
+                           "%s : invalid root %d (root should be in the 0..%d range)", call->name,
+                           call->root, comm->nranks);
+    if ((int)call->type < 0 || (int)call->type >= FAKE_NTYPES)
+        return fake_refuse(ncclInvalidArgument, "%s : invalid type %d", call->name,
+                           (int)call->type);
+    if (call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp))
+        return fake_refuse(ncclInvalidArgument, "%s : invalid reduction operation %d", call->name,
+                           (int)call->op);
     if (call->count && fake_env_long("NCCL_CHECK_POINTERS", 0, 0, 1))
         return check_pointers(comm, call);
     return ncclSuccess;
@@ -142,19 +133,14 @@ static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream
                              .root = call->root};
     struct fake_coll *colls;
     struct fake_plan *plan;
-    ncclResult_t result;
     bool p2p = call->func >= FAKE_ALL_TO_ALL;
     if (call->reduces) {
-        result = fake_redop_resolve(comm, call->name, call->op, call->type, &coll);
-        if (result != ncclSuccess)
-            return result;
+        TRY(fake_redop_resolve(comm, call->name, call->op, call->type, &coll));
     }
     /* An empty collective is dropped, an empty send or receive is not. */
     if (call->count == 0 && call->func < FAKE_SEND)
         return ncclSuccess;
-    result = fake_group_plan(comm, stream, &plan);
-    if (result != ncclSuccess)
-        return result;
+    TRY(fake_group_plan(comm, stream, &plan));
     if (call->func == FAKE_SEND)
         return add_p2p(plan, true, call->root, (void *)call->send,
                        call->count * fake_type_bytes(call->type));
@@ -174,19 +160,9 @@ static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream
 
 static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStream_t stream)
 {
-    struct ncclComm *comm = NULL;
-    ncclResult_t result, ended;
-    fake_group_start();
-    result = fake_comm_enter(handle, call->name, true, &comm);
-    if (result == ncclSuccess)
-        result = check(comm, call);
-    if (result == ncclSuccess)
-        result = add(comm, call, (CUstream)stream);
-    if (comm)
-        fake_comm_put(comm);
-    fake_group_error(result);
-    ended = fake_group_end();
-    return result != ncclSuccess ? result : ended;
+    FAKE_ENTER(comm, handle, call->name, true);
+    TRY(check(comm, call));
+    return add(comm, call, (CUstream)stream);
 }
 
 /* ---- connecting ---- */
@@ -503,104 +479,49 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
 
 /* ---- what the program calls ---- */
 
-FAKE_API(ncclResult_t, ncclAllReduce,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(
-        comm, &(struct call){FAKE_ALL_REDUCE, "AllReduce", send, recv, count, type, op, 0, true},
-        stream);
-}
+/* What it takes, but for the last two arguments, and the rest of `struct call`. */
+#define COLLECTIVE(name, func, parameters, send, recv, count, op, root, reduces)                   \
+    FAKE_API(ncclResult_t, nccl##name, (UNWRAP parameters, ncclComm_t comm, cudaStream_t stream))  \
+    {                                                                                              \
+        return FAKE_IN_GROUP(                                                                      \
+            enqueue(comm, &(struct call){func, #name, send, recv, count, type, op, root, reduces}, \
+                    stream));                                                                      \
+    }
+#define UNWRAP(...) __VA_ARGS__
 
-FAKE_API(ncclResult_t, ncclReduce,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(comm,
-                   &(struct call){FAKE_REDUCE, "Reduce", send, recv, count, type, op, root, true},
-                   stream);
-}
-
-FAKE_API(ncclResult_t, ncclBroadcast,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(
-        comm,
-        &(struct call){FAKE_BROADCAST, "Broadcast", send, recv, count, type, ncclSum, root, false},
-        stream);
-}
+COLLECTIVE(AllReduce, FAKE_ALL_REDUCE,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op), send,
+           recv, count, op, 0, true)
+COLLECTIVE(Reduce, FAKE_REDUCE,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+            int root),
+           send, recv, count, op, root, true)
+COLLECTIVE(Broadcast, FAKE_BROADCAST,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, int root), send, recv,
+           count, ncclSum, root, false)
+COLLECTIVE(ReduceScatter, FAKE_REDUCE_SCATTER,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op), send,
+           recv, count, op, 0, true)
+COLLECTIVE(AllGather, FAKE_ALL_GATHER,
+           (const void *send, void *recv, size_t count, ncclDataType_t type), send, recv, count,
+           ncclSum, 0, false)
+COLLECTIVE(AlltoAll, FAKE_ALL_TO_ALL,
+           (const void *send, void *recv, size_t count, ncclDataType_t type), send, recv, count,
+           ncclSum, 0, false)
+COLLECTIVE(Gather, FAKE_GATHER,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, int root), send, recv,
+           count, ncclSum, root, false)
+COLLECTIVE(Scatter, FAKE_SCATTER,
+           (const void *send, void *recv, size_t count, ncclDataType_t type, int root), send, recv,
+           count, ncclSum, root, false)
+COLLECTIVE(Send, FAKE_SEND, (const void *send, size_t count, ncclDataType_t type, int peer), send,
+           NULL, count, ncclSum, peer, false)
+COLLECTIVE(Recv, FAKE_RECV, (void *recv, size_t count, ncclDataType_t type, int peer), NULL, recv,
+           count, ncclSum, peer, false)
 
 FAKE_API(ncclResult_t, ncclBcast,
          (void *buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
           cudaStream_t stream))
 {
     return ncclBroadcast(buff, buff, count, type, root, comm, stream);
-}
-
-FAKE_API(ncclResult_t, ncclReduceScatter,
-         (const void *send, void *recv, size_t recvcount, ncclDataType_t type, ncclRedOp_t op,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(comm,
-                   &(struct call){FAKE_REDUCE_SCATTER, "ReduceScatter", send, recv, recvcount, type,
-                                  op, 0, true},
-                   stream);
-}
-
-FAKE_API(ncclResult_t, ncclAllGather,
-         (const void *send, void *recv, size_t sendcount, ncclDataType_t type, ncclComm_t comm,
-          cudaStream_t stream))
-{
-    return enqueue(comm,
-                   &(struct call){FAKE_ALL_GATHER, "AllGather", send, recv, sendcount, type,
-                                  ncclSum, 0, false},
-                   stream);
-}
-
-FAKE_API(ncclResult_t, ncclAlltoAll,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
-          cudaStream_t stream))
-{
-    return enqueue(
-        comm,
-        &(struct call){FAKE_ALL_TO_ALL, "AlltoAll", send, recv, count, type, ncclSum, 0, false},
-        stream);
-}
-
-FAKE_API(ncclResult_t, ncclGather,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(
-        comm, &(struct call){FAKE_GATHER, "Gather", send, recv, count, type, ncclSum, root, false},
-        stream);
-}
-
-FAKE_API(ncclResult_t, ncclScatter,
-         (const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-          ncclComm_t comm, cudaStream_t stream))
-{
-    return enqueue(
-        comm,
-        &(struct call){FAKE_SCATTER, "Scatter", send, recv, count, type, ncclSum, root, false},
-        stream);
-}
-
-FAKE_API(ncclResult_t, ncclSend,
-         (const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-          cudaStream_t stream))
-{
-    return enqueue(comm,
-                   &(struct call){FAKE_SEND, "Send", send, NULL, count, type, ncclSum, peer, false},
-                   stream);
-}
-
-FAKE_API(ncclResult_t, ncclRecv,
-         (void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-          cudaStream_t stream))
-{
-    return enqueue(comm,
-                   &(struct call){FAKE_RECV, "Recv", NULL, recv, count, type, ncclSum, peer, false},
-                   stream);
 }

@@ -170,9 +170,18 @@ struct ncclComm {
 struct ncclComm *fake_comm_get(ncclComm_t handle);
 void fake_comm_put(struct ncclComm *comm);
 void fake_comm_ref(struct ncclComm *comm);
+static inline void fake_comm_put_at_end(struct ncclComm **comm)
+{
+    fake_comm_put(*comm);
+}
 /* Checks that every entry point makes; on success the caller owns a reference. */
 ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
                              struct ncclComm **ret);
+/* `comm`, referenced until the block ends; or the function ends with what is wrong with the handle.
+ */
+#define FAKE_ENTER(comm, handle, func, ready)                                                      \
+    __attribute__((cleanup(fake_comm_put_at_end))) struct ncclComm *comm = NULL;                   \
+    TRY(fake_comm_enter(handle, func, ready, &comm))
 void fake_comm_set_abort(struct ncclComm *comm);
 bool fake_comm_aborted(const struct ncclComm *comm);
 void fake_comm_wake(struct ncclComm *comm);
@@ -322,6 +331,10 @@ void fake_group_start(void);
 ncclResult_t fake_group_end(void);
 bool fake_group_open(void);
 ncclResult_t fake_group_error(ncclResult_t result);
+/* Ends what fake_group_start began, with the result of what came between. */
+ncclResult_t fake_group_leave(ncclResult_t result);
+/* A call as a group of its own. */
+#define FAKE_IN_GROUP(call) (fake_group_start(), fake_group_leave(call))
 /* Adds a job to the open group, which then owns it. */
 ncclResult_t fake_group_add_job(struct fake_job *job);
 ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan);
@@ -354,42 +367,54 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
 
 /* ---- environment, errors, the driver (util.c) ---- */
 
+/* field, name, the version that brought this form, whether a driver may lack it, what it takes */
+#define FAKE_CUDA_FUNCTIONS(F)                                                                     \
+    F(init, cuInit, 12000, false, (unsigned int))                                                  \
+    F(get_error_name, cuGetErrorName, 12000, false, (CUresult, const char **))                     \
+    F(device_get, cuDeviceGet, 12000, false, (CUdevice *, int))                                    \
+    F(device_get_count, cuDeviceGetCount, 12000, false, (int *))                                   \
+    F(device_get_pci_bus_id, cuDeviceGetPCIBusId, 12000, false, (char *, int, CUdevice))           \
+    F(primary_retain, cuDevicePrimaryCtxRetain, 12000, false, (CUcontext *, CUdevice))             \
+    F(ctx_get_current, cuCtxGetCurrent, 12000, false, (CUcontext *))                               \
+    F(ctx_set_current, cuCtxSetCurrent, 12000, false, (CUcontext))                                 \
+    F(ctx_get_device, cuCtxGetDevice, 12000, false, (CUdevice *))                                  \
+    F(launch_host_func, cuLaunchHostFunc, 12000, false, (CUstream, CUhostFn, void *))              \
+    F(stream_is_capturing, cuStreamIsCapturing, 12000, false, (CUstream, CUstreamCaptureStatus *)) \
+    F(stream_get_ctx, cuStreamGetCtx, 9020, true, (CUstream, CUcontext *))                         \
+    F(stream_wait_event, cuStreamWaitEvent, 12000, false, (CUstream, CUevent, unsigned int))       \
+    F(event_create, cuEventCreate, 12000, false, (CUevent *, unsigned int))                        \
+    F(event_record, cuEventRecord, 12000, false, (CUevent, CUstream))                              \
+    F(event_destroy, cuEventDestroy, 12000, false, (CUevent))                                      \
+    F(user_object_create, cuUserObjectCreate, 12000, true,                                         \
+      (CUuserObject *, void *, CUhostFn, unsigned int, unsigned int))                              \
+    F(graph_retain_user_object, cuGraphRetainUserObject, 12000, true,                              \
+      (CUgraph, CUuserObject, unsigned int, unsigned int))                                         \
+    F(mem_alloc, cuMemAlloc, 12000, false, (CUdeviceptr *, size_t))                                \
+    F(mem_free, cuMemFree, 12000, false, (CUdeviceptr))                                            \
+    F(mem_get_granularity, cuMemGetAllocationGranularity, 12000, true,                             \
+      (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                   \
+    F(mem_create, cuMemCreate, 12000, true,                                                        \
+      (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long))   \
+    F(mem_release, cuMemRelease, 12000, true, (CUmemGenericAllocationHandle))                      \
+    F(mem_address_reserve, cuMemAddressReserve, 12000, true,                                       \
+      (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                            \
+    F(mem_address_free, cuMemAddressFree, 12000, true, (CUdeviceptr, size_t))                      \
+    F(mem_map, cuMemMap, 12000, true,                                                              \
+      (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))             \
+    F(mem_unmap, cuMemUnmap, 12000, true, (CUdeviceptr, size_t))                                   \
+    F(mem_set_access, cuMemSetAccess, 12000, true,                                                 \
+      (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                                      \
+    F(mem_retain_handle, cuMemRetainAllocationHandle, 12000, true,                                 \
+      (CUmemGenericAllocationHandle *, void *))                                                    \
+    F(pointer_get_attribute, cuPointerGetAttribute, 12000, true,                                   \
+      (void *, CUpointer_attribute, CUdeviceptr))
+
 struct fake_cuda {
-    CUresult (*init)(unsigned int);
-    CUresult (*get_error_name)(CUresult, const char **);
-    CUresult (*device_get)(CUdevice *, int);
-    CUresult (*device_get_count)(int *);
-    CUresult (*device_get_pci_bus_id)(char *, int, CUdevice);
-    CUresult (*primary_retain)(CUcontext *, CUdevice);
-    CUresult (*ctx_get_current)(CUcontext *);
-    CUresult (*ctx_set_current)(CUcontext);
-    CUresult (*ctx_get_device)(CUdevice *);
-    CUresult (*launch_host_func)(CUstream, CUhostFn, void *);
-    CUresult (*stream_is_capturing)(CUstream, CUstreamCaptureStatus *);
+#define FIELD(field, name, version, optional, parameters) CUresult(*field) parameters;
+    FAKE_CUDA_FUNCTIONS(FIELD)
+#undef FIELD
     CUresult (*stream_get_capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                         const CUgraphNode **, size_t *);
-    CUresult (*stream_get_ctx)(CUstream, CUcontext *);
-    CUresult (*stream_wait_event)(CUstream, CUevent, unsigned int);
-    CUresult (*event_create)(CUevent *, unsigned int);
-    CUresult (*event_record)(CUevent, CUstream);
-    CUresult (*event_destroy)(CUevent);
-    CUresult (*user_object_create)(CUuserObject *, void *, CUhostFn, unsigned int, unsigned int);
-    CUresult (*graph_retain_user_object)(CUgraph, CUuserObject, unsigned int, unsigned int);
-    CUresult (*mem_alloc)(CUdeviceptr *, size_t);
-    CUresult (*mem_free)(CUdeviceptr);
-    CUresult (*mem_get_granularity)(size_t *, const CUmemAllocationProp *,
-                                    CUmemAllocationGranularity_flags);
-    CUresult (*mem_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
-                           unsigned long long);
-    CUresult (*mem_release)(CUmemGenericAllocationHandle);
-    CUresult (*mem_address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-    CUresult (*mem_address_free)(CUdeviceptr, size_t);
-    CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-                        unsigned long long);
-    CUresult (*mem_unmap)(CUdeviceptr, size_t);
-    CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-    CUresult (*mem_retain_handle)(CUmemGenericAllocationHandle *, void *);
-    CUresult (*pointer_get_attribute)(void *, CUpointer_attribute, CUdeviceptr);
 };
 
 /* NULL, with the last error set, when there is no usable driver. */
@@ -398,6 +423,15 @@ ncclResult_t fake_cuda_failed(CUresult result, const char *what);
 ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx);
 
 void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A result, and why. */
+#define fake_refuse(result, ...) (fake_warn(__VA_ARGS__), (result))
+/* Ends the function with this result, unless it is success. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        ncclResult_t try_result = (call);                                                          \
+        if (try_result != ncclSuccess)                                                             \
+            return try_result;                                                                     \
+    } while (0)
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *fake_last_error(void);
 long fake_env_long(const char *name, long def, long min, long max);

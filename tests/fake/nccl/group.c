@@ -92,10 +92,10 @@ static ncclResult_t group_mode(const struct ncclComm *comm)
 {
     if (group->blocking == -1)
         group->blocking = comm->config.blocking;
-    if (group->blocking != comm->config.blocking) {
-        fake_warn("Blocking and nonblocking communicators are not allowed in the same group.");
-        return ncclInvalidArgument;
-    }
+    if (group->blocking != comm->config.blocking)
+        return fake_refuse(
+            ncclInvalidArgument,
+            "Blocking and nonblocking communicators are not allowed in the same group.");
     return ncclSuccess;
 }
 
@@ -347,10 +347,8 @@ ncclResult_t fake_group_end(void)
 {
     struct fake_group *g = group;
     ncclResult_t result;
-    if (!g || g->depth == 0) {
-        fake_warn("ncclGroupEnd: not in a group call.");
-        return ncclInvalidUsage;
-    }
+    if (!g || g->depth == 0)
+        return fake_refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
     if (--g->depth > 0)
         return ncclSuccess;
     group = NULL;
@@ -366,6 +364,14 @@ ncclResult_t fake_group_end(void)
     }
     group_free(g);
     return result;
+}
+
+ncclResult_t fake_group_leave(ncclResult_t result)
+{
+    ncclResult_t ended;
+    fake_group_error(result);
+    ended = fake_group_end();
+    return result != ncclSuccess ? result : ended;
 }
 
 FAKE_API(ncclResult_t, ncclGroupStart, (void))
@@ -384,14 +390,11 @@ FAKE_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
     struct fake_group *g = group;
     float bytes = 0;
     ncclResult_t result;
-    if (!g || g->depth == 0) {
-        fake_warn("ncclGroupEnd: not in a group call.");
-        return ncclInvalidUsage;
-    }
-    if (info && info->magic != 0x74685283) {
-        fake_warn("ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
-        return ncclInvalidArgument;
-    }
+    if (!g || g->depth == 0)
+        return fake_refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    if (info && info->magic != 0x74685283)
+        return fake_refuse(ncclInvalidArgument,
+                           "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
     if (--g->depth > 0)
         return ncclSuccess;
     group = NULL;

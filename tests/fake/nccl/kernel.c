@@ -69,29 +69,19 @@ static bool was_closed(struct ncclComm *comm, int peer, bool *closed)
     return *closed && atomic_load(&comm->state) == ncclSuccess;
 }
 
-static unsigned char *wait_room(struct exec *e)
+/* The slot to send, or to receive so many bytes, once it is there; NULL: the kernel ends. */
+static unsigned char *wait_slot(struct exec *e, bool send, size_t want)
 {
+    struct fake_fifo *fifo = send ? e->to : e->from;
+    int peer = send ? e->next : e->prev;
     for (bool closed = false;;) {
         uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
         if (halted(e->comm))
             return NULL;
-        if (fifo_has_room(e->shm, e->to) && !fake_network_cut(e->comm, e->next))
-            return slot_of(e->shm, e->to, atomic_load(&e->to->tail));
-        if (was_closed(e->comm, e->next, &closed))
-            continue;
-        fake_bell_wait(e->shm, e->comm->rank, seen);
-    }
-}
-
-static unsigned char *wait_data(struct exec *e, size_t want)
-{
-    for (bool closed = false;;) {
-        uint32_t seen = fake_bell_read(e->shm, e->comm->rank);
-        if (halted(e->comm))
-            return NULL;
-        if (fifo_has_data(e->shm, e->from, want, e->exact) && !fake_network_cut(e->comm, e->prev))
-            return slot_of(e->shm, e->from, atomic_load(&e->from->head));
-        if (was_closed(e->comm, e->prev, &closed))
+        if ((send ? fifo_has_room(e->shm, fifo) : fifo_has_data(e->shm, fifo, want, e->exact)) &&
+            !fake_network_cut(e->comm, peer))
+            return slot_of(e->shm, fifo, atomic_load(send ? &fifo->tail : &fifo->head));
+        if (was_closed(e->comm, peer, &closed))
             continue;
         fake_bell_wait(e->shm, e->comm->rank, seen);
     }
@@ -111,9 +101,9 @@ static bool step(struct exec *e, int what, const void *in, void *out, size_t cou
     size_t bytes = count * e->type_bytes;
     const unsigned char *received = NULL, *value;
     unsigned char *target = NULL;
-    if (what & STEP_RECV && !(received = wait_data(e, bytes)))
+    if (what & STEP_RECV && !(received = wait_slot(e, false, bytes)))
         return false;
-    if (what & STEP_SEND && !(target = wait_room(e)))
+    if (what & STEP_SEND && !(target = wait_slot(e, true, 0)))
         return false;
     if (what & STEP_INPUT) {
         value = in;
@@ -233,42 +223,34 @@ static bool run_all_gather(struct exec *e)
     return true;
 }
 
-static bool run_broadcast(struct exec *e)
+/* From rank to rank, with each the same steps for every slot. */
+static bool run_chain(struct exec *e, int what)
 {
     const struct fake_coll *c = e->coll;
     size_t most = e->shm->slot_bytes / e->type_bytes;
-    int what = STEP_RECV | STEP_COPY | STEP_SEND;
-    if (e->comm->rank == c->root)
-        what = STEP_INPUT | STEP_COPY | STEP_SEND;
-    else if (e->next == c->root)
-        what = STEP_RECV | STEP_COPY;
     for (size_t done = 0; done < c->count;) {
         size_t chunk = part(c->count, done, most);
         const void *in = what & STEP_INPUT ? at(e, c->send, done) : NULL;
-        if (!step(e, what, in, at_out(e, c->recv, done), chunk))
+        void *out = what & STEP_COPY ? at_out(e, c->recv, done) : NULL;
+        if (!step(e, what, in, out, chunk))
             return false;
         done += chunk;
     }
     return true;
 }
 
+static bool run_broadcast(struct exec *e)
+{
+    if (e->comm->rank == e->coll->root)
+        return run_chain(e, STEP_INPUT | STEP_COPY | STEP_SEND);
+    return run_chain(e, STEP_RECV | STEP_COPY | (e->next == e->coll->root ? 0 : STEP_SEND));
+}
+
 static bool run_reduce(struct exec *e)
 {
-    const struct fake_coll *c = e->coll;
-    size_t most = e->shm->slot_bytes / e->type_bytes;
-    int what = STEP_RECV | STEP_INPUT | STEP_SEND;
-    if (e->comm->rank == c->root)
-        what = STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY;
-    else if (e->prev == c->root)
-        what = STEP_INPUT | STEP_SEND;
-    for (size_t done = 0; done < c->count;) {
-        size_t chunk = part(c->count, done, most);
-        void *out = what & STEP_COPY ? at_out(e, c->recv, done) : NULL;
-        if (!step(e, what, at(e, c->send, done), out, chunk))
-            return false;
-        done += chunk;
-    }
-    return true;
+    if (e->comm->rank == e->coll->root)
+        return run_chain(e, STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY);
+    return run_chain(e, STEP_INPUT | STEP_SEND | (e->prev == e->coll->root ? 0 : STEP_RECV));
 }
 
 static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll)
@@ -295,23 +277,11 @@ static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll)
     e.exact = coll->count * e.type_bytes <= e.shm->slot_bytes;
     if (coll->premul && !(e.scaled = malloc(e.shm->slot_bytes)))
         return false;
-    switch (coll->func) {
-    case FAKE_ALL_REDUCE:
-        fine = run_all_reduce(&e);
-        break;
-    case FAKE_REDUCE_SCATTER:
-        fine = run_reduce_scatter(&e);
-        break;
-    case FAKE_ALL_GATHER:
-        fine = run_all_gather(&e);
-        break;
-    case FAKE_BROADCAST:
-        fine = run_broadcast(&e);
-        break;
-    default:
-        fine = run_reduce(&e);
-        break;
-    }
+    fine = coll->func == FAKE_ALL_REDUCE       ? run_all_reduce(&e)
+           : coll->func == FAKE_REDUCE_SCATTER ? run_reduce_scatter(&e)
+           : coll->func == FAKE_ALL_GATHER     ? run_all_gather(&e)
+           : coll->func == FAKE_BROADCAST      ? run_broadcast(&e)
+                                               : run_reduce(&e);
     free(e.scaled);
     return fine;
 }

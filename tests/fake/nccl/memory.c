@@ -207,43 +207,34 @@ static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enu
     if (e && --e->refs == 0 && ret_registration)
         *ret_registration = e->registration;
     pthread_mutex_unlock(&entries_lock);
-    if (!e) {
-        fake_warn("Deregister: Could not find handle");
-        return ncclInvalidUsage;
-    }
+    if (!e)
+        return fake_refuse(ncclInvalidUsage, "Deregister: Could not find handle");
     return ncclSuccess;
 }
 
 FAKE_API(ncclResult_t, ncclCommRegister,
          (const ncclComm_t handle, void *buff, size_t size, void **ret_handle))
 {
-    struct ncclComm *comm;
     struct entry *e;
     uintptr_t begin = (uintptr_t)buff / PAGE * PAGE, end = round_up((uintptr_t)buff + size, PAGE);
-    ncclResult_t result = fake_comm_enter(handle, "CommRegister", true, &comm);
-    if (result != ncclSuccess)
-        return result;
-    if (!ret_handle) {
-        fake_warn("CommRegister : handle argument is NULL");
-        result = ncclInvalidArgument;
-    } else if (fake_env_long("NCCL_LOCAL_REGISTER", 1, 0, 2) == 0 || !buff || !size) {
-        *ret_handle = NULL;
-    } else {
-        pthread_mutex_lock(&entries_lock);
-        for (e = entries; e; e = e->next)
-            if (e->kind == ENTRY_REGISTRATION && e->owner == comm && !e->orphan && e->refs &&
-                e->begin <= begin && end <= e->end)
-                break;
-        if (e)
-            e->refs++;
-        else
-            e = entry_add_locked(comm, ENTRY_REGISTRATION, begin, end);
-        pthread_mutex_unlock(&entries_lock);
-        *ret_handle = e;
-        result = e ? ncclSuccess : ncclSystemError;
-    }
-    fake_comm_put(comm);
-    return result;
+    FAKE_ENTER(comm, handle, "CommRegister", true);
+    if (!ret_handle)
+        return fake_refuse(ncclInvalidArgument, "CommRegister : handle argument is NULL");
+    *ret_handle = NULL;
+    if (fake_env_long("NCCL_LOCAL_REGISTER", 1, 0, 2) == 0 || !buff || !size)
+        return ncclSuccess;
+    pthread_mutex_lock(&entries_lock);
+    for (e = entries; e; e = e->next)
+        if (e->kind == ENTRY_REGISTRATION && e->owner == comm && !e->orphan && e->refs &&
+            e->begin <= begin && end <= e->end)
+            break;
+    if (e)
+        e->refs++;
+    else
+        e = entry_add_locked(comm, ENTRY_REGISTRATION, begin, end);
+    pthread_mutex_unlock(&entries_lock);
+    *ret_handle = e;
+    return e ? ncclSuccess : ncclSystemError;
 }
 
 static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
@@ -318,51 +309,36 @@ FAKE_API(ncclResult_t, ncclCommWindowRegister,
          (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags))
 {
     const struct fake_cuda *cuda = fake_cuda();
-    struct ncclComm *comm;
     CUmemGenericAllocationHandle memory;
     struct entry *e = NULL;
     void *registration = NULL;
     unsigned char *all, one = 1;
-    ncclResult_t result = fake_comm_enter(handle, "ncclCommWindowRegister", true, &comm);
-    if (result != ncclSuccess)
-        return result;
-    result = ncclInvalidArgument;
-    if (!win) {
-        fake_warn("ncclCommWindowRegister : win argument is NULL");
-        goto out;
-    }
+    ncclResult_t result;
+    FAKE_ENTER(comm, handle, "ncclCommWindowRegister", true);
+    if (!win)
+        return fake_refuse(ncclInvalidArgument, "ncclCommWindowRegister : win argument is NULL");
     *win = NULL;
     if (!buff || !size || flags & ~NCCL_WIN_COLL_SYMMETRIC)
-        goto out;
-    if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT) {
-        fake_warn("Window address must be suitably aligned.");
-        goto out;
-    }
-    if (!cuda || !cuda->mem_retain_handle ||
-        cuda->mem_retain_handle(&memory, buff) != CUDA_SUCCESS) {
-        result = fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
-        goto out;
-    }
+        return ncclInvalidArgument;
+    if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT)
+        return fake_refuse(ncclInvalidArgument, "Window address must be suitably aligned.");
+    if (!cuda || !cuda->mem_retain_handle || cuda->mem_retain_handle(&memory, buff) != CUDA_SUCCESS)
+        return fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
     cuda->mem_release(memory);
     /* Collective: every rank brings its buffer. */
     all = malloc((size_t)comm->nranks);
     result =
         all ? fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, NULL, &one, all, 1) : ncclSystemError;
     free(all);
-    if (result == ncclSuccess)
-        result = ncclCommRegister(handle, buff, size, &registration);
-    if (result != ncclSuccess)
-        goto out;
+    TRY(result);
+    TRY(ncclCommRegister(handle, buff, size, &registration));
     pthread_mutex_lock(&entries_lock);
     e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)buff, (uintptr_t)buff + size);
     if (e)
         e->registration = registration;
     pthread_mutex_unlock(&entries_lock);
     *win = (ncclWindow_t)(void *)e;
-    result = e ? ncclSuccess : ncclSystemError;
-out:
-    fake_comm_put(comm);
-    return result;
+    return e ? ncclSuccess : ncclSystemError;
 }
 
 FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win))
@@ -479,22 +455,17 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
          (ncclRedOp_t * ret_op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
           ncclComm_t handle))
 {
-    struct ncclComm *comm;
     int index;
-    ncclResult_t result = fake_comm_enter(handle, "ncclRedOpCreatePreMulSum", true, &comm);
-    if (result != ncclSuccess)
-        return result;
-    result = ncclInvalidArgument;
-    if (!ret_op || !scalar) {
-        fake_warn("ncclRedOpCreatePreMulSum : %s argument is NULL", ret_op ? "scalar" : "op");
-        goto out;
-    }
+    ncclResult_t result = ncclSystemError;
+    FAKE_ENTER(comm, handle, "ncclRedOpCreatePreMulSum", true);
+    if (!ret_op || !scalar)
+        return fake_refuse(ncclInvalidArgument, "ncclRedOpCreatePreMulSum : %s argument is NULL",
+                           ret_op ? "scalar" : "op");
     if ((int)type < 0 || (int)type >= FAKE_NTYPES ||
-        (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
-        fake_warn("ncclRedOpCreatePreMulSum : invalid type %d or residence %d", (int)type,
-                  (int)residence);
-        goto out;
-    }
+        (residence != ncclScalarDevice && residence != ncclScalarHostImmediate))
+        return fake_refuse(ncclInvalidArgument,
+                           "ncclRedOpCreatePreMulSum : invalid type %d or residence %d", (int)type,
+                           (int)residence);
     pthread_mutex_lock(&comm->lock);
     for (index = 0; index < comm->nredops && comm->redops[index].used; index++)
         ;
@@ -507,7 +478,6 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
             comm->nredops = wider;
         }
     }
-    result = ncclSystemError;
     if (index < comm->nredops) {
         struct fake_redop *op = &comm->redops[index];
         op->used = true;
@@ -520,8 +490,6 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
         result = ncclSuccess;
     }
     pthread_mutex_unlock(&comm->lock);
-out:
-    fake_comm_put(comm);
     return result;
 }
 
@@ -529,29 +497,22 @@ FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle))
 {
     struct ncclComm *comm;
     struct fake_redop *found;
-    if ((int)op >= 0 && (int)op < (int)ncclNumOps) {
-        fake_warn("ncclRedOpDestroy : operator is a NCCL builtin.");
-        return ncclInvalidArgument;
-    }
-    if ((int)op < 0 || (int)op > (int)ncclMaxRedOp) {
-        fake_warn("ncclRedOpDestroy :  operator is garbage.");
-        return ncclInvalidArgument;
-    }
+    if ((int)op >= 0 && (int)op < (int)ncclNumOps)
+        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : operator is a NCCL builtin.");
+    if ((int)op < 0 || (int)op > (int)ncclMaxRedOp)
+        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy :  operator is garbage.");
     comm = handle ? fake_comm_get(handle) : NULL;
-    if (!comm) {
-        fake_warn("ncclRedOpDestroy : invalid communicator passed.");
-        return ncclInvalidArgument;
-    }
+    if (!comm)
+        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
     pthread_mutex_lock(&comm->lock);
     found = (struct fake_redop *)redop_find_locked(comm, op);
     if (found)
         found->used = false;
     pthread_mutex_unlock(&comm->lock);
     fake_comm_put(comm);
-    if (!found) {
-        fake_warn("ncclRedOpDestroy : operator unknown to this communicator.");
-        return ncclInvalidArgument;
-    }
+    if (!found)
+        return fake_refuse(ncclInvalidArgument,
+                           "ncclRedOpDestroy : operator unknown to this communicator.");
     return ncclSuccess;
 }
 

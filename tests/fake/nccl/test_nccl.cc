@@ -220,18 +220,31 @@ void in_threads(int n, const std::function<void(int)> &body)
         thread.join();
 }
 
+CUstream new_stream()
+{
+    CUstream stream = nullptr;
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+ncclUniqueId new_id()
+{
+    ncclUniqueId id = {};
+    EXPECT_EQ(ncclSuccess, ncclGetUniqueId(&id));
+    return id;
+}
+
 /* One thread, device, stream and rank of one communicator each. */
 void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = true,
                 ncclConfig_t *config = nullptr)
 {
-    ncclUniqueId id;
-    NCCL_OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     in_threads(n, [&](int r) {
         Rank me;
         me.rank = r;
         me.n = n;
         use_device(r);
-        CU_OK(cuStreamCreate(&me.stream, CU_STREAM_NON_BLOCKING));
+        me.stream = new_stream();
         if (config) {
             ncclConfig_t mine = *config;
             NCCL_OK(ncclCommInitRankConfig(&me.comm, n, id, r, &mine));
@@ -245,9 +258,52 @@ void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = t
     });
 }
 
+/* Where a test ends its communicators itself. */
+void with_ranks_that_end(int n, const std::function<void(Rank &)> &body)
+{
+    with_ranks(n, body, false);
+}
+
 void sync(CUstream stream)
 {
     CU_OK(cuStreamSynchronize(stream));
+}
+
+/* Floats in place; sends and receives of floats. */
+ncclResult_t reduce(ncclComm_t comm, CUstream stream, Buffer &b, size_t count = 1,
+                    ncclRedOp_t op = ncclSum)
+{
+    return ncclAllReduce(b.get(), b.get(), count, ncclFloat32, op, comm, rt(stream));
+}
+
+ncclResult_t reduce(Rank &me, Buffer &b, size_t count = 1, ncclRedOp_t op = ncclSum)
+{
+    return reduce(me.comm, me.stream, b, count, op);
+}
+
+void reduce_and_wait(Rank &me, Buffer &b, size_t count = 1, ncclRedOp_t op = ncclSum)
+{
+    NCCL_OK(reduce(me, b, count, op));
+    sync(me.stream);
+}
+
+ncclResult_t send_to(Rank &me, const void *from, int peer, size_t count)
+{
+    return ncclSend(from, count, ncclFloat32, peer, me.comm, rt(me.stream));
+}
+
+ncclResult_t receive_from(Rank &me, void *to, int peer, size_t count)
+{
+    return ncclRecv(to, count, ncclFloat32, peer, me.comm, rt(me.stream));
+}
+
+void expect_place(ncclComm_t comm, int n, int rank)
+{
+    int count = 0, at = -1;
+    NCCL_OK(ncclCommCount(comm, &count));
+    NCCL_OK(ncclCommUserRank(comm, &at));
+    EXPECT_EQ(n, count);
+    EXPECT_EQ(rank, at);
 }
 
 /* Stays true for a while: what a hang looks like from outside. */
@@ -284,78 +340,60 @@ bool is_integer(int type)
     return type <= ncclUint64;
 }
 
+template <typename T> T load(const unsigned char *at)
+{
+    T value;
+    memcpy(&value, at, sizeof(value));
+    return value;
+}
+
+template <typename T> void store(unsigned char *at, T value)
+{
+    memcpy(at, &value, sizeof(value));
+}
+
 double decode(int type, const unsigned char *at)
 {
+    __nv_fp8_e4m3 e4m3;
+    __nv_fp8_e5m2 e5m2;
     switch (type) {
-    case ncclFloat16: {
-        __half_raw raw;
-        memcpy(&raw.x, at, 2);
-        return __half2float(__half(raw));
-    }
-    case ncclBfloat16: {
-        __nv_bfloat16_raw raw;
-        memcpy(&raw.x, at, 2);
-        return __bfloat162float(__nv_bfloat16(raw));
-    }
-    case ncclFloat32: {
-        float f;
-        memcpy(&f, at, 4);
-        return f;
-    }
-    case ncclFloat64: {
-        double d;
-        memcpy(&d, at, 8);
-        return d;
-    }
-    case ncclFloat8e4m3: {
-        __nv_fp8_e4m3 f;
-        memcpy(&f.__x, at, 1);
-        return static_cast<float>(f);
-    }
-    default: {
-        __nv_fp8_e5m2 f;
-        memcpy(&f.__x, at, 1);
-        return static_cast<float>(f);
-    }
+    case ncclFloat16:
+        return __half2float(__half(load<__half_raw>(at)));
+    case ncclBfloat16:
+        return __bfloat162float(__nv_bfloat16(load<__nv_bfloat16_raw>(at)));
+    case ncclFloat32:
+        return load<float>(at);
+    case ncclFloat64:
+        return load<double>(at);
+    case ncclFloat8e4m3:
+        e4m3.__x = *at;
+        return static_cast<float>(e4m3);
+    default:
+        e5m2.__x = *at;
+        return static_cast<float>(e5m2);
     }
 }
 
 void encode(int type, double value, unsigned char *at)
 {
+    float single = static_cast<float>(value);
+    int64_t whole;
     switch (type) {
-    case ncclFloat16: {
-        __half_raw raw = __float2half(static_cast<float>(value));
-        memcpy(at, &raw.x, 2);
-        break;
-    }
-    case ncclBfloat16: {
-        __nv_bfloat16_raw raw = __float2bfloat16(static_cast<float>(value));
-        memcpy(at, &raw.x, 2);
-        break;
-    }
-    case ncclFloat32: {
-        float f = static_cast<float>(value);
-        memcpy(at, &f, 4);
-        break;
-    }
+    case ncclFloat16:
+        return store(at, static_cast<__half_raw>(__float2half(single)));
+    case ncclBfloat16:
+        return store(at, static_cast<__nv_bfloat16_raw>(__float2bfloat16(single)));
+    case ncclFloat32:
+        return store(at, single);
     case ncclFloat64:
-        memcpy(at, &value, 8);
-        break;
-    case ncclFloat8e4m3: {
-        __nv_fp8_e4m3 f(static_cast<float>(value));
-        memcpy(at, &f.__x, 1);
-        break;
-    }
-    case ncclFloat8e5m2: {
-        __nv_fp8_e5m2 f(static_cast<float>(value));
-        memcpy(at, &f.__x, 1);
-        break;
-    }
-    default: {
-        int64_t whole = static_cast<int64_t>(value);
+        return store(at, value);
+    case ncclFloat8e4m3:
+        return store(at, __nv_fp8_e4m3(single).__x);
+    case ncclFloat8e5m2:
+        return store(at, __nv_fp8_e5m2(single).__x);
+    default:
+        whole = static_cast<int64_t>(value);
         memcpy(at, &whole, kTypeBytes[type]);
-        break;
-    }
     }
 }
 
@@ -788,8 +826,8 @@ TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages)
             Buffer send(bytes_of(std::vector<float>(count, static_cast<float>(me.rank)))),
                 recv(count * 4);
             NCCL_OK(ncclGroupStart());
-            NCCL_OK(ncclSend(send.get(), count, ncclFloat32, next, me.comm, rt(me.stream)));
-            NCCL_OK(ncclRecv(recv.get(), count, ncclFloat32, prev, me.comm, rt(me.stream)));
+            NCCL_OK(send_to(me, send.get(), next, count));
+            NCCL_OK(receive_from(me, recv.get(), prev, count));
             NCCL_OK(ncclGroupEnd());
             sync(me.stream);
             EXPECT_EQ(std::vector<float>(count, static_cast<float>(prev)), recv.floats(count));
@@ -805,11 +843,11 @@ TEST(PointToPoint, MessagesOfOnePairMatchInOrder)
         Buffer a(bytes_of(std::vector<float>(many, 1))), b(bytes_of({3, 4})), x(4 * many), y(8);
         NCCL_OK(ncclGroupStart());
         if (me.rank == 0) {
-            NCCL_OK(ncclSend(a.get(), many, ncclFloat32, 1, me.comm, rt(me.stream)));
-            NCCL_OK(ncclSend(b.get(), 2, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(send_to(me, a.get(), 1, many));
+            NCCL_OK(send_to(me, b.get(), 1, 2));
         } else {
-            NCCL_OK(ncclRecv(x.get(), many, ncclFloat32, 0, me.comm, rt(me.stream)));
-            NCCL_OK(ncclRecv(y.get(), 2, ncclFloat32, 0, me.comm, rt(me.stream)));
+            NCCL_OK(receive_from(me, x.get(), 0, many));
+            NCCL_OK(receive_from(me, y.get(), 0, 2));
         }
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
@@ -828,11 +866,10 @@ TEST(PointToPoint, AGroupMatchesPeersInAnyOrder)
         for (int i = 0; i < 3; i++) {
             /* Each rank names its peers in an order of its own. */
             int peer = (me.rank * 2 + i) % 3;
-            NCCL_OK(ncclRecv(got.get() + 4 * peer, 1, ncclFloat32, peer, me.comm, rt(me.stream)));
+            NCCL_OK(receive_from(me, got.get() + 4 * peer, peer, 1));
         }
         for (int i = 2; i >= 0; i--)
-            NCCL_OK(
-                ncclSend(mine.get(), 1, ncclFloat32, (me.rank + i) % 3, me.comm, rt(me.stream)));
+            NCCL_OK(send_to(me, mine.get(), (me.rank + i) % 3, 1));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
         EXPECT_EQ(std::vector<float>({0, 1, 2}), got.floats(3));
@@ -846,9 +883,9 @@ TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes)
         Buffer buffer(4);
         auto transfer = [&] {
             if (me.rank == 0)
-                NCCL_OK(ncclSend(buffer.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream)));
+                NCCL_OK(send_to(me, buffer.get(), 1, 1));
             else
-                NCCL_OK(ncclRecv(buffer.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+                NCCL_OK(receive_from(me, buffer.get(), 0, 1));
             sync(me.stream);
         };
         transfer();
@@ -867,17 +904,17 @@ TEST(PointToPoint, ALargeSendWaitsForItsReceiver)
         size_t count = 1 << 20;
         Buffer buffer(count * 4);
         if (me.rank == 0)
-            NCCL_OK(ncclSend(buffer.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(send_to(me, buffer.get(), 1, 1));
         else
-            NCCL_OK(ncclRecv(buffer.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+            NCCL_OK(receive_from(me, buffer.get(), 0, 1));
         sync(me.stream);
         if (me.rank == 0) {
-            NCCL_OK(ncclSend(buffer.get(), count, ncclFloat32, 1, me.comm, rt(me.stream)));
+            NCCL_OK(send_to(me, buffer.get(), 1, count));
             EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
         }
         meeting.wait();
         if (me.rank == 1)
-            NCCL_OK(ncclRecv(buffer.get(), count, ncclFloat32, 0, me.comm, rt(me.stream)));
+            NCCL_OK(receive_from(me, buffer.get(), 0, count));
         sync(me.stream);
     });
 }
@@ -886,12 +923,11 @@ TEST(PointToPoint, ASendToSelfNeedsItsReceive)
 {
     with_ranks(1, [](Rank &me) {
         Buffer from(bytes_of({7})), to(4);
-        EXPECT_EQ(ncclInvalidUsage,
-                  ncclSend(from.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidUsage, send_to(me, from.get(), 0, 1));
         EXPECT_STREQ("Trying to send to self without a matching recv", ncclGetLastError(me.comm));
         NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclSend(from.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
-        NCCL_OK(ncclRecv(to.get(), 1, ncclFloat32, 0, me.comm, rt(me.stream)));
+        NCCL_OK(send_to(me, from.get(), 0, 1));
+        NCCL_OK(receive_from(me, to.get(), 0, 1));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
         EXPECT_EQ(std::vector<float>({7}), to.floats(1));
@@ -908,12 +944,11 @@ TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun)
         NCCL_OK(ncclGroupStart());
         NCCL_OK(ncclGroupStart()); /* nested */
         for (auto &b : buffers)
-            NCCL_OK(ncclAllReduce(b->get(), b->get(), 100, ncclFloat32, ncclSum, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(reduce(me, *b, 100));
         NCCL_OK(ncclGroupEnd());
         EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream)) << "the inner end launched something";
-        NCCL_OK(ncclSend(token.get(), 1, ncclFloat32, (me.rank + 1) % 4, me.comm, rt(me.stream)));
-        NCCL_OK(ncclRecv(got.get(), 1, ncclFloat32, (me.rank + 3) % 4, me.comm, rt(me.stream)));
+        NCCL_OK(send_to(me, token.get(), (me.rank + 1) % 4, 1));
+        NCCL_OK(receive_from(me, got.get(), (me.rank + 3) % 4, 1));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
         for (auto &b : buffers)
@@ -938,15 +973,14 @@ TEST(Groups, OneThreadDrivesAllDevices)
         EXPECT_EQ(i, rank);
         EXPECT_EQ(i, device);
         use_device(i);
-        CU_OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = new_stream();
         buffers.push_back(
             std::make_unique<Buffer>(bytes_of(std::vector<float>(1000, static_cast<float>(i)))));
     }
     for (int round = 0; round < 20; round++) {
         NCCL_OK(ncclGroupStart());
         for (int i = 0; i < n; i++)
-            NCCL_OK(ncclAllReduce(buffers[i]->get(), buffers[i]->get(), 1000, ncclFloat32, ncclMax,
-                                  comms[i], rt(streams[i])));
+            NCCL_OK(reduce(comms[i], streams[i], *buffers[i], 1000, ncclMax));
         NCCL_OK(ncclGroupEnd());
     }
     for (int i = 0; i < n; i++) {
@@ -973,7 +1007,7 @@ TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched)
     with_ranks(2, [](Rank &me) {
         Buffer b(4);
         NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(reduce(me, b));
         EXPECT_EQ(ncclInvalidArgument,
                   ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 9, me.comm, rt(me.stream)));
         EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
@@ -987,7 +1021,7 @@ TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime)
         Buffer b(400);
         ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
         NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(reduce(me, b, 100));
         NCCL_OK(ncclGroupSimulateEnd(&info));
         EXPECT_GT(info.estimatedTime, 0);
         EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
@@ -998,14 +1032,12 @@ TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime)
 TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator)
 {
     with_ranks(2, [](Rank &me) {
-        CUstream other;
-        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        CUstream other = new_stream();
         std::vector<std::unique_ptr<Buffer>> buffers;
         for (int i = 0; i < 40; i++) {
             buffers.push_back(
                 std::make_unique<Buffer>(bytes_of(std::vector<float>(50, static_cast<float>(i)))));
-            NCCL_OK(ncclAllReduce(buffers[i]->get(), buffers[i]->get(), 50, ncclFloat32, ncclSum,
-                                  me.comm, rt((i + me.rank) % 2 ? other : me.stream)));
+            NCCL_OK(reduce(me.comm, (i + me.rank) % 2 ? other : me.stream, *buffers[i], 50));
         }
         sync(me.stream);
         sync(other);
@@ -1018,12 +1050,11 @@ TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator)
 TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth)
 {
     with_ranks(2, [](Rank &me) {
-        CUstream other;
-        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        CUstream other = new_stream();
         Buffer a(bytes_of({1})), b(bytes_of({2}));
         NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclAllReduce(a.get(), a.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(other)));
+        NCCL_OK(reduce(me, a));
+        NCCL_OK(reduce(me.comm, other, b));
         NCCL_OK(ncclGroupEnd());
         sync(other);
         EXPECT_EQ(2, a.floats(1)[0]);
@@ -1035,18 +1066,15 @@ TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth)
 
 TEST(Streams, SeveralCommunicatorsWorkAtOnce)
 {
-    ncclUniqueId second;
-    NCCL_OK(ncclGetUniqueId(&second));
+    ncclUniqueId second = new_id();
     with_ranks(4, [&](Rank &me) {
         ncclComm_t comm2;
-        CUstream stream2;
+        CUstream stream2 = new_stream();
         /* Ranks in reverse. */
         NCCL_OK(ncclCommInitRank(&comm2, 4, second, 3 - me.rank));
-        CU_OK(cuStreamCreate(&stream2, CU_STREAM_NON_BLOCKING));
         Buffer a(bytes_of(std::vector<float>(1000, 1))), b(bytes_of({static_cast<float>(me.rank)}));
         for (int i = 0; i < 10; i++) {
-            NCCL_OK(ncclAllReduce(a.get(), a.get(), 1000, ncclFloat32, ncclSum, me.comm,
-                                  rt(me.stream)));
+            NCCL_OK(reduce(me, a, 1000));
             NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 0, comm2, rt(stream2)));
         }
         sync(me.stream);
@@ -1079,15 +1107,13 @@ TEST(Graphs, EachReplayMovesDataAgain)
         Buffer b(bytes_of({1, 2}));
         CUgraphExec exec = captured(me.stream, [&] {
             for (int i = 0; i < 3; i++)
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 2, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
+                NCCL_OK(reduce(me, b, 2));
         });
         EXPECT_EQ(std::vector<float>({1, 2}), b.floats(2)) << "a capture moved data";
         for (int i = 0; i < 4; i++)
             CU_OK(cuGraphLaunch(exec, me.stream));
         /* An eager call keeps its place behind the replays. */
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 2, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
-        sync(me.stream);
+        reduce_and_wait(me, b, 2);
         EXPECT_EQ(std::vector<float>({8192, 16384}), b.floats(2));
         CU_OK(cuGraphExecDestroy(exec));
     });
@@ -1096,9 +1122,8 @@ TEST(Graphs, EachReplayMovesDataAgain)
 TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder)
 {
     with_ranks(2, [](Rank &me) {
-        CUstream other;
+        CUstream other = new_stream();
         CUevent fork, join;
-        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
         CU_OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
         CU_OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
         Buffer b(bytes_of({1, 2, 3, 4}));
@@ -1129,34 +1154,27 @@ TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder)
 TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt)
 {
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            Buffer b(bytes_of({1}));
-            CUgraphExec exec = captured(me.stream, [&] {
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
-            });
-            if (me.rank == 0) {
-                CU_OK(cuGraphLaunch(exec, me.stream));
-                EXPECT_TRUE(
-                    holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
-                /* The abort ends the kernel, then waits for the end of the graph. */
-                auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
-                sync(me.stream);
-                EXPECT_EQ(1, b.floats(1)[0]);
-                EXPECT_EQ(std::future_status::timeout, abort.wait_for(milliseconds(150)));
-                CU_OK(cuGraphExecDestroy(exec));
-                ASSERT_EQ(std::future_status::ready, abort.wait_for(kLong));
-                EXPECT_EQ(ncclSuccess, abort.get());
-                meeting.wait();
-            } else {
-                meeting.wait();
-                CU_OK(cuGraphExecDestroy(exec));
-                NCCL_OK(ncclCommDestroy(me.comm));
-            }
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        Buffer b(bytes_of({1}));
+        CUgraphExec exec = captured(me.stream, [&] { NCCL_OK(reduce(me, b)); });
+        if (me.rank == 0) {
+            CU_OK(cuGraphLaunch(exec, me.stream));
+            EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+            /* The abort ends the kernel, then waits for the end of the graph. */
+            auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
+            sync(me.stream);
+            EXPECT_EQ(1, b.floats(1)[0]);
+            EXPECT_EQ(std::future_status::timeout, abort.wait_for(milliseconds(150)));
+            CU_OK(cuGraphExecDestroy(exec));
+            ASSERT_EQ(std::future_status::ready, abort.wait_for(kLong));
+            EXPECT_EQ(ncclSuccess, abort.get());
+            meeting.wait();
+        } else {
+            meeting.wait();
+            CU_OK(cuGraphExecDestroy(exec));
+            NCCL_OK(ncclCommDestroy(me.comm));
+        }
+    });
 }
 
 /* ---- split, shrink, finalize, revoke ---- */
@@ -1165,16 +1183,12 @@ TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder)
 {
     with_ranks(8, [](Rank &me) {
         ncclComm_t child = nullptr;
-        int count = 0, rank = -1;
         /* Even and odd ranks, each group in reverse order. */
         NCCL_OK(ncclCommSplit(me.comm, me.rank % 2, -me.rank, &child, nullptr));
         ASSERT_NE(nullptr, child);
-        NCCL_OK(ncclCommCount(child, &count));
-        NCCL_OK(ncclCommUserRank(child, &rank));
-        EXPECT_EQ(4, count);
-        EXPECT_EQ(3 - me.rank / 2, rank);
+        expect_place(child, 4, 3 - me.rank / 2);
         Buffer b(bytes_of({static_cast<float>(me.rank)}));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
+        NCCL_OK(reduce(child, me.stream, b));
         sync(me.stream);
         EXPECT_EQ(me.rank % 2 ? 16 : 12, b.floats(1)[0]);
         NCCL_OK(ncclCommDestroy(child));
@@ -1207,13 +1221,9 @@ TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted)
         NCCL_OK(ncclCommShrink(me.comm, exclude, 2, &child, nullptr, NCCL_SHRINK_DEFAULT));
         EXPECT_EQ(1, exclude[0]);
         EXPECT_EQ(3, exclude[1]);
-        int count = 0, rank = -1;
-        NCCL_OK(ncclCommCount(child, &count));
-        NCCL_OK(ncclCommUserRank(child, &rank));
-        EXPECT_EQ(2, count);
-        EXPECT_EQ(me.rank / 2, rank);
+        expect_place(child, 2, me.rank / 2);
         Buffer b(bytes_of({static_cast<float>(me.rank + 1)}));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
+        NCCL_OK(reduce(child, me.stream, b));
         sync(me.stream);
         EXPECT_EQ(4, b.floats(1)[0]);
         NCCL_OK(ncclCommDestroy(child));
@@ -1222,30 +1232,23 @@ TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted)
 
 TEST(Shrink, WithAbortItEndsTheParentsKernels)
 {
-    with_ranks(
-        3,
-        [](Rank &me) {
-            Buffer b(bytes_of({1}));
-            NCCL_OK(
-                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+    with_ranks_that_end(3, [](Rank &me) {
+        Buffer b(bytes_of({1}));
+        reduce_and_wait(me, b);
+        if (me.rank != 0) {
+            int exclude[] = {0};
+            ncclComm_t child = nullptr;
+            NCCL_OK(reduce(me, b));
+            NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
             sync(me.stream);
-            if (me.rank != 0) {
-                int exclude[] = {0};
-                ncclComm_t child = nullptr;
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
-                NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
-                sync(me.stream);
-                Buffer c(bytes_of({1}));
-                NCCL_OK(
-                    ncclAllReduce(c.get(), c.get(), 1, ncclFloat32, ncclSum, child, rt(me.stream)));
-                sync(me.stream);
-                EXPECT_EQ(2, c.floats(1)[0]);
-                NCCL_OK(ncclCommDestroy(child));
-            }
-            NCCL_OK(ncclCommAbort(me.comm));
-        },
-        false);
+            Buffer c(bytes_of({1}));
+            NCCL_OK(reduce(child, me.stream, c));
+            sync(me.stream);
+            EXPECT_EQ(2, c.floats(1)[0]);
+            NCCL_OK(ncclCommDestroy(child));
+        }
+        NCCL_OK(ncclCommAbort(me.comm));
+    });
 }
 
 /* Who of the parent passes the id on: NCCL's example nobody, its reference the one that made it,
@@ -1260,13 +1263,12 @@ TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)
     const int n = old + 2;
     std::promise<ncclUniqueId> promise;
     std::shared_future<ncclUniqueId> made = promise.get_future().share();
-    ncclUniqueId first;
-    NCCL_OK(ncclGetUniqueId(&first));
+    ncclUniqueId first = new_id();
     in_threads(n, [&, old = old, maker = maker, how = std::string(passes)](int r) {
         ncclComm_t parent = nullptr, grown = nullptr, again = nullptr;
         ncclUniqueId id;
         CUstream stream;
-        int count = 0, rank = -1;
+        int rank = -1;
         use_device(r);
         CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         if (r < old) {
@@ -1280,14 +1282,11 @@ TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)
         if (told)
             id = made.get();
         NCCL_OK(ncclCommGrow(parent, n, told ? &id : nullptr, parent ? -1 : r, &grown, nullptr));
-        NCCL_OK(ncclCommCount(grown, &count));
-        NCCL_OK(ncclCommUserRank(grown, &rank));
-        EXPECT_EQ(n, count);
-        EXPECT_EQ(r, rank);
+        expect_place(grown, n, r);
         if (parent)
             NCCL_OK(ncclCommDestroy(parent));
         Buffer b(bytes_of({static_cast<float>(r + 1)}));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, grown, rt(stream)));
+        NCCL_OK(reduce(grown, stream, b));
         sync(stream);
         EXPECT_EQ(static_cast<float>(n * (n + 1) / 2), b.floats(1)[0]);
         /* What is made of it is as good as any. */
@@ -1310,9 +1309,8 @@ INSTANTIATE_TEST_SUITE_P(WhoPassesTheId, Grow,
 TEST(GrowCalls, RefuseWhatIsNoGrowing)
 {
     with_ranks(2, [](Rank &me) {
-        ncclUniqueId id;
+        ncclUniqueId id = new_id();
         ncclComm_t grown = me.comm;
-        NCCL_OK(ncclGetUniqueId(&id));
         EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 2, &id, -1, &grown, nullptr));
         EXPECT_EQ(nullptr, grown);
         EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, me.rank, &grown, nullptr));
@@ -1357,16 +1355,12 @@ TEST(Revoke, EndsWhatIsInFlightAndRefusesMore)
     Meeting meeting(2);
     with_ranks(2, [&](Rank &me) {
         Buffer b(bytes_of({1}));
-        auto reduce = [&] {
-            return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream));
-        };
-        NCCL_OK(reduce());
-        sync(me.stream);
+        reduce_and_wait(me, b);
         if (me.rank == 0)
-            NCCL_OK(reduce()); /* the peer never comes */
+            NCCL_OK(reduce(me, b)); /* the peer never comes */
         NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
         sync(me.stream);
-        EXPECT_EQ(ncclInvalidUsage, reduce());
+        EXPECT_EQ(ncclInvalidUsage, reduce(me, b));
         EXPECT_EQ(ncclInvalidUsage, ncclCommFinalize(me.comm));
         ncclComm_t child = nullptr;
         NCCL_OK(ncclCommSplit(me.comm, 0, me.rank, &child, nullptr));
@@ -1379,8 +1373,7 @@ TEST(Finalize, DrainsAndCanBeCalledOnce)
 {
     with_ranks(2, [](Rank &me) {
         Buffer b(bytes_of(std::vector<float>(100000, 1)));
-        NCCL_OK(
-            ncclAllReduce(b.get(), b.get(), 100000, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(reduce(me, b, 100000));
         NCCL_OK(ncclCommFinalize(me.comm));
         EXPECT_EQ(2, b.floats(1)[0]);
         EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(me.comm));
@@ -1392,120 +1385,103 @@ TEST(Finalize, DrainsAndCanBeCalledOnce)
 TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort)
 {
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            Buffer b(bytes_of({5}));
-            NCCL_OK(
-                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream)));
-            sync(me.stream);
-            if (me.rank == 0) {
-                /* Returns at once; then nothing is ever said. */
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
-                EXPECT_TRUE(holds([&] {
-                    ncclResult_t error = ncclInternalError;
-                    return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
-                           ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
-                           error == ncclSuccess;
-                }));
-                std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
-                sync(me.stream); /* success, and the data is as it was */
-                aborter.join();
-                EXPECT_EQ(5, b.floats(1)[0]);
-                ncclResult_t error;
-                EXPECT_EQ(ncclInvalidArgument, ncclCommGetAsyncError(me.comm, &error));
-                meeting.wait();
-            } else {
-                meeting.wait();
-                NCCL_OK(ncclCommDestroy(me.comm));
-            }
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        Buffer b(bytes_of({5}));
+        reduce_and_wait(me, b, 1, ncclMax);
+        if (me.rank == 0) {
+            /* Returns at once; then nothing is ever said. */
+            NCCL_OK(reduce(me, b));
+            EXPECT_TRUE(holds([&] {
+                ncclResult_t error = ncclInternalError;
+                return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
+                       ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
+                       error == ncclSuccess;
+            }));
+            std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
+            sync(me.stream); /* success, and the data is as it was */
+            aborter.join();
+            EXPECT_EQ(5, b.floats(1)[0]);
+            ncclResult_t error;
+            EXPECT_EQ(ncclInvalidArgument, ncclCommGetAsyncError(me.comm, &error));
+            meeting.wait();
+        } else {
+            meeting.wait();
+            NCCL_OK(ncclCommDestroy(me.comm));
+        }
+    });
 }
 
 TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt)
 {
     Flag began, ended;
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            Buffer b(bytes_of({1}));
-            auto reduce = [&] {
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
-            };
-            reduce();
-            sync(me.stream);
-            if (me.rank == 0) {
-                reduce();
-                meeting.wait();
-                NCCL_OK(ncclCommDestroy(me.comm));
-                ended.set();
-            } else {
-                meeting.wait();
-                EXPECT_FALSE(ended.wait_for(milliseconds(150)));
-                reduce();
-                EXPECT_TRUE(ended.wait_for(kLong));
-                NCCL_OK(ncclCommDestroy(me.comm));
-            }
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        Buffer b(bytes_of({1}));
+        reduce_and_wait(me, b);
+        if (me.rank == 0) {
+            NCCL_OK(reduce(me, b));
+            meeting.wait();
+            NCCL_OK(ncclCommDestroy(me.comm));
+            ended.set();
+        } else {
+            meeting.wait();
+            EXPECT_FALSE(ended.wait_for(milliseconds(150)));
+            NCCL_OK(reduce(me, b));
+            EXPECT_TRUE(ended.wait_for(kLong));
+            NCCL_OK(ncclCommDestroy(me.comm));
+        }
+    });
 }
 
-/* A host call that blocks, and returns ncclInternalError when another thread aborts. */
-void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_t()> &call)
+/* A host call that blocks, and returns ncclInternalError when another thread releases it. */
+void expect_blocked_until(const std::function<void()> &release,
+                          const std::function<ncclResult_t()> &call)
 {
     auto blocked = std::async(std::launch::async, call);
     EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
-    EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+    release();
     ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
     EXPECT_EQ(ncclInternalError, blocked.get());
+}
+
+void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_t()> &call)
+{
+    expect_blocked_until([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(comm)); }, call);
 }
 
 TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome)
 {
     Meeting meeting(3);
-    with_ranks(
-        3,
-        [&](Rank &me) {
-            if (me.rank == 2) {
-                meeting.wait();
-                NCCL_OK(ncclCommDestroy(me.comm));
-                return;
-            }
-            Buffer b(4);
-            expect_blocked_until_abort(me.comm, [&] {
-                use_device(me.rank);
-                return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                     rt(me.stream));
-            });
+    with_ranks_that_end(3, [&](Rank &me) {
+        if (me.rank == 2) {
             meeting.wait();
-        },
-        false);
+            NCCL_OK(ncclCommDestroy(me.comm));
+            return;
+        }
+        Buffer b(4);
+        expect_blocked_until_abort(me.comm, [&] {
+            use_device(me.rank);
+            return reduce(me, b);
+        });
+        meeting.wait();
+    });
 }
 
 TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives)
 {
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            Buffer b(4);
-            NCCL_OK(
-                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
-            sync(me.stream);
-            if (me.rank == 0)
-                expect_blocked_until_abort(me.comm, [&] {
-                    use_device(0);
-                    return ncclSend(b.get(), 1, ncclFloat32, 1, me.comm, rt(me.stream));
-                });
-            meeting.wait();
-            if (me.rank == 1)
-                NCCL_OK(ncclCommDestroy(me.comm));
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        Buffer b(4);
+        reduce_and_wait(me, b);
+        if (me.rank == 0)
+            expect_blocked_until_abort(me.comm, [&] {
+                use_device(0);
+                return send_to(me, b.get(), 1, 1);
+            });
+        meeting.wait();
+        if (me.rank == 1)
+            NCCL_OK(ncclCommDestroy(me.comm));
+    });
 }
 
 TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
@@ -1513,47 +1489,43 @@ TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
     ncclUniqueId id;
     std::atomic<ncclComm_t> comm{nullptr};
     NCCL_OK(ncclGetUniqueId(&id));
-    auto blocked = std::async(std::launch::async, [&] {
-        use_device(0);
-        return ncclCommInitRank(reinterpret_cast<ncclComm_t *>(&comm), 2, id, 0);
-    });
-    EXPECT_TRUE(becomes([&] { return comm.load() != nullptr; }));
-    EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
-    int count;
-    EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
-    EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
-    ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
-    EXPECT_EQ(ncclInternalError, blocked.get());
+    expect_blocked_until(
+        [&] {
+            int count;
+            EXPECT_TRUE(becomes([&] { return comm.load() != nullptr; }));
+            EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
+            EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
+        },
+        [&] {
+            use_device(0);
+            return ncclCommInitRank(reinterpret_cast<ncclComm_t *>(&comm), 2, id, 0);
+        });
 }
 
 TEST(Hangs, ASplitWithoutAPeerBlocks)
 {
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            if (me.rank == 0) {
-                ncclComm_t child = nullptr;
-                expect_blocked_until_abort(me.comm, [&] {
-                    use_device(0);
-                    return ncclCommSplit(me.comm, 0, 0, &child, nullptr);
-                });
-                EXPECT_EQ(nullptr, child);
-            }
-            meeting.wait();
-            if (me.rank == 1)
-                NCCL_OK(ncclCommDestroy(me.comm));
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        if (me.rank == 0) {
+            ncclComm_t child = nullptr;
+            expect_blocked_until_abort(me.comm, [&] {
+                use_device(0);
+                return ncclCommSplit(me.comm, 0, 0, &child, nullptr);
+            });
+            EXPECT_EQ(nullptr, child);
+        }
+        meeting.wait();
+        if (me.rank == 1)
+            NCCL_OK(ncclCommDestroy(me.comm));
+    });
 }
 
 TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
 {
     /* Devices 0 and 1 of a world of 3, driven by one thread; rank 2 never calls. */
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     ncclComm_t comms[3];
     CUstream streams[2];
-    NCCL_OK(ncclGetUniqueId(&id));
     NCCL_OK(ncclGroupStart());
     for (int i = 0; i < 3; i++) {
         use_device(i);
@@ -1564,18 +1536,14 @@ TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
     Buffer b(4);
     for (int i = 0; i < 2; i++) {
         use_device(i);
-        CU_OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = new_stream();
     }
-    auto blocked = std::async(std::launch::async, [&] {
+    expect_blocked_until_abort(comms[1], [&] {
         ncclGroupStart();
         for (int i = 0; i < 2; i++)
-            ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comms[i], rt(streams[i]));
+            reduce(comms[i], streams[i], b);
         return ncclGroupEnd();
     });
-    EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
-    EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[1]));
-    ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
-    EXPECT_EQ(ncclInternalError, blocked.get());
     EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[0]));
     EXPECT_EQ(ncclSuccess, ncclCommAbort(comms[2]));
     use_device(0);
@@ -1585,37 +1553,31 @@ TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
 
 TEST(Hangs, AGroupOfAbortsEndsTwoCommunicatorsOnOneStream)
 {
-    ncclUniqueId second;
+    ncclUniqueId second = new_id();
     Meeting meeting(2);
-    NCCL_OK(ncclGetUniqueId(&second));
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            ncclComm_t other;
-            Buffer b(bytes_of({1}));
-            NCCL_OK(ncclCommInitRank(&other, 2, second, me.rank));
+    with_ranks_that_end(2, [&](Rank &me) {
+        ncclComm_t other;
+        Buffer b(bytes_of({1}));
+        NCCL_OK(ncclCommInitRank(&other, 2, second, me.rank));
+        for (ncclComm_t comm : {me.comm, other})
+            NCCL_OK(reduce(comm, me.stream, b, 1, ncclMax));
+        sync(me.stream);
+        if (me.rank == 0) {
             for (ncclComm_t comm : {me.comm, other})
-                NCCL_OK(
-                    ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, comm, rt(me.stream)));
+                NCCL_OK(reduce(comm, me.stream, b, 1, ncclMax));
+            /* The second waits on the stream behind the first: alone it could not be ended. */
+            NCCL_OK(ncclGroupStart());
+            NCCL_OK(ncclCommAbort(other));
+            NCCL_OK(ncclCommAbort(me.comm));
+            NCCL_OK(ncclGroupEnd());
             sync(me.stream);
-            if (me.rank == 0) {
-                for (ncclComm_t comm : {me.comm, other})
-                    NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, comm,
-                                          rt(me.stream)));
-                /* The second waits on the stream behind the first: alone it could not be ended. */
-                NCCL_OK(ncclGroupStart());
-                NCCL_OK(ncclCommAbort(other));
-                NCCL_OK(ncclCommAbort(me.comm));
-                NCCL_OK(ncclGroupEnd());
-                sync(me.stream);
-            }
-            meeting.wait();
-            if (me.rank == 1) {
-                NCCL_OK(ncclCommDestroy(other));
-                NCCL_OK(ncclCommDestroy(me.comm));
-            }
-        },
-        false);
+        }
+        meeting.wait();
+        if (me.rank == 1) {
+            NCCL_OK(ncclCommDestroy(other));
+            NCCL_OK(ncclCommDestroy(me.comm));
+        }
+    });
 }
 
 TEST(Hangs, ARevokeEndsAHostCallThatConnects)
@@ -1624,15 +1586,11 @@ TEST(Hangs, ARevokeEndsAHostCallThatConnects)
     with_ranks(2, [&](Rank &me) {
         if (me.rank == 0) {
             Buffer b(4);
-            auto blocked = std::async(std::launch::async, [&] {
-                use_device(0);
-                return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm,
-                                     rt(me.stream));
-            });
-            EXPECT_EQ(std::future_status::timeout, blocked.wait_for(milliseconds(150)));
-            NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
-            ASSERT_EQ(std::future_status::ready, blocked.wait_for(kLong));
-            EXPECT_EQ(ncclInternalError, blocked.get());
+            expect_blocked_until([&] { NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT)); },
+                                 [&] {
+                                     use_device(me.rank);
+                                     return reduce(me, b);
+                                 });
         }
         meeting.wait();
     });
@@ -1641,94 +1599,74 @@ TEST(Hangs, ARevokeEndsAHostCallThatConnects)
 /* What a mismatch gives: no error, only waiting or other data. */
 struct Mismatch {
     const char *name;
-    std::function<ncclResult_t(Rank &, void *)> call; /* of rank 1; the others all-reduce floats */
+    std::function<ncclResult_t(Rank &, Buffer &)> call; /* of rank 1; the others reduce floats */
     bool hangs;
 };
+
+ncclResult_t reduce_as(Rank &me, Buffer &b, ncclDataType_t type)
+{
+    return ncclAllReduce(b.get(), b.get(), 100, type, ncclSum, me.comm, rt(me.stream));
+}
 
 TEST(Mismatches, AreNeverNoticed)
 {
     const Mismatch all[] = {
-        {"another count",
-         [](Rank &me, void *b) {
-             return ncclAllReduce(b, b, 900, ncclFloat32, ncclSum, me.comm, rt(me.stream));
-         },
-         true},
-        {"a larger type",
-         [](Rank &me, void *b) {
-             return ncclAllReduce(b, b, 100, ncclFloat64, ncclSum, me.comm, rt(me.stream));
-         },
-         true},
-        {"a type of the same size",
-         [](Rank &me, void *b) {
-             return ncclAllReduce(b, b, 100, ncclInt32, ncclSum, me.comm, rt(me.stream));
-         },
+        {"another count", [](Rank &me, Buffer &b) { return reduce(me, b, 900); }, true},
+        {"a larger type", [](Rank &me, Buffer &b) { return reduce_as(me, b, ncclFloat64); }, true},
+        {"a type of the same size", [](Rank &me, Buffer &b) { return reduce_as(me, b, ncclInt32); },
          false},
-        {"another operator",
-         [](Rank &me, void *b) {
-             return ncclAllReduce(b, b, 100, ncclFloat32, ncclMax, me.comm, rt(me.stream));
-         },
+        {"another operator", [](Rank &me, Buffer &b) { return reduce(me, b, 100, ncclMax); },
          false},
         {"another collective",
-         [](Rank &me, void *b) {
-             return ncclReduce(b, b, 100, ncclFloat32, ncclSum, 1, me.comm, rt(me.stream));
+         [](Rank &me, Buffer &b) {
+             return ncclReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, 1, me.comm,
+                               rt(me.stream));
          },
          true},
-        {"no call", [](Rank &, void *) { return ncclSuccess; }, true},
+        {"no call", [](Rank &, Buffer &) { return ncclSuccess; }, true},
     };
     for (const Mismatch &mismatch : all) {
         SCOPED_TRACE(mismatch.name);
         Meeting meeting(2);
         std::atomic<int> busy{0};
-        with_ranks(
-            2,
-            [&](Rank &me) {
-                Buffer b(bytes_of(std::vector<float>(1000, 1)));
-                NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm,
-                                      rt(me.stream)));
+        with_ranks_that_end(2, [&](Rank &me) {
+            Buffer b(bytes_of(std::vector<float>(1000, 1)));
+            reduce_and_wait(me, b, 100);
+            if (me.rank == 1)
+                NCCL_OK(mismatch.call(me, b));
+            else
+                NCCL_OK(reduce(me, b, 100));
+            if (mismatch.hangs) {
+                if (holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }))
+                    busy++;
+            } else {
                 sync(me.stream);
-                if (me.rank == 1)
-                    NCCL_OK(mismatch.call(me, b.get()));
-                else
-                    NCCL_OK(ncclAllReduce(b.get(), b.get(), 100, ncclFloat32, ncclSum, me.comm,
-                                          rt(me.stream)));
-                if (mismatch.hangs) {
-                    if (holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }))
-                        busy++;
-                } else {
-                    sync(me.stream);
-                }
-                ncclResult_t error = ncclInternalError;
-                NCCL_OK(ncclCommGetAsyncError(me.comm, &error));
-                EXPECT_EQ(ncclSuccess, error);
-                meeting.wait();
-                if (mismatch.hangs) {
-                    EXPECT_GE(busy.load(), 1);
-                }
-                NCCL_OK(ncclCommAbort(me.comm));
-                sync(me.stream);
-            },
-            false);
+            }
+            ncclResult_t error = ncclInternalError;
+            NCCL_OK(ncclCommGetAsyncError(me.comm, &error));
+            EXPECT_EQ(ncclSuccess, error);
+            meeting.wait();
+            if (mismatch.hangs) {
+                EXPECT_GE(busy.load(), 1);
+            }
+            NCCL_OK(ncclCommAbort(me.comm));
+            sync(me.stream);
+        });
     }
 }
 
 TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext)
 {
     Meeting meeting(2);
-    with_ranks(
-        2,
-        [&](Rank &me) {
-            Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
-            NCCL_OK(
-                ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream)));
-            sync(me.stream);
-            /* Each believes itself the root: nobody receives, nobody waits. */
-            NCCL_OK(
-                ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
-            sync(me.stream);
-            meeting.wait();
-            NCCL_OK(ncclCommAbort(me.comm));
-        },
-        false);
+    with_ranks_that_end(2, [&](Rank &me) {
+        Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
+        reduce_and_wait(me, b, 1, ncclMax);
+        /* Each believes itself the root: nobody receives, nobody waits. */
+        NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
+        sync(me.stream);
+        meeting.wait();
+        NCCL_OK(ncclCommAbort(me.comm));
+    });
 }
 
 /* ---- refusals ---- */
@@ -1766,10 +1704,9 @@ TEST(Refusals, BadArgumentsAreNamed)
 
 TEST(Refusals, BadInitsAreNamed)
 {
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     ncclComm_t comm = nullptr;
     use_device(0);
-    NCCL_OK(ncclGetUniqueId(&id));
     EXPECT_EQ(ncclInvalidArgument, ncclGetUniqueId(nullptr));
     EXPECT_EQ(ncclInvalidArgument, ncclCommInitRank(nullptr, 1, id, 0));
     EXPECT_EQ(ncclInvalidArgument, ncclCommInitRank(&comm, 0, id, 0));
@@ -1797,8 +1734,7 @@ TEST(Refusals, BadInitsAreNamed)
 
 TEST(Refusals, OneDeviceTwiceIsADuplicate)
 {
-    ncclUniqueId id;
-    NCCL_OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     in_threads(2, [&](int r) {
         ncclComm_t comm = nullptr;
         use_device(3);
@@ -1815,8 +1751,7 @@ TEST(Refusals, ADestroyedHandleIsInvalid)
         NCCL_OK(ncclCommDestroy(me.comm));
         EXPECT_EQ(ncclInvalidArgument, ncclCommDestroy(me.comm));
         EXPECT_EQ(ncclInvalidArgument, ncclCommAbort(me.comm));
-        EXPECT_EQ(ncclInvalidArgument,
-                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidArgument, reduce(me, b));
         me.comm = nullptr;
     });
 }
@@ -1829,11 +1764,10 @@ TEST(Refusals, AnotherDevicesStreamIsACudaError)
         use_device(1);
         CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
         use_device(0);
-        EXPECT_EQ(ncclUnhandledCudaError,
-                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(other)));
+        EXPECT_EQ(ncclUnhandledCudaError, reduce(me.comm, other, b));
         /* The caller's device plays no part, only the stream's and the communicator's. */
         use_device(1);
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(reduce(me, b));
         CUdevice device = -1;
         CU_OK(cuCtxGetDevice(&device));
         EXPECT_EQ(1, device);
@@ -1855,12 +1789,10 @@ TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType)
         NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
         NCCL_OK(
             ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
-        EXPECT_EQ(ncclInvalidArgument,
-                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, op, other, rt(me.stream)));
+        EXPECT_EQ(ncclInvalidArgument, reduce(other, me.stream, b, 1, op));
         EXPECT_EQ(ncclInvalidArgument,
                   ncclAllReduce(b.get(), b.get(), 1, ncclInt32, op, me.comm, rt(me.stream)));
-        NCCL_OK(ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, op, me.comm, rt(me.stream)));
-        sync(me.stream);
+        reduce_and_wait(me, b, 1, op);
         EXPECT_EQ(6, b.floats(1)[0]);
         EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, other));
         EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(ncclSum, me.comm));
@@ -1900,8 +1832,7 @@ ncclResult_t settle(ncclComm_t comm)
 
 TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
 {
-    ncclUniqueId id;
-    NCCL_OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     in_threads(2, [&](int r) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         ncclComm_t comm = nullptr, child = nullptr;
@@ -1913,8 +1844,7 @@ TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
         ASSERT_NE(nullptr, comm);
         ASSERT_EQ(ncclSuccess, settle(comm));
         Buffer b(bytes_of({1}));
-        ASSERT_EQ(ncclInProgress,
-                  ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comm, rt(stream)));
+        ASSERT_EQ(ncclInProgress, reduce(comm, stream, b));
         ASSERT_EQ(ncclSuccess, settle(comm));
         sync(stream);
         EXPECT_EQ(2, b.floats(1)[0]);
@@ -1932,14 +1862,13 @@ TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
 
 TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed)
 {
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t comm = nullptr, child = nullptr;
     ncclResult_t state;
     int count;
     config.blocking = 0;
     use_device(0);
-    NCCL_OK(ncclGetUniqueId(&id));
     ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, 0, &config));
     EXPECT_TRUE(holds([&] {
         return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
@@ -1957,9 +1886,8 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     Meeting meeting(2);
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     config.blocking = 0;
-    NCCL_OK(ncclGetUniqueId(&id));
     in_threads(2, [&](int r) {
         ncclConfig_t mine = config;
         ncclComm_t comm = nullptr;
@@ -1968,8 +1896,7 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
         ASSERT_EQ(ncclSuccess, settle(comm));
         Buffer b(4);
         if (r == 0) {
-            EXPECT_EQ(ncclInProgress,
-                      ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclSum, comm, nullptr));
+            EXPECT_EQ(ncclInProgress, reduce(comm, nullptr, b));
             EXPECT_TRUE(holds([&] {
                 ncclResult_t state;
                 return ncclCommGetAsyncError(comm, &state) == ncclSuccess &&
@@ -1983,21 +1910,18 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
 
 TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup)
 {
-    ncclUniqueId a, b;
+    ncclUniqueId a = new_id(), b = new_id();
     ncclComm_t blocking = nullptr, nonblocking = nullptr;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     use_device(0);
-    NCCL_OK(ncclGetUniqueId(&a));
-    NCCL_OK(ncclGetUniqueId(&b));
     NCCL_OK(ncclCommInitRank(&blocking, 1, a, 0));
     ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&nonblocking, 1, b, 0, &config));
     ASSERT_EQ(ncclSuccess, settle(nonblocking));
     Buffer buffer(4);
     NCCL_OK(ncclGroupStart());
-    NCCL_OK(ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32, ncclSum, blocking, nullptr));
-    EXPECT_EQ(ncclInvalidArgument, ncclAllReduce(buffer.get(), buffer.get(), 1, ncclFloat32,
-                                                 ncclSum, nonblocking, nullptr));
+    NCCL_OK(reduce(blocking, nullptr, buffer));
+    EXPECT_EQ(ncclInvalidArgument, reduce(nonblocking, nullptr, buffer));
     EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
     NCCL_OK(ncclCommDestroy(blocking));
     NCCL_OK(ncclCommDestroy(nonblocking));
@@ -2005,10 +1929,8 @@ TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup)
 
 TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks)
 {
-    ncclUniqueId ids[2];
+    ncclUniqueId ids[] = {new_id(), new_id()};
     ncclComm_t comms[3];
-    NCCL_OK(ncclGetUniqueId(&ids[0]));
-    NCCL_OK(ncclGetUniqueId(&ids[1]));
     NCCL_OK(ncclGroupStart());
     for (int i = 0; i < 3; i++) {
         use_device(i);
@@ -2228,8 +2150,7 @@ TEST(Processes, AnInjectedAsyncErrorIsToldAndEndsFurtherCalls)
 
 TEST(Processes, DifferentVersionsAreRefused)
 {
-    ncclUniqueId id;
-    NCCL_OK(ncclGetUniqueId(&id));
+    ncclUniqueId id = new_id();
     Child a("version", id, 2, 0), b("version", id, 2, 1, {"FAKE_NCCL_VERSION=22707"});
     EXPECT_EQ(0, a.wait());
     EXPECT_EQ(0, b.wait());
@@ -2246,8 +2167,7 @@ TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram)
 {
     for (const char *mode : {"misuse-twice", "misuse-abort", "misuse-other"}) {
         SCOPED_TRACE(mode);
-        ncclUniqueId id;
-        NCCL_OK(ncclGetUniqueId(&id));
+        ncclUniqueId id = new_id();
         Child child(mode, id, 1, 0);
         EXPECT_EQ('m', child.step());
         EXPECT_EQ(128 + SIGABRT, child.wait());
@@ -2276,11 +2196,6 @@ bool say(char letter)
             return 1;                                                                              \
         }                                                                                          \
     } while (0)
-
-ncclResult_t reduce_one(Rank &me, Buffer &b)
-{
-    return ncclAllReduce(b.get(), b.get(), 1, ncclFloat32, ncclMax, me.comm, rt(me.stream));
-}
 
 int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
 {
@@ -2320,12 +2235,12 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
         REQUIRE(ncclCommCount(child, &count) == ncclSuccess && count == 2);
         REQUIRE(ncclCommDestroy(child) == ncclSuccess);
     } else if (mode == "loop") {
-        REQUIRE(reduce_one(me, b) == ncclSuccess);
+        REQUIRE(reduce(me, b, 1, ncclMax) == ncclSuccess);
         REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
         say('w');
         if (me.rank == 1)
             pause();
-        REQUIRE(reduce_one(me, b) == ncclSuccess);
+        REQUIRE(reduce(me, b, 1, ncclMax) == ncclSuccess);
         REQUIRE(holds(
             [&] {
                 ncclResult_t error = ncclInternalError;
@@ -2341,7 +2256,7 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
         return 0;
     } else if (mode == "count") {
         for (;;) {
-            REQUIRE(reduce_one(me, b) == ncclSuccess);
+            REQUIRE(reduce(me, b, 1, ncclMax) == ncclSuccess);
             REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
             static bool warm;
             REQUIRE(say(warm ? 'c' : 'w'));
@@ -2349,14 +2264,14 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
         }
     } else if (mode == "async") {
         for (int i = 0; i < 3; i++) {
-            REQUIRE(reduce_one(me, b) == ncclSuccess);
+            REQUIRE(reduce(me, b, 1, ncclMax) == ncclSuccess);
             ncclResult_t error = ncclInternalError;
             REQUIRE(ncclCommGetAsyncError(me.comm, &error) == ncclSuccess);
             REQUIRE(error == (me.rank == 1 && i == 2 ? ncclRemoteError : ncclSuccess));
         }
         REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
         if (me.rank == 1) {
-            REQUIRE(reduce_one(me, b) == ncclRemoteError);
+            REQUIRE(reduce(me, b, 1, ncclMax) == ncclRemoteError);
             REQUIRE(ncclCommDestroy(me.comm) == ncclRemoteError);
             REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
             return 0;

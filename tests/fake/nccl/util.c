@@ -68,19 +68,12 @@ static void read_debug(void)
     debug_on = value && *value && strcmp(value, "0") != 0;
 }
 
-void fake_trace(const char *format, ...)
+/* One line on stderr, in one write. */
+static void write_line(const char *start, const char *format, va_list args)
 {
     char line[1200];
-    int n;
-    va_list args;
-    pthread_once(&debug_once, read_debug);
-    if (!debug_on)
-        return;
-    n = snprintf(line, sizeof(line), "fake nccl %d/%ld: ", (int)getpid(),
-                 (long)syscall(SYS_gettid));
-    va_start(args, format);
+    int n = snprintf(line, sizeof(line), "%s", start);
     n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
-    va_end(args);
     if (n > (int)sizeof(line) - 2)
         n = (int)sizeof(line) - 2;
     line[n++] = '\n';
@@ -88,20 +81,25 @@ void fake_trace(const char *format, ...)
         return;
 }
 
+void fake_trace(const char *format, ...)
+{
+    char start[64];
+    va_list args;
+    pthread_once(&debug_once, read_debug);
+    if (!debug_on)
+        return;
+    snprintf(start, sizeof(start), "fake nccl %d/%ld: ", (int)getpid(), (long)syscall(SYS_gettid));
+    va_start(args, format);
+    write_line(start, format, args);
+    va_end(args);
+}
+
 _Noreturn void fake_misuse(const char *format, ...)
 {
-    char line[1200];
-    int n;
     va_list args;
-    n = snprintf(line, sizeof(line), "fake nccl: misuse: ");
     va_start(args, format);
-    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    write_line("fake nccl: misuse: ", format, args);
     va_end(args);
-    if (n > (int)sizeof(line) - 2)
-        n = (int)sizeof(line) - 2;
-    line[n++] = '\n';
-    if (write(2, line, (size_t)n) < 0)
-        abort();
     abort();
 }
 
@@ -168,36 +166,9 @@ static void load_cuda(void)
         void *slot;
         bool optional;
     } rows[] = {
-        {"cuInit", 12000, &t->init, false},
-        {"cuGetErrorName", 12000, &t->get_error_name, false},
-        {"cuDeviceGet", 12000, &t->device_get, false},
-        {"cuDeviceGetCount", 12000, &t->device_get_count, false},
-        {"cuDeviceGetPCIBusId", 12000, &t->device_get_pci_bus_id, false},
-        {"cuDevicePrimaryCtxRetain", 12000, &t->primary_retain, false},
-        {"cuCtxGetCurrent", 12000, &t->ctx_get_current, false},
-        {"cuCtxSetCurrent", 12000, &t->ctx_set_current, false},
-        {"cuCtxGetDevice", 12000, &t->ctx_get_device, false},
-        {"cuLaunchHostFunc", 12000, &t->launch_host_func, false},
-        {"cuStreamIsCapturing", 12000, &t->stream_is_capturing, false},
-        {"cuStreamGetCtx", 9020, &t->stream_get_ctx, true},
-        {"cuStreamWaitEvent", 12000, &t->stream_wait_event, false},
-        {"cuEventCreate", 12000, &t->event_create, false},
-        {"cuEventRecord", 12000, &t->event_record, false},
-        {"cuEventDestroy", 12000, &t->event_destroy, false},
-        {"cuUserObjectCreate", 12000, &t->user_object_create, true},
-        {"cuGraphRetainUserObject", 12000, &t->graph_retain_user_object, true},
-        {"cuMemAlloc", 12000, &t->mem_alloc, false},
-        {"cuMemFree", 12000, &t->mem_free, false},
-        {"cuMemGetAllocationGranularity", 12000, &t->mem_get_granularity, true},
-        {"cuMemCreate", 12000, &t->mem_create, true},
-        {"cuMemRelease", 12000, &t->mem_release, true},
-        {"cuMemAddressReserve", 12000, &t->mem_address_reserve, true},
-        {"cuMemAddressFree", 12000, &t->mem_address_free, true},
-        {"cuMemMap", 12000, &t->mem_map, true},
-        {"cuMemUnmap", 12000, &t->mem_unmap, true},
-        {"cuMemSetAccess", 12000, &t->mem_set_access, true},
-        {"cuMemRetainAllocationHandle", 12000, &t->mem_retain_handle, true},
-        {"cuPointerGetAttribute", 12000, &t->pointer_get_attribute, true},
+#define ROW(field, name, version, optional, parameters) {#name, version, &t->field, optional},
+        FAKE_CUDA_FUNCTIONS(ROW)
+#undef ROW
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         void *found = cuda_find(handle, get, rows[i].name, rows[i].version);
