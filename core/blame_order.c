@@ -1,6 +1,6 @@
 /*
- * Who is to blame for ranks that wait for each other in a round: all that are in it, where it goes across
- * communicators; the fewer, where it is two calls of one communicator.
+ * Who is to blame for ranks that wait for each other in a round: the fewer, where it is two calls, be they of one
+ * communicator or of two; all that are in it, where they are as many, or the round is longer.
  *
  * Step 9, pure.
  */
@@ -35,39 +35,79 @@ static int copy_cycle(struct ng_judge *judge, const struct ng_cycle *cycle)
     return 0;
 }
 
-/* Everyone that is where a step of the cycle is, and so holds up the step before. */
-int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle)
+/* The step of the cycle that holds up step `at`. */
+static const struct ng_cycle_step *step_before(const struct ng_cycle *cycle, uint32_t at)
+{
+    return &cycle->steps[at ? at - 1 : cycle->count - 1];
+}
+
+/* How many ranks are where step `at` is, and so hold up the step before. */
+static uint32_t count_at(const struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t at)
+{
+    const struct ng_cycle_step *before = step_before(cycle, at);
+    const struct ng_wait *wait = &judge->waits.waits[before->wait];
+    uint32_t count = 0;
+
+    for (uint32_t k = 0; k < wait->absentee_count; k++)
+        count += ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k], &cycle->steps[at]);
+    return count;
+}
+
+/*
+ * Of two communicators that ranks took in different orders: which step the fewer are in. They are wrong, as in any call
+ * that most make alike. cycle->count: neither, or the cycle is longer.
+ */
+static uint32_t find_fewer(const struct ng_judge *judge, const struct ng_cycle *cycle)
+{
+    if (cycle->count != 2)
+        return cycle->count;
+    uint32_t first = count_at(judge, cycle, 0), second = count_at(judge, cycle, 1);
+    return first == second ? cycle->count : first < second ? 0 : 1;
+}
+
+/* All ranks that are where step `at` is, of which the group that is told of is `group`. */
+static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t at, uint32_t group)
+{
+    const struct ng_cycle_step *before = step_before(cycle, at);
+    const struct ng_wait *wait = &judge->waits.waits[before->wait];
+
+    for (uint32_t k = 0; k < wait->absentee_count; k++) {
+        const struct ng_absentee *absentee = &wait->absentees[k];
+        if (!ng_cycle_leads(judge->view, &judge->waits, before, absentee, &cycle->steps[at]))
+            continue;
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, absentee->member, ng_judge_rank_in(judge, group, absentee->member));
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_order(judge->verdict, at, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait)
 {
     struct ng_verdict *verdict = judge->verdict;
-    const struct ng_wait *told = &judge->waits.waits[cycle->steps[0].wait];
+    uint32_t fewer = find_fewer(judge, cycle), from = fewer == 0 ? 1 : 0;
+    const struct ng_wait *told = &judge->waits.waits[cycle->steps[from].wait];
 
     int error = copy_cycle(judge, cycle);
     if (error)
         return error;
+    *ret_wait = cycle->steps[from].wait;
     ng_judge_set_group(judge, told->group);
     verdict->kind = NG_KIND_ORDER_DEADLOCK;
     verdict->confidence = cycle->blurred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
     verdict->seq = told->seq;
-    verdict->op = cycle->steps[0].op;
+    verdict->op = cycle->steps[from].op;
     verdict->stalled_ns = 0;
-    for (uint32_t i = 0; i < cycle->count; i++) {
-        const struct ng_cycle_step *step = &cycle->steps[i];
-        const struct ng_cycle_step *before = &cycle->steps[i ? i - 1 : cycle->count - 1];
-        const struct ng_wait *wait = &judge->waits.waits[before->wait];
+    for (uint32_t i = 0; i < cycle->count && !error; i++) {
+        const struct ng_wait *wait = &judge->waits.waits[cycle->steps[i].wait];
         if (wait->age_ns > verdict->stalled_ns)
             verdict->stalled_ns = wait->age_ns;
-        for (uint32_t k = 0; k < wait->absentee_count; k++) {
-            const struct ng_absentee *absentee = &wait->absentees[k];
-            if (!ng_cycle_leads(judge->view, &judge->waits, before, absentee, step))
-                continue;
-            struct ng_culprit *culprit = ng_judge_add_culprit(
-                judge, absentee->member, ng_judge_rank_in(judge, told->group, absentee->member));
-            if (!culprit)
-                return -ENOMEM;
-            ng_why_order(verdict, i, culprit->why, sizeof(culprit->why));
-        }
+        if (fewer == cycle->count || i == fewer)
+            error = blame_step(judge, cycle, i, told->group);
     }
-    return 0;
+    return error;
 }
 
 bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycle)

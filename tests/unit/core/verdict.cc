@@ -1108,6 +1108,70 @@ TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
     }
 }
 
+/* One rank came to the one group first, or left a call of the other out: all others agree. */
+TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
+{
+    for (auto [ranks, odd] : sizes_and_culprits())
+        for (uint64_t odd_in : {1, 2}) {
+            uint64_t others_in = 3 - odd_in;
+            Job job(ranks);
+            job.group(1, "a");
+            job.group(2, "b");
+            for (int rank = 0; rank < ranks; rank++) {
+                job.at(1, rank).did(4);
+                job.at(2, rank).did(4);
+                job.at(rank == odd ? odd_in : others_in, rank).waits();
+            }
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.cycle.size(), 2u);
+            if (ranks == 2) {
+                EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+                continue;
+            }
+            EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+            EXPECT_EQ(judgement.waiting, all_but(ranks, {odd}));
+            EXPECT_EQ(judgement.group, others_in);
+            EXPECT_EQ(judgement.seq, 5u);
+            std::string is = odd_in == 1 ? "a" : "b", has_not = odd_in == 1 ? "b" : "a";
+            EXPECT_TRUE(mentions(judgement.whys.at(0), "is in AllReduce #5 of group \"" + is +
+                                                           "\" and has not entered AllReduce #5 of group \"" +
+                                                           has_not + "\"; rank "))
+                << judgement.whys[0];
+            EXPECT_TRUE(mentions(judgement.line, "came in another order to AllReduce #5 of group")) << judgement.line;
+        }
+}
+
+/* The fewer of those that are in both groups; who is in one of them only takes no side. */
+TEST(Verdict, OfTwoGroupsOnlyTheRanksOfBothTakeSides)
+{
+    Job job(8);
+    job.group(1, "all");
+    job.group(2, "pair", {2, 5});
+    for (int rank : {0, 1, 3, 4, 5, 6, 7})
+        job.at(1, rank).waits();
+    job.at(2, 0).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 5}));
+}
+
+/* The same where all calls are on one stream of each rank. */
+TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
+{
+    Job job(4);
+    job.group(1, "a");
+    job.group(2, "b");
+    for (int rank = 0; rank < 4; rank++)
+        for (uint64_t group : {1, 2})
+            job.at(group, rank).did(3).waits().pending_started = (rank == 2) == (group == 2);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.group, 1u);
+}
+
 /* Half of the ranks came to one group first, half to the other. */
 TEST(Verdict, EveryRankOfADeadlockIsNamed)
 {
