@@ -24,6 +24,9 @@ int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause);
 int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
                       const struct ng_mismatch *mismatch);
 
+/* The one rank that waits, in a call that the others have come to their end without. */
+int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait);
+
 /* Ranks that mean another communicator than the others. */
 int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatch);
 

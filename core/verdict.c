@@ -172,6 +172,8 @@ static int judge_wait(struct ng_judge *judge, uint32_t *best, enum ng_cause caus
     case NG_CAUSE_FAULT:
     case NG_CAUSE_MISSING:
         return ng_blame_absentees(judge, wait, cause);
+    case NG_CAUSE_SURPLUS:
+        return ng_blame_surplus(judge, wait);
     case NG_CAUSE_VARIABLE:
     case NG_CAUSE_MISMATCH:
         return reason->by_init ? ng_blame_init(judge, &reason->init)

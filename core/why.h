@@ -40,6 +40,9 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
 void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
                   size_t bytes);
 
+/* The one rank that is in `wait`, a call that the others have come to their end without. */
+void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes);
+
 /* A rank with NaN in what it sends. */
 void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes);
 

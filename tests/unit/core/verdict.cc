@@ -82,6 +82,78 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
         }
 }
 
+/* All others came to their end without it, alike: the one that waits has made a call too many. */
+TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
+{
+    for (auto [ranks, odd] : sizes_and_culprits())
+        for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_NONE}) {
+            Job job(ranks);
+            job.group(WORLD, "dp");
+            job.at(WORLD, odd).did(9).waits();
+            for (int rank : all_but(ranks, {odd})) {
+                job.at(WORLD, rank).did(9);
+                if (op)
+                    job.inside(rank, op, WORLD);
+                else
+                    job.process(rank).life = NG_LIFE_EXITED;
+            }
+            Judgement judgement = judge(job);
+            if (ranks == 2) {
+                expect_kind(judgement, op ? NG_KIND_MISSING_RANK : NG_KIND_LEFT_EARLY);
+                EXPECT_EQ(judgement.culprits, std::vector<int>{1 - odd});
+                continue;
+            }
+            expect_kind(judgement, NG_KIND_MISMATCH);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+            EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>()) << "in CommDestroy";
+            EXPECT_EQ(judgement.seq, 10u);
+            EXPECT_EQ(judgement.whys.at(0), "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
+                                                " others came to their end right before it");
+        }
+}
+
+/* One of the others is held up by it in another communicator, and has not come to its end. */
+TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
+{
+    Job job(6);
+    job.group(WORLD, "dp");
+    job.group(1, "pair", {4, 5});
+    for (int rank = 0; rank < 6; rank++)
+        job.at(WORLD, rank).did(9);
+    job.at(WORLD, 4).waits();
+    job.at(1, 1).waits();
+    for (int rank : {0, 1, 2, 3})
+        job.process(rank).life = NG_LIFE_EXITED;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{4});
+    EXPECT_EQ(judgement.waiting, std::vector<int>{5});
+}
+
+/* Ranks that ended with an error, or not all at one call, or that live and are in no call, are what is missing. */
+TEST(Verdict, WhoWaitsAloneForRanksThatAreNotAtTheirEndIsNotToBlame)
+{
+    for (int how : {0, 1, 2, 3}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        job.at(WORLD, 2).did(9).waits();
+        for (int rank : {0, 1, 3}) {
+            job.at(WORLD, rank).did(how == 1 && rank == 1 ? 8 : 9);
+            job.process(rank).life = NG_LIFE_EXITED;
+            job.process(rank).exit_status = how == 0 ? 1 : 0;
+        }
+        if (how == 2)
+            job.process(3).life = NG_LIFE_RUNNING;
+        if (how == 3)
+            job.at(WORLD, 0).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        for (int culprit : judgement.culprits)
+            EXPECT_NE(culprit, 2) << judgement.line;
+    }
+}
+
 TEST(Verdict, TellsWhatTheCallWasPassedAndItsDeadline)
 {
     Job job = waiting_for(4, {2});
