@@ -789,8 +789,9 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
 
     if (!ng_same_actor(view, other, absentee->member))
         return false;
+    /* Work of one communicator is done in the order in which it was called, on whatever streams. */
     if (absentee->queued)
-        return !own && other->pending_record && other->pending_started;
+        return !own && other->pending_record && (other->pending_started || other == absentee->member);
     return !own || waits->waits[wait].type == NG_WAIT_P2P;
 }
 
@@ -854,6 +855,36 @@ static int link_devices(struct finder *finder)
     return 0;
 }
 
+/*
+ * A rank that made the call of a collective, but whose device is in sends or receives that it called before on the same
+ * communicator, and that wait for others.
+ */
+static int link_behind(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        for (uint32_t i = 0; i < count && wait->type == NG_WAIT_COLLECTIVE; i++) {
+            int32_t stuck_in = waits->wait_of_member[&members[i] - view->members];
+            const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
+            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P || !members[i].pending_record ||
+                members[i].pending_seq || !record || done(record->state) || record->id < members[i].pending_record ||
+                members[i].cuda_error || process_of(finder, &members[i])->life == NG_LIFE_STOPPED)
+                continue;
+            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->queued = true;
+            absentee->stuck_in = stuck_in;
+        }
+    }
+    return 0;
+}
+
 static int link_waits(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
@@ -882,7 +913,8 @@ static int link_waits(struct finder *finder)
                 absentee->stuck_in = held_by(finder, w, absentee);
         }
     }
-    return link_devices(finder);
+    int error = link_behind(finder);
+    return error ? error : link_devices(finder);
 }
 
 bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)

@@ -457,6 +457,13 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
     }
 }
 
+void ng_why_departs(char *why, size_t bytes)
+{
+    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+
+    ng_text_add(&text, "; of these it alone did not call as in earlier rounds");
+}
+
 void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
 {
     char number[64];

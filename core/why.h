@@ -36,6 +36,9 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
  */
 void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes);
 
+/* Add that it is the only one of them that called something else in earlier rounds. */
+void ng_why_departs(char *why, size_t bytes);
+
 /* A rank that is in `wait`, a call of one communicator on which others are in another, `other`. */
 void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
                   size_t bytes);

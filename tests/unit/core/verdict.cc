@@ -1244,6 +1244,108 @@ TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
     EXPECT_EQ(judgement.group, 1u);
 }
 
+/* Three rounds of two calls, as every rank makes them; in the fourth one rank departs from that. */
+namespace
+{
+Job rounds(int ranks)
+{
+    Job job(ranks);
+    job.group(1, "a");
+    job.group(2, "b");
+    job.number_by_process();
+    for (int round = 0; round < 3; round++)
+        for (int rank = 0; rank < ranks; rank++) {
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+        }
+    return job;
+}
+} // namespace
+
+/* Of two ranks no majority tells, but one of them did it the other way in all rounds before. */
+TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWrong)
+{
+    for (int odd : {0, 1}) {
+        Job job = rounds(2);
+        job.at(1, 1 - odd).waits();
+        job.at(2, odd).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd});
+        EXPECT_EQ(judgement.waiting, std::vector<int>{1 - odd});
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.group, 1u);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds")) << judgement.whys[0];
+    }
+}
+
+/* Both went on as never before, as with a new phase of the program; or too little is recorded, or of other threads. */
+TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
+{
+    for (int how : {0, 1, 2}) {
+        Job job = rounds(2);
+        constexpr struct ng_signature other = all_reduce(77);
+        if (how == 2)
+            for (int rank : {0, 1})
+                for (uint64_t group : {1, 2})
+                    job.at(group, rank).tid = 5;
+        job.at(1, 0).waits(how == 0 ? other : all_reduce());
+        job.at(2, 1).waits(how == 0 ? other : all_reduce());
+        if (how == 1)
+            for (int rank : {0, 1})
+                for (uint64_t group : {1, 2})
+                    job.at(group, rank).keeps(1);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << how;
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    }
+}
+
+/* On one communicator a rank is in a collective, and a peer waits for its send before that: one of both is wrong. */
+TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromItsRoundsIsLikelyWrong)
+{
+    for (bool behind : {false, true})
+        for (bool receive_is_new : {false, true}) {
+            Job job(4);
+            job.group(WORLD, "dp");
+            for (int round = 0; round < 3; round++) {
+                if (!receive_is_new) {
+                    job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
+                    job.at(WORLD, 3).p2p(NG_OP_Recv, 2, true);
+                }
+                for (int rank = 0; rank < 4; rank++)
+                    job.at(WORLD, rank).did(1);
+            }
+            for (int rank : {0, 1, 2})
+                job.at(WORLD, rank).waits();
+            job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+            if (behind)
+                job.at(WORLD, 3).queued();
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_MISMATCH);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{receive_is_new ? 3 : 2}) << judgement.line;
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+            EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
+            EXPECT_EQ(judgement.seq, receive_is_new ? 4u : 0u);
+            EXPECT_TRUE(judgement.cycle.empty());
+        }
+}
+
+/* How many are in the collective says nothing of what two others send each other. */
+TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorNothingTellsWithoutRounds)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits();
+    job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+}
+
 /* Half of the ranks came to one group first, half to the other. */
 TEST(Verdict, EveryRankOfADeadlockIsNamed)
 {
