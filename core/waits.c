@@ -483,6 +483,16 @@ static const struct ng_view_member *member_at(const struct ng_view_member *membe
     return low < count && members[low].group_rank == rank ? &members[low] : NULL;
 }
 
+/* Did a member call this send or receive behind a collective of the same communicator that it is stuck in? */
+static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 const struct ng_view_record *record)
+{
+    int32_t stuck_in = finder->waits->wait_of_member[member - finder->view->members];
+
+    return stuck_in >= 0 && finder->waits->waits[stuck_in].type == NG_WAIT_COLLECTIVE && member->pending_record &&
+           member->pending_seq && record->id > member->pending_record && !done(record->state);
+}
+
 /* What one send or receive of `member` waits for. *ret_served false: not for its device. */
 static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct absent_ranks *ranks,
                          const struct ng_view_member *member, const struct ng_view_member *other,
@@ -502,7 +512,8 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
 
     if (finder->leavers && !gone(life))
         return 0;
-    if (theirs && !open && !faulted && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+    bool queued = theirs && is_behind_collective(finder, other, theirs);
+    if (theirs && !open && !faulted && !queued && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
@@ -519,6 +530,7 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
         bool alive = absentee || fresh->absence == NG_ABSENT_ALIVE;
         fresh->came = theirs != NULL;
         fresh->open_group = open;
+        fresh->queued = queued && !open && !faulted && alive;
         fresh->faulted = faulted && alive;
         fresh->overwritten = overwritten && alive;
         if (alive)

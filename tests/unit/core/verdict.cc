@@ -1332,6 +1332,32 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
         }
 }
 
+/* Everybody has called everything: the peer's send is behind the collective that its device is in. */
+TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
+{
+    for (bool rounds : {false, true}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int round = 0; round < 3 && rounds; round++) {
+            job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
+            job.at(WORLD, 3).p2p(NG_OP_Recv, 2, true);
+            for (int rank = 0; rank < 4; rank++)
+                job.at(WORLD, rank).did(1);
+        }
+        job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+        for (int rank : {0, 1, 2})
+            job.at(WORLD, rank).waits();
+        job.at(WORLD, 3).queued();
+        job.at(WORLD, 2).p2p(NG_OP_Send, 3, false).records.back().state = NG_RECORD_SCHEDULED;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.culprits, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3})) << judgement.line;
+        EXPECT_EQ(judgement.confidence, rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "and behind it on its device waits Send to rank 3"))
+            << judgement.whys[0];
+    }
+}
+
 /* How many are in the collective says nothing of what two others send each other. */
 TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorNothingTellsWithoutRounds)
 {
