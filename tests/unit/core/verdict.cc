@@ -1417,6 +1417,59 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
         << judgement.text;
 }
 
+/* The device has reached the NCCL group of both, on one stream: it is in the first of them. */
+TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
+{
+    for (bool p2p : {false, true})
+        for (bool one_way : {false, true}) {
+            constexpr int ranks = 4;
+            Job job(ranks);
+            for (int rank = 0; rank < ranks; rank++)
+                job.group(1 + (uint64_t)rank, "pair", {rank, (rank + 1) % ranks});
+            job.number_by_process();
+            for (int rank = 0; rank < ranks; rank++) {
+                uint64_t previous = (uint64_t)((rank + ranks - 1) % ranks);
+                Member *pair[] = {&job.at(1 + (uint64_t)rank, 0), &job.at(1 + previous, 1)};
+                /* Rank 0 begins at the other end where it is no ring. */
+                for (int i : {rank == 0 && !one_way, !(rank == 0 && !one_way)}) {
+                    if (p2p)
+                        pair[i]->p2p(i ? NG_OP_Recv : NG_OP_Send, i ? 0 : 1, false);
+                    else
+                        pair[i]->waits();
+                    pair[i]->records.back().stream = 0x1000;
+                    pair[i]->records.back().flags |= NG_RECORD_IN_GROUP;
+                }
+            }
+            Judgement judgement = judge(job);
+            expect_kind(judgement, one_way ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
+            EXPECT_EQ(judgement.culprits, one_way ? all_but(ranks, {}) : std::vector<int>()) << judgement.line;
+            EXPECT_EQ(judgement.confidence, one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+            if (one_way && p2p) {
+                EXPECT_TRUE(mentions(judgement.whys.at(0), "is in Send to rank 1 of group")) << judgement.whys[0];
+            }
+        }
+}
+
+/* Streams tell the order, whatever the devices were seen to have reached; and of another stream they tell nothing. */
+TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
+{
+    for (bool one_stream : {true, false}) {
+        Job job(4);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank = 0; rank < 4; rank++)
+            for (uint64_t i : {0, 1}) {
+                Member &member = job.at(rank == 2 ? 2 - i : 1 + i, rank).waits();
+                member.records.back().stream = one_stream ? 0x1000 : 0x1000 + i;
+            }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, one_stream ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
+        EXPECT_EQ(judgement.culprits, one_stream ? std::vector<int>{2} : std::vector<int>()) << judgement.line;
+        EXPECT_EQ(judgement.confidence, one_stream ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_UNKNOWN);
+    }
+}
+
 /* The peer of a queued send may be past the receive already. */
 TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
 {
