@@ -968,6 +968,26 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 }
 
 /* One rank left a step out: it calls what usually comes next, only too early. */
+/* What came last after the same call is not what comes after the same row of calls. */
+TEST(Verdict, OfTwoRanksTheOneThatMadeACallOnceMoreDeviates)
+{
+    const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200};
+    for (int culprit : {0, 1}) {
+        Job job(2);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1}) {
+            Member &member = job.at(WORLD, rank);
+            for (int step = 0; step < 5; step++)
+                member.did(1, a).did(2, b);
+            member.waits(rank == culprit ? b : a);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit}) << judgement.line;
+    }
+}
+
 TEST(Verdict, OfTwoRanksTheOneThatSkippedACallDeviates)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200},
