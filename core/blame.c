@@ -279,6 +279,25 @@ int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
     return 0;
 }
 
+int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
+{
+    int32_t index = (int32_t)(wait - judge->waits.waits);
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+
+    judge->verdict->kind = NG_KIND_MISMATCH;
+    judge->verdict->confidence = NG_CONFIDENCE_CERTAIN;
+    for (uint32_t i = 0; i < count; i++) {
+        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
+            continue;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_surplus(wait, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
 int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatch)
 {
     struct ng_verdict *verdict = judge->verdict;

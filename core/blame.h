@@ -24,6 +24,9 @@ int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause);
 int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
                       const struct ng_mismatch *mismatch);
 
+/* The one rank that waits, in a call that the others have come to their end without. */
+int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait);
+
 /* Ranks that mean another communicator than the others. */
 int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatch);
 
@@ -35,8 +38,11 @@ int ng_blame_parted(struct ng_judge *judge, const struct ng_wait *wait,
  * what is queued. */
 int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait);
 
-/* Everyone that is where a step of the cycle is, and so holds up the step before. */
-int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle);
+/*
+ * Everyone that is where a step of the cycle is, and so holds up the step before; of two steps, those of the one that
+ * has fewer ranks. *ret_wait: the wait that is told of, which those have not come to.
+ */
+int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait);
 
 /*
  * Is it no cycle across communicators, but one communicator of which some make another (split, shrink, grow), and some

@@ -91,6 +91,38 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
     return wait->type == NG_WAIT_CREATE ? NG_CAUSE_MISSING : NG_CAUSE_UNSEEN;
 }
 
+/* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an error? */
+static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *absentee)
+{
+    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+
+    if (absentee->came || absentee->followed || absentee->may_follow || absentee->member->async_error)
+        return false;
+    if (absentee->absence == NG_ABSENT_EXITED)
+        return process->exit_status == 0;
+    return absentee->absence == NG_ABSENT_ALIVE && ng_absentee_has_left(absentee);
+}
+
+/*
+ * Does one rank wait alone in a collective that most ranks of the group came to their end without, right before it?
+ * Then it makes a call too many. Others may be held up elsewhere, as by this one.
+ */
+static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
+{
+    int64_t ended = 0;
+
+    if (wait->type != NG_WAIT_COLLECTIVE || wait->waiter_count != 1 || wait->of_leavers)
+        return false;
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        if (absentee->member && absentee->member->entered + 1 == wait->seq && is_at_end(judge, absentee))
+            ended++;
+        else if (ng_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
+            return false;
+    }
+    return 2 * ended > judge->view->groups[wait->group].nranks;
+}
+
 /* Is an absentee held by another wait than this one, which has this index? */
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
@@ -142,6 +174,8 @@ enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_MISMATCH &&
         ng_mismatch_find(judge->view, wait->group, wait->seq, &ret_reason->mismatch))
         return NG_CAUSE_MISMATCH;
+    if (worst < NG_CAUSE_MISMATCH && is_surplus(judge, wait))
+        return NG_CAUSE_SURPLUS;
     if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(judge, wait, ret_reason) > 0)
         return ret_reason->init.differ == NG_INIT_VARIABLE ? NG_CAUSE_VARIABLE : NG_CAUSE_MISMATCH;
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_PARTED &&

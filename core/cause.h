@@ -26,6 +26,7 @@ enum ng_cause {
     NG_CAUSE_FAULT,  /* a device failed for good: its rank may not call any more after that */
     NG_CAUSE_STOPPED,
     NG_CAUSE_LEFT,
+    NG_CAUSE_SURPLUS, /* one rank waits in a call that most others came to their end without */
     NG_CAUSE_MISMATCH,
     NG_CAUSE_DEAD,
 };

@@ -283,6 +283,18 @@ static int search_all(const struct graph *graph, struct search *search)
     return 0;
 }
 
+/* What the rank of a step called; of sends and receives that nobody looked at one by one, its oldest in flight. */
+static enum ng_op op_called(const struct graph *graph, const struct edge *out, const struct ng_cycle_step *step)
+{
+    const struct ng_view_member *member = &graph->view->members[step->stuck];
+
+    if (graph->waits->waits[step->wait].type == NG_WAIT_P2P && graph->node_of_wait[step->wait])
+        for (uint32_t i = member->record_count; i > 0; i--)
+            if (member->records[i - 1].id == member->pending_record)
+                return (enum ng_op)member->records[i - 1].signature.op;
+    return out->op;
+}
+
 int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, struct ng_arena *arena,
                   struct ng_cycle *ret_cycle)
 {
@@ -309,9 +321,10 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, stru
         struct ng_cycle_step *step = &cycle.steps[i];
         step->wait = graph.nodes[in->to].wait;
         step->stuck = in->stuck;
-        step->op = out->op;
+        step->op = op_called(&graph, out, step);
         step->next = &waits->waits[step->wait].absentees[out->absentee];
         cycle.blurred |= step->next->queued && waits->waits[step->wait].type == NG_WAIT_P2P;
+        cycle.blurred |= step->next->vague;
     }
     *ret_cycle = cycle;
     return 0;

@@ -321,7 +321,7 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
         ng_text_add(line, "ranks ");
         add_ranks(line, rank_of_culprit, verdict->culprits, verdict->culprit_count, 64);
     }
-    if (kind == NG_KIND_ORDER_DEADLOCK && verdict->cycle_count) {
+    if (kind == NG_KIND_ORDER_DEADLOCK && verdict->culprit_count > 1) {
         ng_text_add(line, " wait for each other: rank %d %s", verdict->culprits[0].rank,
                     verdict->culprits[0].why);
         return;

@@ -11,6 +11,10 @@
 /* How far back the history of a group is asked for what usually comes next. */
 #define HISTORY 256u
 
+/* Longer rows of calls before it are as good; and what more members know is the same. */
+#define CONTEXT 32u
+#define ASKED   8u
+
 uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signature *b)
 {
     if (a->op != b->op)
@@ -71,15 +75,49 @@ static bool shadowed(const struct ng_view_member *members, uint32_t i)
     return i > 0 && members[i - 1].group_rank == members[i].group_rank;
 }
 
+/* How many calls before two collectives of a member are alike. */
+static uint32_t context(const struct ng_view_member *member, uint64_t a, uint64_t b)
+{
+    struct ng_signature before_a, before_b;
+    uint32_t length = 0;
+
+    while (length < CONTEXT && length + 1 < a && ng_signature_at(member, a - 1 - length, &before_a) &&
+           ng_signature_at(member, b - 1 - length, &before_b) && !ng_signature_differ(&before_a, &before_b))
+        length++;
+    return length;
+}
+
+/* Which of both followed the longest row of calls that came before `seq`, too. False: both, or neither. */
+static bool usual_after_row(const struct ng_view_member *member, uint64_t seq, const struct ng_signature *a,
+                            const struct ng_signature *b, bool *ret_a)
+{
+    uint32_t longest_a = 0, longest_b = 0;
+    struct ng_signature then;
+
+    for (uint64_t at = seq - 1; at > 1 && seq - at < HISTORY && ng_signature_at(member, at, &then); at--) {
+        uint32_t *longest = !ng_signature_differ(&then, a)   ? &longest_a
+                            : !ng_signature_differ(&then, b) ? &longest_b
+                                                             : NULL;
+        uint32_t length = longest ? context(member, at, seq) : 0;
+        if (longest && length > *longest)
+            *longest = length;
+    }
+    *ret_a = longest_a > longest_b;
+    return longest_a != longest_b;
+}
+
 /*
- * What usually followed the call before `seq`: the newest earlier place in any member's history
- * where the same call came before decides; failing that, what came most often.
+ * What usually followed the calls before `seq`: what followed the longest row of them decides; else the newest earlier
+ * place in any member's history where the same call came before; failing that, what came most often.
  */
 static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t seq,
                   const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
 {
-    uint32_t seen_a = 0, seen_b = 0;
+    uint32_t seen_a = 0, seen_b = 0, asked = 0;
 
+    for (uint32_t i = 0; i < count && asked < ASKED && seq > 1; i++)
+        if (!shadowed(members, i) && ++asked && usual_after_row(&members[i], seq, a, b, ret_a))
+            return true;
     for (uint32_t i = 0; i < count; i++) {
         struct ng_signature before, other, then;
         if (shadowed(members, i) || seq < 2)

@@ -137,8 +137,7 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
     if (ng_blame_is_stray(&judge->waits, &cycle))
         return ng_blame_stray(judge, &cycle, best);
     if (cycle.count) {
-        *best = cycle.steps[0].wait;
-        error = ng_blame_order(judge, &cycle);
+        error = ng_blame_order(judge, &cycle, best);
         if (cause == NG_CAUSE_UNSEEN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         return error;
@@ -173,6 +172,8 @@ static int judge_wait(struct ng_judge *judge, uint32_t *best, enum ng_cause caus
     case NG_CAUSE_FAULT:
     case NG_CAUSE_MISSING:
         return ng_blame_absentees(judge, wait, cause);
+    case NG_CAUSE_SURPLUS:
+        return ng_blame_surplus(judge, wait);
     case NG_CAUSE_VARIABLE:
     case NG_CAUSE_MISMATCH:
         return reason->by_init ? ng_blame_init(judge, &reason->init)

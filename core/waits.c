@@ -483,6 +483,16 @@ static const struct ng_view_member *member_at(const struct ng_view_member *membe
     return low < count && members[low].group_rank == rank ? &members[low] : NULL;
 }
 
+/* Did a member call this send or receive behind a collective of the same communicator that it is stuck in? */
+static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 const struct ng_view_record *record)
+{
+    int32_t stuck_in = finder->waits->wait_of_member[member - finder->view->members];
+
+    return stuck_in >= 0 && finder->waits->waits[stuck_in].type == NG_WAIT_COLLECTIVE && member->pending_record &&
+           member->pending_seq && record->id > member->pending_record && !done(record->state);
+}
+
 /* What one send or receive of `member` waits for. *ret_served false: not for its device. */
 static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct absent_ranks *ranks,
                          const struct ng_view_member *member, const struct ng_view_member *other,
@@ -502,7 +512,8 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
 
     if (finder->leavers && !gone(life))
         return 0;
-    if (theirs && !open && !faulted && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+    bool queued = theirs && is_behind_collective(finder, other, theirs);
+    if (theirs && !open && !faulted && !queued && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
@@ -519,6 +530,7 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
         bool alive = absentee || fresh->absence == NG_ABSENT_ALIVE;
         fresh->came = theirs != NULL;
         fresh->open_group = open;
+        fresh->queued = queued && !open && !faulted && alive;
         fresh->faulted = faulted && alive;
         fresh->overwritten = overwritten && alive;
         if (alive)
@@ -781,6 +793,33 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
+/* The oldest work of a member that is in flight; NULL none, or not recorded. */
+static const struct ng_view_record *pending_of(const struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
+        if (member->records[i - 1].id == member->pending_record)
+            return done(member->records[i - 1].state) ? NULL : &member->records[i - 1];
+    return NULL;
+}
+
+/* What a member called that is waited in; NULL not recorded. */
+static const struct ng_view_record *called_in(const struct ng_wait *wait, const struct ng_view_member *member)
+{
+    return wait->seq ? ng_view_collective(member, wait->seq) : pending_of(member);
+}
+
+/* Is the work of another communicator, `other`, ahead of what this one called, on the same stream? */
+static bool is_ahead(const struct ng_view_member *other, const struct ng_view_record *called, bool *ret_vague)
+{
+    const struct ng_view_record *pending = pending_of(other);
+
+    if (!pending || !called || done(called->state) || !called->stream || pending->stream != called->stream ||
+        pending->id >= called->id)
+        return false;
+    *ret_vague = pending->flags & called->flags & NG_RECORD_IN_GROUP;
+    return true;
+}
+
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
                         const struct ng_absentee *absentee, uint32_t stuck)
 {
@@ -789,8 +828,12 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
 
     if (!ng_same_actor(view, other, absentee->member))
         return false;
+    bool vague;
+    if (absentee->in_order)
+        return !own && is_ahead(other, called_in(&waits->waits[wait], absentee->member), &vague);
+    /* Work of one communicator is done in the order in which it was called, on whatever streams. */
     if (absentee->queued)
-        return !own && other->pending_record && other->pending_started;
+        return !own && other->pending_record && (other->pending_started || other == absentee->member);
     return !own || waits->waits[wait].type == NG_WAIT_P2P;
 }
 
@@ -812,6 +855,29 @@ static int32_t held_by(const struct finder *finder, uint32_t wait,
     return found;
 }
 
+/* Behind which other work the device of a member is that came to wait `wait`: to `ret_behind`. False: behind none. */
+static bool find_behind(const struct finder *finder, uint32_t wait, const struct ng_view_member *member,
+                        struct ng_absentee *ret_behind)
+{
+    const struct ng_waits *waits = finder->waits;
+    const struct ng_view_record *called = called_in(&waits->waits[wait], member);
+
+    *ret_behind = (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
+    ret_behind->stuck_in = held_by(finder, wait, ret_behind);
+    if (ret_behind->stuck_in >= 0) {
+        for (uint32_t k = waits->stuck_first[member->process]; k < waits->stuck_first[member->process + 1]; k++) {
+            bool vague = false;
+            if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
+                is_ahead(&finder->view->members[waits->stuck[k]], called, &vague))
+                ret_behind->vague |= vague;
+        }
+        return true;
+    }
+    ret_behind->in_order = false;
+    ret_behind->stuck_in = member->pending_started ? -1 : held_by(finder, wait, ret_behind);
+    return ret_behind->stuck_in >= 0;
+}
+
 /*
  * Where everybody came, but devices have not reached the work because they are in other work that
  * does not finish, that other work is what this wait waits for.
@@ -820,35 +886,67 @@ static int link_devices(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
     struct ng_waits *waits = finder->waits;
+    struct ng_absentee behind;
 
     for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
-        uint32_t count, queued = 0;
+        uint32_t count, others = 0;
         const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
-        if (wait->absentee_count || !wait->not_started)
+        if (wait->absentee_count || (wait->type != NG_WAIT_COLLECTIVE && wait->type != NG_WAIT_P2P))
             continue;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t index = (uint32_t)(&members[i] - view->members);
-            const struct ng_absentee behind = {.member = &members[i], .queued = true};
             if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
-                members[i].pending_started || (wait->seq && members[i].pending_seq != wait->seq))
+                (wait->seq && members[i].pending_seq != wait->seq))
                 continue;
-            waits->queued[index] = held_by(finder, w, &behind) >= 0;
-            queued += waits->queued[index];
+            waits->queued[index] = find_behind(finder, w, &members[i], &behind);
+            others += !waits->queued[index] && !members[i].pending_started;
         }
         /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
          */
-        if (queued < wait->not_started)
+        if (others)
             continue;
         for (uint32_t i = 0; i < count; i++) {
-            if (!waits->queued[&members[i] - view->members])
+            if (!waits->queued[&members[i] - view->members] || !find_behind(finder, w, &members[i], &behind))
                 continue;
             struct ng_absentee *absentee =
                 add_absentee(finder, wait, &members[i], members[i].group_rank);
             if (!absentee)
                 return -ENOMEM;
             absentee->came = absentee->queued = true;
-            absentee->stuck_in = held_by(finder, w, absentee);
+            absentee->in_order = behind.in_order;
+            absentee->vague = behind.vague;
+            absentee->stuck_in = behind.stuck_in;
+        }
+    }
+    return 0;
+}
+
+/*
+ * A rank that made the call of a collective, but whose device is in sends or receives that it called before on the same
+ * communicator, and that wait for others.
+ */
+static int link_behind(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        for (uint32_t i = 0; i < count && wait->type == NG_WAIT_COLLECTIVE; i++) {
+            int32_t stuck_in = waits->wait_of_member[&members[i] - view->members];
+            const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
+            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P || !members[i].pending_record ||
+                members[i].pending_seq || !record || done(record->state) || record->id < members[i].pending_record ||
+                members[i].cuda_error || process_of(finder, &members[i])->life == NG_LIFE_STOPPED)
+                continue;
+            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->queued = true;
+            absentee->stuck_in = stuck_in;
         }
     }
     return 0;
@@ -882,7 +980,8 @@ static int link_waits(struct finder *finder)
                 absentee->stuck_in = held_by(finder, w, absentee);
         }
     }
-    return link_devices(finder);
+    int error = link_devices(finder);
+    return error ? error : link_behind(finder);
 }
 
 bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)

@@ -34,6 +34,8 @@ struct ng_absentee {
     int32_t stuck_in; /* index of another wait that holds it; -1 none */
     bool came;        /* it made the call, but is gone or frozen before it finished */
     bool queued;      /* it made the call, but its device is still in the work of `stuck_in` */
+    bool in_order;    /* likewise, as the order of calls on the stream tells */
+    bool vague;       /* likewise, but all are of NCCL groups: it may be the other way round */
     bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
     bool faulted;     /* it made the call, but CUDA has failed on its device for good */
     bool overwritten; /* point-to-point: alive, but its records do not reach back far enough to tell

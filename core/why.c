@@ -373,6 +373,18 @@ void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool 
         ng_text_add(&text, "; nothing tells who is wrong");
 }
 
+void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
+{
+    struct ng_text text = {ret_why, 0, bytes};
+    uint32_t ended = 0;
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        ended += wait->absentees[i].absence == NG_ABSENT_EXITED || ng_absentee_has_left(&wait->absentees[i]);
+    ret_why[0] = '\0';
+    add_call(&text, wait);
+    ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end right before it", ended);
+}
+
 /* Group names are the program's and may be alike. */
 static void add_group(struct ng_text *text, const struct ng_verdict *verdict,
                       const struct ng_verdict_step *step)
@@ -443,6 +455,13 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
             return;
         }
     }
+}
+
+void ng_why_departs(char *why, size_t bytes)
+{
+    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+
+    ng_text_add(&text, "; of these it alone did not call as in earlier rounds");
 }
 
 void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)

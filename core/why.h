@@ -36,9 +36,15 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
  */
 void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes);
 
+/* Add that it is the only one of them that called something else in earlier rounds. */
+void ng_why_departs(char *why, size_t bytes);
+
 /* A rank that is in `wait`, a call of one communicator on which others are in another, `other`. */
 void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
                   size_t bytes);
+
+/* The one rank that is in `wait`, a call that the others have come to their end without. */
+void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes);
 
 /* A rank with NaN in what it sends. */
 void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes);

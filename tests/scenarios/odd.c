@@ -7,6 +7,8 @@
  * - stray: --iters collectives, then ncclCommSplit into halves, but rank --root makes a collective more instead
  * - finalize: --iters collectives (the steps) queued, then ncclCommFinalize without synchronising
  * - opposite: two communicators; rank --root uses them in the other order than everybody else
+ * - ring: a communicator of each rank with the next, those of a rank in one NCCL group on one stream: in the last of
+ *   --iters iterations each rank begins with the one that it has with the next. An even number of ranks
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
@@ -156,6 +158,33 @@ static void opposite(const struct options *options, const struct place *place)
     }
     for (unsigned i = 0; i < 2; i++)
         comm_destroy(comms[i], options);
+}
+
+static void ring(const struct options *options, const struct place *place)
+{
+    ncclComm_t world = world_init(place, options, 0), pairs[2];
+    int color = (place->rank + 1) % place->nranks / 2;
+    float *buffer = device_alloc(1024 * sizeof(*buffer));
+    cudaStream_t stream = device_stream_create();
+    NCCL(ncclCommSplit(world, place->rank / 2, place->rank, &pairs[0], NULL));
+    NCCL(ncclCommSplit(world, color, place->rank, &pairs[1], NULL));
+    for (unsigned long i = 0; i < options->iters; i++) {
+        bool last = i + 1 == options->iters;
+        if (last && place->rank == 0)
+            fprintf(stderr, "rank %d (pid %d): ring at call %lu of both\n", place->rank, getpid(), i + 1);
+        NCCL(ncclGroupStart());
+        for (int j = 0; j < 2; j++) {
+            ncclComm_t pair = pairs[last && place->rank % 2 ? 1 - j : j];
+            NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, pair, stream));
+        }
+        NCCL(ncclGroupEnd());
+        device_stream_sync(stream);
+    }
+    for (int j = 0; j < 2; j++)
+        comm_destroy(pairs[j], options);
+    comm_destroy(world, options);
+    device_free(buffer);
+    device_stream_destroy(stream);
 }
 
 static struct rlimit enough;
@@ -521,6 +550,7 @@ static const struct {
     {"stray", stray},
     {"finalize", finalize},
     {"opposite", opposite},
+    {"ring", ring},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
     {"fork", fork_children},

@@ -11,7 +11,7 @@ struct ng_view_record &Member::record(struct ng_signature signature, enum ng_rec
                                       int64_t age_ns)
 {
     struct ng_view_record record = {};
-    record.id = (uint64_t)records.size() + 1;
+    record.id = numbers ? ++*numbers : (uint64_t)records.size() + 1;
     record.state = state;
     record.signature = signature;
     record.coll_seq = entered;
@@ -145,6 +145,17 @@ void Job::group(uint64_t id, const char *name)
     std::vector<int> ranks(processes.size());
     std::iota(ranks.begin(), ranks.end(), 0);
     group(id, name, ranks);
+}
+
+void Job::number_by_process()
+{
+    std::map<int, std::shared_ptr<uint64_t>> numbers;
+    for (Member &member : members_) {
+        std::shared_ptr<uint64_t> &its = numbers[member.process];
+        if (!its)
+            its = std::make_shared<uint64_t>(0);
+        member.numbers = its;
+    }
 }
 
 int Job::ranks_of(uint64_t group) const

@@ -8,6 +8,7 @@
 #include "tests/unit/core/core.h"
 
 #include <map>
+#include <memory>
 
 /* Nothing in these tests runs: ages are what they are told to be. */
 constexpr int64_t STALLED = 5 * NG_S;
@@ -43,6 +44,7 @@ struct Member {
     std::vector<struct ng_view_record> records;
     std::vector<struct ng_view_sample> samples;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
+    std::shared_ptr<uint64_t> numbers; /* of the records of its process; empty: its own */
 
     /* `n` collectives that finished. */
     Member &did(int n, struct ng_signature signature = all_reduce());
@@ -122,6 +124,8 @@ class Job
     void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
                 int64_t age_ns = LONG_AGO, uint32_t tid = 0);
     int ranks_of(uint64_t group) const;
+    /* The records of each process are numbered as they are made, whatever their groups, which are all there. */
+    void number_by_process();
 
     void fill(struct ng_view *view) const;
 

@@ -82,6 +82,78 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
         }
 }
 
+/* All others came to their end without it, alike: the one that waits has made a call too many. */
+TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
+{
+    for (auto [ranks, odd] : sizes_and_culprits())
+        for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_NONE}) {
+            Job job(ranks);
+            job.group(WORLD, "dp");
+            job.at(WORLD, odd).did(9).waits();
+            for (int rank : all_but(ranks, {odd})) {
+                job.at(WORLD, rank).did(9);
+                if (op)
+                    job.inside(rank, op, WORLD);
+                else
+                    job.process(rank).life = NG_LIFE_EXITED;
+            }
+            Judgement judgement = judge(job);
+            if (ranks == 2) {
+                expect_kind(judgement, op ? NG_KIND_MISSING_RANK : NG_KIND_LEFT_EARLY);
+                EXPECT_EQ(judgement.culprits, std::vector<int>{1 - odd});
+                continue;
+            }
+            expect_kind(judgement, NG_KIND_MISMATCH);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+            EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>()) << "in CommDestroy";
+            EXPECT_EQ(judgement.seq, 10u);
+            EXPECT_EQ(judgement.whys.at(0), "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
+                                                " others came to their end right before it");
+        }
+}
+
+/* One of the others is held up by it in another communicator, and has not come to its end. */
+TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
+{
+    Job job(6);
+    job.group(WORLD, "dp");
+    job.group(1, "pair", {4, 5});
+    for (int rank = 0; rank < 6; rank++)
+        job.at(WORLD, rank).did(9);
+    job.at(WORLD, 4).waits();
+    job.at(1, 1).waits();
+    for (int rank : {0, 1, 2, 3})
+        job.process(rank).life = NG_LIFE_EXITED;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{4});
+    EXPECT_EQ(judgement.waiting, std::vector<int>{5});
+}
+
+/* Ranks that ended with an error, or not all at one call, or that live and are in no call, are what is missing. */
+TEST(Verdict, WhoWaitsAloneForRanksThatAreNotAtTheirEndIsNotToBlame)
+{
+    for (int how : {0, 1, 2, 3}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        job.at(WORLD, 2).did(9).waits();
+        for (int rank : {0, 1, 3}) {
+            job.at(WORLD, rank).did(how == 1 && rank == 1 ? 8 : 9);
+            job.process(rank).life = NG_LIFE_EXITED;
+            job.process(rank).exit_status = how == 0 ? 1 : 0;
+        }
+        if (how == 2)
+            job.process(3).life = NG_LIFE_RUNNING;
+        if (how == 3)
+            job.at(WORLD, 0).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        for (int culprit : judgement.culprits)
+            EXPECT_NE(culprit, 2) << judgement.line;
+    }
+}
+
 TEST(Verdict, TellsWhatTheCallWasPassedAndItsDeadline)
 {
     Job job = waiting_for(4, {2});
@@ -896,6 +968,26 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 }
 
 /* One rank left a step out: it calls what usually comes next, only too early. */
+/* What came last after the same call is not what comes after the same row of calls. */
+TEST(Verdict, OfTwoRanksTheOneThatMadeACallOnceMoreDeviates)
+{
+    const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200};
+    for (int culprit : {0, 1}) {
+        Job job(2);
+        job.group(WORLD, "dp");
+        for (int rank : {0, 1}) {
+            Member &member = job.at(WORLD, rank);
+            for (int step = 0; step < 5; step++)
+                member.did(1, a).did(2, b);
+            member.waits(rank == culprit ? b : a);
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit}) << judgement.line;
+    }
+}
+
 TEST(Verdict, OfTwoRanksTheOneThatSkippedACallDeviates)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200},
@@ -1108,6 +1200,198 @@ TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
     }
 }
 
+/* One rank came to the one group first, or left a call of the other out: all others agree. */
+TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
+{
+    for (auto [ranks, odd] : sizes_and_culprits())
+        for (uint64_t odd_in : {1, 2}) {
+            uint64_t others_in = 3 - odd_in;
+            Job job(ranks);
+            job.group(1, "a");
+            job.group(2, "b");
+            for (int rank = 0; rank < ranks; rank++) {
+                job.at(1, rank).did(4);
+                job.at(2, rank).did(4);
+                job.at(rank == odd ? odd_in : others_in, rank).waits();
+            }
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.cycle.size(), 2u);
+            if (ranks == 2) {
+                EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+                continue;
+            }
+            EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+            EXPECT_EQ(judgement.waiting, all_but(ranks, {odd}));
+            EXPECT_EQ(judgement.group, others_in);
+            EXPECT_EQ(judgement.seq, 5u);
+            std::string is = odd_in == 1 ? "a" : "b", has_not = odd_in == 1 ? "b" : "a";
+            EXPECT_TRUE(mentions(judgement.whys.at(0), "is in AllReduce #5 of group \"" + is +
+                                                           "\" and has not entered AllReduce #5 of group \"" +
+                                                           has_not + "\"; rank "))
+                << judgement.whys[0];
+            EXPECT_TRUE(mentions(judgement.line, "came in another order to AllReduce #5 of group")) << judgement.line;
+        }
+}
+
+/* The fewer of those that are in both groups; who is in one of them only takes no side. */
+TEST(Verdict, OfTwoGroupsOnlyTheRanksOfBothTakeSides)
+{
+    Job job(8);
+    job.group(1, "all");
+    job.group(2, "pair", {2, 5});
+    for (int rank : {0, 1, 3, 4, 5, 6, 7})
+        job.at(1, rank).waits();
+    job.at(2, 0).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 5}));
+}
+
+/* The same where all calls are on one stream of each rank. */
+TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
+{
+    Job job(4);
+    job.group(1, "a");
+    job.group(2, "b");
+    for (int rank = 0; rank < 4; rank++)
+        for (uint64_t group : {1, 2})
+            job.at(group, rank).did(3).waits().pending_started = (rank == 2) == (group == 2);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    EXPECT_EQ(judgement.group, 1u);
+}
+
+/* Three rounds of two calls, as every rank makes them; in the fourth one rank departs from that. */
+namespace
+{
+Job rounds(int ranks)
+{
+    Job job(ranks);
+    job.group(1, "a");
+    job.group(2, "b");
+    job.number_by_process();
+    for (int round = 0; round < 3; round++)
+        for (int rank = 0; rank < ranks; rank++) {
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+        }
+    return job;
+}
+} // namespace
+
+/* Of two ranks no majority tells, but one of them did it the other way in all rounds before. */
+TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWrong)
+{
+    for (int odd : {0, 1}) {
+        Job job = rounds(2);
+        job.at(1, 1 - odd).waits();
+        job.at(2, odd).waits();
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd});
+        EXPECT_EQ(judgement.waiting, std::vector<int>{1 - odd});
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(judgement.group, 1u);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds")) << judgement.whys[0];
+    }
+}
+
+/* Both went on as never before, as with a new phase of the program; or too little is recorded, or of other threads. */
+TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
+{
+    for (int how : {0, 1, 2}) {
+        Job job = rounds(2);
+        constexpr struct ng_signature other = all_reduce(77);
+        if (how == 2)
+            for (int rank : {0, 1})
+                for (uint64_t group : {1, 2})
+                    job.at(group, rank).tid = 5;
+        job.at(1, 0).waits(how == 0 ? other : all_reduce());
+        job.at(2, 1).waits(how == 0 ? other : all_reduce());
+        if (how == 1)
+            for (int rank : {0, 1})
+                for (uint64_t group : {1, 2})
+                    job.at(group, rank).keeps(1);
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << how;
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    }
+}
+
+/* On one communicator a rank is in a collective, and a peer waits for its send before that: one of both is wrong. */
+TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromItsRoundsIsLikelyWrong)
+{
+    for (bool behind : {false, true})
+        for (bool receive_is_new : {false, true}) {
+            Job job(4);
+            job.group(WORLD, "dp");
+            for (int round = 0; round < 3; round++) {
+                if (!receive_is_new) {
+                    job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
+                    job.at(WORLD, 3).p2p(NG_OP_Recv, 2, true);
+                }
+                for (int rank = 0; rank < 4; rank++)
+                    job.at(WORLD, rank).did(1);
+            }
+            for (int rank : {0, 1, 2})
+                job.at(WORLD, rank).waits();
+            job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+            if (behind)
+                job.at(WORLD, 3).queued();
+            Judgement judgement = judge(job);
+            expect_kind(judgement, NG_KIND_MISMATCH);
+            EXPECT_EQ(judgement.culprits, std::vector<int>{receive_is_new ? 3 : 2}) << judgement.line;
+            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+            EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
+            EXPECT_EQ(judgement.seq, receive_is_new ? 4u : 0u);
+            EXPECT_TRUE(judgement.cycle.empty());
+        }
+}
+
+/* Everybody has called everything: the peer's send is behind the collective that its device is in. */
+TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
+{
+    for (bool rounds : {false, true}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int round = 0; round < 3 && rounds; round++) {
+            job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
+            job.at(WORLD, 3).p2p(NG_OP_Recv, 2, true);
+            for (int rank = 0; rank < 4; rank++)
+                job.at(WORLD, rank).did(1);
+        }
+        job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+        for (int rank : {0, 1, 2})
+            job.at(WORLD, rank).waits();
+        job.at(WORLD, 3).queued();
+        job.at(WORLD, 2).p2p(NG_OP_Send, 3, false).records.back().state = NG_RECORD_SCHEDULED;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISMATCH);
+        EXPECT_EQ(judgement.culprits, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3})) << judgement.line;
+        EXPECT_EQ(judgement.confidence, rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "and behind it on its device waits Send to rank 3"))
+            << judgement.whys[0];
+    }
+}
+
+/* How many are in the collective says nothing of what two others send each other. */
+TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorNothingTellsWithoutRounds)
+{
+    Job job(4);
+    job.group(WORLD, "dp");
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits();
+    job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_MISMATCH);
+    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+}
+
 /* Half of the ranks came to one group first, half to the other. */
 TEST(Verdict, EveryRankOfADeadlockIsNamed)
 {
@@ -1151,6 +1435,59 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
         << judgement.whys[0];
     EXPECT_TRUE(mentions(judgement.text, "which is queued on the device of rank 1"))
         << judgement.text;
+}
+
+/* The device has reached the NCCL group of both, on one stream: it is in the first of them. */
+TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
+{
+    for (bool p2p : {false, true})
+        for (bool one_way : {false, true}) {
+            constexpr int ranks = 4;
+            Job job(ranks);
+            for (int rank = 0; rank < ranks; rank++)
+                job.group(1 + (uint64_t)rank, "pair", {rank, (rank + 1) % ranks});
+            job.number_by_process();
+            for (int rank = 0; rank < ranks; rank++) {
+                uint64_t previous = (uint64_t)((rank + ranks - 1) % ranks);
+                Member *pair[] = {&job.at(1 + (uint64_t)rank, 0), &job.at(1 + previous, 1)};
+                /* Rank 0 begins at the other end where it is no ring. */
+                for (int i : {rank == 0 && !one_way, !(rank == 0 && !one_way)}) {
+                    if (p2p)
+                        pair[i]->p2p(i ? NG_OP_Recv : NG_OP_Send, i ? 0 : 1, false);
+                    else
+                        pair[i]->waits();
+                    pair[i]->records.back().stream = 0x1000;
+                    pair[i]->records.back().flags |= NG_RECORD_IN_GROUP;
+                }
+            }
+            Judgement judgement = judge(job);
+            expect_kind(judgement, one_way ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
+            EXPECT_EQ(judgement.culprits, one_way ? all_but(ranks, {}) : std::vector<int>()) << judgement.line;
+            EXPECT_EQ(judgement.confidence, one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+            if (one_way && p2p) {
+                EXPECT_TRUE(mentions(judgement.whys.at(0), "is in Send to rank 1 of group")) << judgement.whys[0];
+            }
+        }
+}
+
+/* Streams tell the order, whatever the devices were seen to have reached; and of another stream they tell nothing. */
+TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
+{
+    for (bool one_stream : {true, false}) {
+        Job job(4);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank = 0; rank < 4; rank++)
+            for (uint64_t i : {0, 1}) {
+                Member &member = job.at(rank == 2 ? 2 - i : 1 + i, rank).waits();
+                member.records.back().stream = one_stream ? 0x1000 : 0x1000 + i;
+            }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, one_stream ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
+        EXPECT_EQ(judgement.culprits, one_stream ? std::vector<int>{2} : std::vector<int>()) << judgement.line;
+        EXPECT_EQ(judgement.confidence, one_stream ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_UNKNOWN);
+    }
 }
 
 /* The peer of a queued send may be past the receive already. */

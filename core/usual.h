@@ -1,0 +1,25 @@
+/*
+ * Does a rank call what it called after the same calls before? Most programs go through the same calls again and again,
+ * so of ranks that wait for each other the one that departs from its own earlier rounds is likely the reason.
+ *
+ * Step 9, pure.
+ */
+#ifndef NCCLGUARD_CORE_USUAL_H
+#define NCCLGUARD_CORE_USUAL_H
+
+#include "core/processes.h"
+
+enum ng_usual {
+    NG_USUAL_UNKNOWN, /* its records tell too little */
+    NG_USUAL_REGULAR,
+    NG_USUAL_DEPARTS,
+};
+
+/*
+ * Of the calls around the oldest that has not finished, made by the thread that a member of this index is stuck in, on
+ * whatever communicators. Memory from `arena`. 0 or -ENOMEM.
+ */
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct ng_arena *arena,
+                  enum ng_usual *ret_usual);
+
+#endif
