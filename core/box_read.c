@@ -237,10 +237,24 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     return whole ? 0 : -EIO;
 }
 
+/* Asked once: 4 KiB, or what the kernel of an arm64 host was built for. */
+static uintptr_t page_bytes(void)
+{
+    static _Atomic uintptr_t known;
+    uintptr_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (!bytes) {
+        bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+        atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    }
+    return bytes;
+}
+
 void ng_box_forget(const struct ng_box *box)
 {
-    uintptr_t first = ((uintptr_t)box->records + 4095) & ~(uintptr_t)4095;
-    uintptr_t end = (uintptr_t)box->groups & ~(uintptr_t)4095;
+    uintptr_t rest = page_bytes() - 1;
+    uintptr_t first = ((uintptr_t)box->records + rest) & ~rest;
+    uintptr_t end = (uintptr_t)box->groups & ~rest;
 
     /* As writers lay it out: between them is all that is large. */
     if (box->is_copy && first < end)

@@ -13,6 +13,7 @@
 #include "core/conduct.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,8 +40,13 @@
 #define LAST_WORD_NS NG_S
 /* Beyond the wait for dumps, for a claimant that does not come through; and for all together. */
 #define CLAIMANT_MARGIN_NS (3 * NG_S)
+/* For the store to hand out the verdict of another host; it may be asked again meanwhile. */
+#define FETCH_NS (3 * NG_S)
 #define END_MARGIN_NS      (4 * NG_S)
 
+static atomic_bool under_way; /* a deadline's verdict is being worked out, here or elsewhere */
+
+/* The thread's own. */
 static struct {
     uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
     struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
@@ -166,14 +172,26 @@ void ng_conduct_done(const struct ng_incident *incident)
         own.seen_epoch[incident->source] = incident->epoch;
 }
 
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_incident_pause(BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
 /* A verdict that another host has reached, on this host's disk. */
 static void save_foreign(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + FETCH_NS;
     struct ng_documents documents;
     struct ng_view none;
+    int error;
 
-    int error = board->ops->read_verdict(board, incident, &documents);
+    while ((error = board->ops->read_verdict(board, incident, &documents)) != 0 && error != -ENOENT &&
+           ng_clock_mono_ns() < until)
+        wait_busily();
     if (error) {
         if (error != -ENOENT)
             ng_log(NG_LOG_WARN, "cannot read the verdict of another host: %s", strerror(-error));
@@ -208,14 +226,6 @@ void ng_conduct_hear(const struct ng_incident *incident)
     ng_conduct_done(incident);
 }
 
-/* A moment of an incident; an earlier one's abort may still be under way. */
-static void wait_busily(void)
-{
-    ng_incident_pause(BUSY_ROUND_MS);
-    ng_guard_beat();
-    ng_policy_tend();
-}
-
 /*
  * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
  * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
@@ -226,6 +236,7 @@ bool ng_conduct_follow(struct ng_incident *incident)
     int64_t gone_ns = 0;
 
     bound_the_end(incident);
+    atomic_store(&under_way, true);
     if (incident->state != NG_INCIDENT_JUDGED) {
         ng_dumps_write_here(incident, false);
         board->ops->get(board, incident); /* it may have been judged meanwhile */
@@ -239,6 +250,7 @@ bool ng_conduct_follow(struct ng_incident *incident)
             gone_ns = now; /* its last word may still be on the way */
         if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
             ng_conduct_done(incident);
+            atomic_store(&under_way, false);
             return false;
         }
         wait_busily();
@@ -248,8 +260,30 @@ bool ng_conduct_follow(struct ng_incident *incident)
     ng_wait_tell(incident->line, policy_of(incident));
     ng_conduct_log(incident);
     ng_conduct_done(incident);
+    atomic_store(&under_way, false);
     act(incident);
     return true;
+}
+
+void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns)
+{
+    struct ng_board *board = ng_guard.board;
+
+    atomic_store(&under_way, true);
+    if (incident->state != NG_INCIDENT_JUDGED) {
+        ng_dumps_write_here(incident, false); /* the claimant waits for it */
+        while (board->ops->get(board, incident) == 0 && incident->state != NG_INCIDENT_JUDGED &&
+               ng_clock_mono_ns() < until_mono_ns && board->ops->claimant_alive(board, incident))
+            wait_busily();
+    }
+    if (incident->state == NG_INCIDENT_JUDGED)
+        ng_conduct_hear(incident);
+    atomic_store(&under_way, false);
+}
+
+bool ng_conduct_is_under_way(void)
+{
+    return atomic_load(&under_way);
 }
 
 /* Bounded wait for the dumps of the living. */
@@ -307,6 +341,7 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
     if (incident->level == NG_INCIDENT_TIMEOUT) {
         ng_wait_tell(incident->line, policy_of(incident));
         bound_the_end(incident);
+        atomic_store(&under_way, true);
     }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
     write_evidence(incident, evidence);
@@ -319,12 +354,31 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
     }
     ng_evidence_release(evidence);
     ng_conduct_log(incident);
+    atomic_store(&under_way, false);
     ng_deaths_note(incident);
     /* It is passed over among the news, not jumped to: an order may stand before it. */
     if (incident->source == NG_SOURCE_JOB)
         ng_deaths_are_told();
     if (incident->level == NG_INCIDENT_TIMEOUT)
         act(incident);
+}
+
+/* So that there is one on every host; another that is there already says more. */
+static void save_unknown(const struct ng_incident *incident)
+{
+    struct ng_verdict verdict = {.kind = NG_KIND_UNKNOWN,
+                                 .confidence = NG_CONFIDENCE_UNKNOWN,
+                                 .group_id = incident->group_id,
+                                 .seq = incident->seq,
+                                 .op = (enum ng_op)incident->op,
+                                 .stalled_ns = incident->stalled_ns,
+                                 .time_unix_ns = ng_clock_unix_ns(),
+                                 .detected_by = ng_guard.box.header->rank,
+                                 .action = ng_policy_name(policy_of(incident))};
+
+    snprintf(verdict.job, sizeof(verdict.job), "%s", ng_guard.launch.job);
+    ng_evidence_write_verdict(&verdict, true, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
+    ng_verdict_fini(&verdict);
 }
 
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
@@ -340,6 +394,7 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
                  "unknown: a deadline has passed, and no "
                  "verdict could be reached");
     ng_metrics_keep_verdict(incident.line, true);
+    save_unknown(&incident);
     act(&incident);
 }
 
@@ -364,4 +419,5 @@ bool ng_conduct_has_told_nan(void)
 void ng_conduct_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
+    atomic_store(&under_way, false);
 }

@@ -1,7 +1,7 @@
 /*
  * An incident that has been claimed, by this process or another: evidence, verdict, policy.
  *
- * Step 10. Incident thread alone.
+ * Step 10. Incident thread alone, but for the question whether one is under way.
  */
 #ifndef NCCLGUARD_CORE_CONDUCT_H
 #define NCCLGUARD_CORE_CONDUCT_H
@@ -41,6 +41,15 @@ bool ng_conduct_follow(struct ng_incident *incident);
  * but is logged where calls differ.
  */
 void ng_conduct_hear(const struct ng_incident *incident);
+
+/*
+ * The process ends by itself, while somebody else judges a deadline, or has: its verdict is for this host's disk and
+ * this process's log, too, and is not acted on. Waits for it until then at the latest.
+ */
+void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns);
+
+/* Is a deadline's verdict on its way to the disk? Any thread. */
+bool ng_conduct_is_under_way(void);
 
 /* A verdict's line in this process's log. */
 void ng_conduct_log(const struct ng_incident *incident);

@@ -87,7 +87,7 @@ bool ng_escalate_stuck_abort(void)
     snprintf(verdict.group_name, sizeof(verdict.group_name), "%s", stuck.group_name);
     list_rehearsal(&verdict);
     ng_report_line(&verdict, line, sizeof(line));
-    ng_evidence_write_verdict(&verdict, ng_clock_mono_ns() + WRITE_NS);
+    ng_evidence_write_verdict(&verdict, false, ng_clock_mono_ns() + WRITE_NS);
     ng_verdict_fini(&verdict);
     ng_log(NG_LOG_ERROR, "%s; evidence in %s; ending the process", line, ng_guard.dump_dir);
     return true;

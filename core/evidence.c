@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/dump.h"
 #include "core/flight.h"
@@ -175,9 +176,17 @@ static void write_lost(struct ng_evidence *evidence)
 
 /* ---- Of the job ---- */
 
+static bool has_verdict(const char *folder)
+{
+    char path[PATH_MAX + sizeof("/verdict.json")];
+
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    return access(path, F_OK) == 0;
+}
+
 static void write_verdict(struct ng_evidence *evidence)
 {
-    if (!is_ready(evidence->folder))
+    if (!is_ready(evidence->folder) || (evidence->yields && has_verdict(evidence->folder)))
         return;
     int error = ng_report_save(&evidence->verdict, evidence->folder);
     if (error)
@@ -335,12 +344,14 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
     return false;
 }
 
-void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns)
+void ng_evidence_write_verdict(struct ng_verdict *verdict, bool yields, int64_t until_mono_ns)
 {
     struct ng_view none;
 
     ng_view_init(&none);
     struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard.dump_dir);
+    if (evidence)
+        evidence->yields = yields;
     ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
     ng_evidence_await(evidence, NG_EVIDENCE_ALL, until_mono_ns);
     ng_evidence_release(evidence);

@@ -57,6 +57,7 @@ struct ng_evidence {
     struct ng_view view;
     struct ng_verdict verdict; /* where has_verdict */
     bool has_verdict;
+    bool yields; /* to a verdict that is there */
     struct ng_documents documents;
     struct ng_stacks stacks; /* the tasks' about stacks, which follow one another */
     uint32_t self;           /* a process of the view */
@@ -80,9 +81,9 @@ bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts);
 
 /*
  * Write a verdict that this process reached about itself alone; taken over, and left empty where there was memory for
- * that. Waits as ng_evidence_await does.
+ * that. `yields`: not where there is one already. Waits as ng_evidence_await does.
  */
-void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns);
+void ng_evidence_write_verdict(struct ng_verdict *verdict, bool yields, int64_t until_mono_ns);
 
 /* The caller's is given up; NULL is fine. */
 void ng_evidence_release(struct ng_evidence *evidence);

@@ -300,6 +300,8 @@ void ng_guard_exit(int status)
     /* What the program still calls, from static destructors perhaps, is nobody's business any more.
      */
     atomic_store(&ng_guard.running, false);
+    if (ng_guard.registers)
+        ng_registrations_tell_end();
     ng_status_finish();
     ng_incident_finish(500);
 }

@@ -171,8 +171,10 @@ static void *attend(void *unused)
         }
     }
     ng_request_close();
-    if (board && !atomic_load(&left_alone))
+    if (board && !atomic_load(&left_alone)) {
+        ng_news_finish(board);
         board->ops->leave(board);
+    }
     ng_dump_pipe_finish();
     atomic_store(&stopped, true);
     return unused;
@@ -194,7 +196,8 @@ bool ng_incident_finish(int bound_ms)
 
     atomic_store(&stopping, true);
     ng_incident_wake();
-    while (!atomic_load(&stopped) && ng_clock_mono_ns() < until)
+    /* Nobody ends before the verdict is on disk. */
+    while (!atomic_load(&stopped) && ng_clock_mono_ns() < until + (ng_conduct_is_under_way() ? NG_NEWS_LAST_NS : 0))
         nanosleep(&pause, NULL);
     if (atomic_exchange(&left_alone, false) && ng_guard.board)
         ng_guard.board->ops->leave(ng_guard.board);

@@ -45,7 +45,7 @@ void ng_incident_wake(void);
 void ng_incident_pause(int timeout_ms);
 
 /* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
- * in time. */
+ * in time. Where a deadline's verdict is on its way to the disk, some seconds more. */
 bool ng_incident_finish(int bound_ms);
 
 /* In a forked child. */

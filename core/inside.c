@@ -7,7 +7,6 @@
 #include "core/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/small_file.h"
 #include "core/text.h"
 
 static const struct {
@@ -32,14 +32,8 @@ static bool read_task(int tid, const char *file, char *ret_text, size_t bytes)
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/%s", tid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (ng_small_file_read_text(path, ret_text, bytes) < 0)
         return false;
-    ssize_t got = read(fd, ret_text, bytes - 1);
-    close(fd);
-    if (got < 0)
-        return false;
-    ret_text[got] = '\0';
     ret_text[strcspn(ret_text, "\n")] = '\0';
     return true;
 }

@@ -238,6 +238,7 @@ static void put_registration(struct ng_output *output, const char *name, const s
     } values[] = {
         {"made", count.made},
         {"ended", count.ended},
+        {"ended_with_group", count.ended_with_group},
         {"failed", count.failed},
         {"deferred", count.deferred},
     };
@@ -246,6 +247,16 @@ static void put_registration(struct ng_output *output, const char *name, const s
         ng_output_format(output, ",what=\"%s\"", values[i].what);
         put_value(output, values[i].value);
     }
+}
+
+static void put_held(struct ng_output *output, const char *name, const struct ng_comm *comm)
+{
+    struct ng_registration_count count;
+
+    if (!ng_registrations_count(comm, &count))
+        return;
+    put_group_sample(output, name, comm);
+    put_value(output, count.held);
 }
 
 static void put_registered_bytes(struct ng_output *output, const char *name,
@@ -293,7 +304,9 @@ static const struct {
     {"straggler_wait_seconds", "gauge", put_straggler,
      "How long the group's others wait for the rank that comes last, each time; none: nobody does."},
     {"registrations_total", "counter", put_registration,
-     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back."},
+     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back, or NCCL when the group "
+     "ended."},
+    {"registered_segments", "gauge", put_held, "Those of them that are registered now."},
     {"send_recv_bytes_total", "counter", put_registered_bytes,
      "Bytes of sends and receives, by whether their buffers were registered by the guard."},
     {"registration_seconds_total", "counter", put_registration_time,

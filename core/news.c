@@ -115,6 +115,24 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
     }
 }
 
+void ng_news_finish(struct ng_board *board)
+{
+    int64_t until = ng_clock_mono_ns() + NG_NEWS_LAST_NS;
+    struct ng_incident incident;
+
+    for (int source = 0; source < NG_SOURCES; source++) {
+        uint64_t epoch = ng_conduct_seen((enum ng_incident_source)source);
+        for (unsigned read = 0; read < AT_ONCE; read++) {
+            if (board->ops->next(board, (enum ng_incident_source)source, epoch, &incident) != 0 ||
+                incident.epoch <= epoch)
+                break;
+            epoch = incident.epoch;
+            if (incident.level == NG_INCIDENT_TIMEOUT && !ng_conduct_is_own(&incident))
+                ng_conduct_keep(&incident, until);
+        }
+    }
+}
+
 void ng_news_after_fork(void)
 {
     memset(&own, 0, sizeof(own));

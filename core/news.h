@@ -7,9 +7,15 @@
 #define NCCLGUARD_CORE_NEWS_H
 
 #include "core/board.h"
+#include "core/clock.h"
 
 /* Hear of all that others have claimed or judged since the last time: log, join, obey. */
 void ng_news_read(struct ng_board *board, enum ng_incident_source source);
+
+/* The process ends by itself: keep what others say of a deadline (core/conduct.h), and wait for it no longer than
+ * this. */
+#define NG_NEWS_LAST_NS (5 * NG_S)
+void ng_news_finish(struct ng_board *board);
 
 /* In a forked child. */
 void ng_news_after_fork(void);

@@ -16,20 +16,7 @@
 #include <unistd.h>
 
 #include "core/box.h"
-
-static ssize_t read_file(const char *path, char *ret_text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t got = read(fd, ret_text, bytes - 1);
-    int error = errno;
-    close(fd);
-    if (got < 0)
-        return -error;
-    ret_text[got] = '\0';
-    return got;
-}
+#include "core/small_file.h"
 
 /* What is asked of /proc/PID/stat; fields are counted from 1 there. */
 enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
@@ -49,7 +36,7 @@ static int read_stat(int pid, struct process_stat *ret_stat)
         snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     else
         snprintf(path, sizeof(path), "/proc/self/stat");
-    ssize_t got = read_file(path, text, sizeof(text));
+    ssize_t got = ng_small_file_read_text(path, text, sizeof(text));
     /* After a chroot there may be no /proc: that says nothing of anybody. */
     if (got == -ENOENT)
         return access("/proc/self/stat", F_OK) == 0 ? -ESRCH : -ENOTSUP;
@@ -127,7 +114,7 @@ bool ng_proc_first_thread_ended(void)
 {
     char text[1024];
 
-    if (read_file("/proc/self/stat", text, sizeof(text)) < 0)
+    if (ng_small_file_read_text("/proc/self/stat", text, sizeof(text)) < 0)
         return false;
     const char *field = strrchr(text, ')');
     return field && strncmp(field, ") Z", 3) == 0;
@@ -202,7 +189,7 @@ void ng_proc_boot_id(char *ret_id, size_t bytes)
 {
     char text[64] = "";
 
-    if (read_file("/proc/sys/kernel/random/boot_id", text, sizeof(text)) < 0)
+    if (ng_small_file_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)) < 0)
         text[0] = '\0';
     text[strcspn(text, "\n")] = '\0';
     snprintf(ret_id, bytes, "%s", text);

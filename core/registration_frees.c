@@ -20,7 +20,6 @@
 #include "core/registrations.h"
 
 #define ANSWER_WAIT_NS (500 * NG_MS) /* of a free, in all, for what it frees to be given back */
-#define PEER_WAIT_NS   NG_S          /* a peer that lets a work wait for longer may not answer a free either */
 
 static void lock_deferred(struct ng_registration_table *table)
 {
@@ -139,13 +138,12 @@ void ng_registration_frees_drop_all(struct ng_registration_table *table)
     atomic_store(&table->retired, false);
 }
 
-/* No deadline watches a free: it must not ask who answers nobody. */
-static bool peers_answer(const struct ng_comm *comm)
+void ng_registration_frees_drop_cut_off(const struct ng_comm *comm, struct ng_registration_table *table)
 {
-    const struct ng_box_group *group = comm->group;
-
-    return NG_LOAD(group->async_error) == NG_NCCL_SUCCESS &&
-           !(NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) > PEER_WAIT_NS);
+    if (!ng_registration_table_is_cut_off(comm))
+        return;
+    ng_registration_frees_drop_all(table);
+    atomic_store(&table->state, NG_REGISTRATION_ENDED);
 }
 
 /* Held: on the guard's thread. False: not now. */
@@ -163,7 +161,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng
         return true;
     }
     if (guest == comm && ng_registration_table_lives(comm)) {
-        done = peers_answer(comm) && ng_registration_frees_catch_up(comm, table, false);
+        done = ng_registration_table_peers_answer(comm) && ng_registration_frees_catch_up(comm, table, false);
         if (done && atomic_load(&table->retired)) {
             done = !table->unobserved && ng_registration_table_await_idle(comm, table, 0);
             if (done)
@@ -172,6 +170,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng
         }
     }
     ng_abort_left(guest);
+    ng_registration_frees_drop_cut_off(comm, table);
     return done;
 }
 
@@ -228,6 +227,15 @@ static bool is_stuck(void)
     return busy && ng_clock_mono_ns() - busy > ANSWER_WAIT_NS;
 }
 
+/* NCCL must not look at memory that is gone: what is being registered is at first, which asks no peer. */
+static void await_registered(const struct ng_registration_table *table)
+{
+    int64_t until = ng_clock_mono_ns() + ANSWER_WAIT_NS;
+
+    while (atomic_load(&table->registering) && ng_clock_mono_ns() < until)
+        ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
+}
+
 /* A free goes on without what it has asked for, sooner or later: the memory of what NCCL can share
  * stays until the last of its mappings goes, and NCCL looks at the registration no more. */
 static void await_given_back(struct ng_registration_table *table, uint64_t number, int64_t until_mono_ns)
@@ -255,6 +263,8 @@ void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use)
         struct ng_registration_table *table = ng_registration_table_at(slot);
         if (!table || !ng_registration_table_may_overlap(table, &range))
             continue;
+        if (!ng_family_is_mine(ng_family_of(ng_comm_at(slot))))
+            await_registered(table);
         if (!until)
             until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all together */
         uint64_t number = defer(table, &range, in_use);

@@ -24,4 +24,7 @@ void ng_registration_frees_forget(struct ng_registration_table *table);
  * given back. */
 void ng_registration_frees_drop_all(struct ng_registration_table *table);
 
+/* Held, on the way out: the same where the communicator was aborted meanwhile. Its abort may not have waited. */
+void ng_registration_frees_drop_cut_off(const struct ng_comm *comm, struct ng_registration_table *table);
+
 #endif

@@ -24,10 +24,12 @@
 
 #define LEAVE_AT_ONCE 64u         /* entries, where there is no room: each time the device is waited for */
 #define CLOSE_WAIT_NS (30 * NG_S) /* of a call, for the device, at most: see ng_registration_table_close_wait_ns */
+#define PEER_WAIT_NS  NG_S        /* a peer that lets a work wait for longer may not answer either */
 #define LOOKS         64u         /* at a table that changes, before it is held instead */
 
 static _Atomic(struct ng_registration_table *) tables[NG_COMM_CAPACITY];
 static _Atomic uint32_t table_count; /* tables lie in slots below it */
+static _Atomic uint64_t all_made, all_ended; /* also of records that others have now */
 
 /* ---- Who holds a table ---- */
 
@@ -131,6 +133,8 @@ void ng_registration_table_after_fork(void)
     for (uint32_t slot = 0; slot < atomic_load(&table_count); slot++)
         atomic_store(&tables[slot], NULL);
     atomic_store(&table_count, 0);
+    atomic_store(&all_made, 0);
+    atomic_store(&all_ended, 0);
 }
 
 /* ---- Figures ---- */
@@ -157,6 +161,12 @@ void ng_registration_table_tell_new(struct ng_registration_table *table)
 void ng_registration_table_count(_Atomic uint64_t *counter, uint64_t more)
 {
     NG_STORE(*counter, NG_LOAD(*counter) + more);
+}
+
+void ng_registration_table_total(uint64_t *ret_made, uint64_t *ret_ended)
+{
+    *ret_ended = atomic_load(&all_ended);
+    *ret_made = atomic_load(&all_made);
 }
 
 /* Held: one more, or one less. */
@@ -239,6 +249,7 @@ static void end_entry(struct ng_comm *comm, struct ng_registration_table *table,
     int result = nccl->comm_deregister(atomic_load(&comm->handle), handle);
     end_call(table, &before);
     ng_registration_table_count(&table->told->ended, 1);
+    atomic_fetch_add(&all_ended, 1);
     ng_registration_table_count(&table->told->failed, result != NG_NCCL_SUCCESS);
 }
 
@@ -304,6 +315,14 @@ bool ng_registration_table_await_idle(const struct ng_comm *comm, const struct n
         return true;
     return wait_ns > NG_REGISTRATION_IDLE_WAIT_NS && cuda && cuda->ctx_synchronize &&
            cuda->ctx_synchronize() == CUDA_SUCCESS;
+}
+
+bool ng_registration_table_peers_answer(const struct ng_comm *comm)
+{
+    const struct ng_box_group *group = comm->group;
+
+    return NG_LOAD(group->async_error) == NG_NCCL_SUCCESS &&
+           !(NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) > PEER_WAIT_NS);
 }
 
 /* Not so long that this alone brings the call near its deadline. */
@@ -424,6 +443,7 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
         return false;
     /* Before NCCL knows: who frees it from here on waits. */
     uint32_t index = atomic_load(&table->count);
+    atomic_store(&table->registering, true);
     begin_change(table);
     NG_STORE(table->entries[index].base, segment->base);
     NG_STORE(table->entries[index].bytes, segment->bytes);
@@ -435,12 +455,15 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
     if (!is_there && (!ng_segments_find((const void *)segment->base, &now) ||
                       now.base != segment->base || now.bytes != segment->bytes)) {
         drop_entry(table, index);
+        atomic_store(&table->registering, false);
         return false;
     }
     struct surroundings before = begin_call();
     int result = nccl->comm_register(atomic_load(&comm->handle), (void *)segment->base,
                                      segment->bytes, &handle);
     end_call(table, &before);
+    table->entries[index].handle = handle;
+    atomic_store(&table->registering, false);
     if (result != NG_NCCL_SUCCESS || !handle) {
         drop_entry(table, index);
         ng_registration_table_count(&table->told->failed, 1);
@@ -448,8 +471,8 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
                                     result == NG_NCCL_SUCCESS ? NG_CLOSED_SWITCHED_OFF : NG_CLOSED_MIXED);
         return false;
     }
-    table->entries[index].handle = handle;
     tell_now(table, 1, segment->bytes);
     ng_registration_table_count(&table->told->made, 1);
+    atomic_fetch_add(&all_made, 1);
     return true;
 }

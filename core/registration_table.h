@@ -27,7 +27,7 @@ struct ng_segment;
 #define NG_REGISTRATION_ENTRIES      256u
 #define NG_REGISTRATION_DEFERRED     16u
 #define NG_REGISTRATION_FREE_WAIT_NS (5 * NG_MS)   /* of a free, for a call to come back */
-#define NG_REGISTRATION_IDLE_WAIT_NS (250 * NG_MS) /* of a free or destroy, for the device: some watchdog rounds */
+#define NG_REGISTRATION_IDLE_WAIT_NS (250 * NG_MS) /* of a free, for the device: some watchdog rounds */
 #define NG_REGISTRATION_PAUSE_NS     (20 * NG_US)
 #define NG_REGISTRATION_PAUSE_MAX_NS NG_MS
 
@@ -88,6 +88,7 @@ struct ng_registration_table {
     uint64_t asked;
     _Atomic uint64_t done, tried;
     atomic_bool retired; /* closed, and what is registered goes when the device is through with it */
+    atomic_bool registering; /* NCCL is at it, or about to be: the newest entry */
 
     /* Figures, which others may read: in the black box, where there is room. */
     struct ng_box_registrations *told, own;
@@ -137,6 +138,9 @@ void ng_registration_table_tell_new(struct ng_registration_table *table);
 /* Held: more of one of them. */
 void ng_registration_table_count(_Atomic uint64_t *counter, uint64_t more);
 
+/* Of the whole process: how many were made, and given back. Any thread. */
+void ng_registration_table_total(uint64_t *ret_made, uint64_t *ret_ended);
+
 /* ---- What is registered ---- */
 
 /* Held, and open: register a segment; the newest entry is its. Where NCCL does not take it, the table is
@@ -166,6 +170,10 @@ void ng_registration_table_clear(struct ng_registration_table *table);
  * touched any more. */
 bool ng_registration_table_await_idle(const struct ng_comm *comm, const struct ng_registration_table *table,
                                       int64_t wait_ns);
+
+/* Do peers answer who gives back? Not with an error, nor where one lets a work wait for longer than a second:
+ * no deadline watches who asks. Any thread. */
+bool ng_registration_table_peers_answer(const struct ng_comm *comm);
 
 /* How long a call waits for that, which must not reach NCCL while its buffers are registered, or the other
  * way round. Any thread. */

@@ -8,6 +8,7 @@
 #include "core/registrations.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 #include "core/abort.h"
 #include "core/call.h"
@@ -16,6 +17,7 @@
 #include "core/family.h"
 #include "core/gpu.h"
 #include "core/guard.h"
+#include "core/log.h"
 #include "core/registration_frees.h"
 #include "core/registration_table.h"
 #include "core/registration_thread.h"
@@ -254,6 +256,13 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     return !atomic_load(&comm->cut_off);
 }
 
+static void let_go(const struct ng_comm *comm, struct ng_family *family, struct ng_registration_table *table)
+{
+    if (table)
+        ng_registration_frees_drop_cut_off(comm, table);
+    ng_family_let_go(family);
+}
+
 void ng_registrations_leave(struct ng_comm *comm, bool observed)
 {
     struct ng_family *family = ng_family_of(comm);
@@ -263,7 +272,7 @@ void ng_registrations_leave(struct ng_comm *comm, bool observed)
         return;
     if (table)
         table->unobserved |= !observed;
-    ng_family_let_go(family);
+    let_go(comm, family, table);
 }
 
 bool ng_registrations_hold(struct ng_comm *comm)
@@ -284,7 +293,7 @@ void ng_registrations_let_go(struct ng_comm *comm)
     struct ng_family *family = comm ? ng_family_of(comm) : NULL;
 
     if (family && ng_family_is_mine(family))
-        ng_family_let_go(family);
+        let_go(comm, family, ng_registration_table_of(comm));
 }
 
 void ng_registrations_enter_group(const struct ng_group_calls *calls)
@@ -334,7 +343,7 @@ void ng_registrations_made(struct ng_comm *comm)
         from = segment.base + 1;
     }
     ng_abort_left(guest);
-    ng_family_let_go(family);
+    let_go(comm, family, table);
 }
 
 static void add_to(struct ng_comm *comm, const struct ng_family *family, struct ng_registration_table *table,
@@ -376,6 +385,18 @@ void ng_registrations_added(const struct ng_segment *segment)
 
 /* ---- The end ---- */
 
+/* Held: NCCL is about to wait for the device itself. False: what is registered goes with the communicator. */
+static bool await_last(const struct ng_comm *comm, const struct ng_registration_table *table)
+{
+    int64_t until = ng_clock_mono_ns() + ng_registration_table_close_wait_ns(comm);
+
+    while (!ng_registration_table_await_idle(comm, table, NG_REGISTRATION_IDLE_WAIT_NS))
+        if (table->unobserved || ng_registration_table_is_cut_off(comm) || ng_clock_mono_ns() >= until ||
+            !ng_registration_table_peers_answer(comm))
+            return false;
+    return NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS;
+}
+
 struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly)
 {
     struct ng_family *family = ng_family_of(comm);
@@ -389,8 +410,8 @@ struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly)
     if (table && table->generation == NG_LOAD(comm->group->generation)) {
         /* What the device is not through with, or a peer may not answer for, NCCL ends itself. */
         if (orderly && !ng_comm_is_condemned(comm) &&
-            NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS &&
-            atomic_load(&table->count) && ng_registration_table_await_idle(comm, table, NG_REGISTRATION_IDLE_WAIT_NS))
+            NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS && atomic_load(&table->count) &&
+            await_last(comm, table))
             ng_registration_table_end_all(comm, table);
         ng_registration_frees_drop_all(table);
         atomic_store(&table->state, NG_REGISTRATION_ENDED);
@@ -408,18 +429,39 @@ bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_c
     if (!table || table->generation != NG_LOAD(comm->group->generation))
         return false;
     const struct ng_box_registrations *told = table->told;
+    uint32_t state = NG_LOAD(comm->group->state);
+    uint64_t ended = NG_LOAD(told->ended), made = NG_LOAD(told->made);
+    /* NCCL gives back what is left when a communicator ends. */
+    bool over = state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
     *ret_count = (struct ng_registration_count){
         .bytes = NG_LOAD(told->bytes),
         .registered_bytes = NG_LOAD(told->registered_bytes),
-        .made = NG_LOAD(told->made),
-        .ended = NG_LOAD(told->ended),
+        .made = made,
+        .ended = ended,
+        .ended_with_group = over && made > ended ? made - ended : 0,
+        .held = !over && made > ended ? made - ended : 0,
         .failed = NG_LOAD(told->failed),
         .deferred = NG_LOAD(told->deferred),
         .spent_ns = NG_LOAD(told->spent_ns),
-        .now = NG_LOAD(table->count),
         .closed = NG_LOAD(table->state) == NG_REGISTRATION_CLOSED,
     };
     return true;
+}
+
+void ng_registrations_tell_end(void)
+{
+    uint32_t tables_used = ng_registration_table_slots();
+    struct ng_registration_count count;
+    uint64_t made, ended, held = 0;
+
+    ng_registration_table_total(&made, &ended);
+    for (uint32_t slot = 0; slot < tables_used; slot++)
+        if (ng_registration_table_at(slot) && ng_registrations_count(ng_comm_at(slot), &count))
+            held += count.held;
+    if (made)
+        ng_log(NG_LOG_INFO, "NCCLGUARD_REGISTER: of %" PRIu64 " registrations %" PRIu64 " were given back, %" PRIu64
+                            " ended with their communicators, %" PRIu64 " are still held",
+               made, ended, made > ended + held ? made - ended - held : 0, held);
 }
 
 void ng_registrations_after_fork(void)

@@ -27,8 +27,10 @@
  *           ends, the peer is not asked: that is tried again, and is done before the communicator's
  *           next call at the latest, earlier than which NCCL does not look at it. (What NCCL can share
  *           stays in memory until the last mapping of it goes, so the peer's does no harm. Of plain
- *           memory CUDA promises nothing, which is one more reason not to set the variable for it.) An
- *           abort takes everything with it: afterwards nothing is given back, since NCCL has freed it.
+ *           memory CUDA promises nothing, which is one more reason not to set the variable for it.) A
+ *           destroy or finalize gives back what is left, once the device is through with it; but not where
+ *           a work waits for a peer. An abort takes everything with it: afterwards nothing is given back,
+ *           since NCCL has freed it. The figures tell which ended how.
  *   Whose   The guard's own alone: NCCL counts, so what the program registers stays the program's.
  *
  * What is not: NCCL wants both sides of a transfer registered, or neither, and the guard of one rank
@@ -85,14 +87,18 @@ void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use);
 /* What it brought. */
 struct ng_registration_count {
     uint64_t bytes, registered_bytes; /* of sends and receives: all, and those within registrations */
-    uint64_t made, ended, failed, deferred;
+    /* `made` is `ended` (given back by the guard), `ended_with_group` (NCCL gave back what was left when the
+     * communicator ended) and `held` (registered now), together. */
+    uint64_t made, ended, ended_with_group, held, failed, deferred;
     uint64_t spent_ns; /* of the program's threads, in NCCL's register and deregister */
-    uint32_t now;      /* segments that are registered */
     bool closed;       /* no more on this communicator */
 };
 
 /* False: nothing was ever registered or asked for on it. Any thread. */
 bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_count *ret_count);
+
+/* The process ends: log what became of all. */
+void ng_registrations_tell_end(void);
 
 /* In a forked child. */
 void ng_registrations_after_fork(void);

@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +23,7 @@
 #include "core/guard.h"
 #include "core/log.h"
 #include "core/rules.h"
+#include "core/small_file.h"
 
 _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fits the black box");
 
@@ -43,36 +43,6 @@ static void report(void *context, const char *line)
 {
     (void)context;
     ng_log(NG_LOG_ERROR, "NCCLGUARD_RULES: %s", line);
-}
-
-/* What the file holds, up to a byte more than may be. How many bytes, or -errno. */
-static ssize_t read_text(const char *path, char *ret_text)
-{
-    struct stat status;
-    size_t used = 0;
-    ssize_t got = 1;
-
-    /* Opening a pipe would wait for somebody who writes. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &status) != 0)
-        got = -errno;
-    else if (S_ISDIR(status.st_mode))
-        got = -EISDIR;
-    else if (!S_ISREG(status.st_mode))
-        got = -ENOTSUP;
-    while (got > 0 && used <= NG_RULES_BYTES_MAX) {
-        got = read(fd, ret_text + used, NG_RULES_BYTES_MAX + 1 - used);
-        if (got < 0 && errno == EINTR)
-            got = 1;
-        else if (got < 0)
-            got = -errno;
-        else
-            used += (size_t)got;
-    }
-    close(fd);
-    return got < 0 ? got : (ssize_t)used;
 }
 
 /* What the group of this id is called; "" not known. */
@@ -224,7 +194,8 @@ static void *reserve(size_t bytes)
 
 static void read_with(struct ng_rules *read, char *text)
 {
-    ssize_t length = read_text(ng_guard.rules_path, text);
+    /* A byte more than may be tells that there is more. */
+    ssize_t length = ng_small_file_read(AT_FDCWD, ng_guard.rules_path, text, NG_RULES_BYTES_MAX + 1);
 
     if (length < 0) {
         tell_failure(length);

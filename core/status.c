@@ -89,8 +89,8 @@ static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
 
     if (!ng_registrations_count(ng_comm_at(slot), &count) || !count.bytes)
         return;
-    snprintf(ret_text, bytes, "; %.0f%% of their bytes registered, %" PRIu32 " segments, %.3f s spent%s",
-             100.0 * (double)count.registered_bytes / (double)count.bytes, count.now,
+    snprintf(ret_text, bytes, "; %.0f%% of their bytes registered, %" PRIu64 " segments, %.3f s spent%s",
+             100.0 * (double)count.registered_bytes / (double)count.bytes, count.held,
              (double)count.spent_ns / 1e9, count.closed ? ", no more" : "");
 }
 

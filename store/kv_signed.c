@@ -13,10 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/hmac.h"
+#include "core/small_file.h"
 #include "store/kv.h"
 
 #define KEY_MIN 16 /* bytes */
@@ -361,36 +360,22 @@ static const struct ng_kv_ops signed_ops = {
 };
 
 /* What the file holds, without the end of its last line. How many bytes, or -errno. */
-static ssize_t read_key(const char *path, unsigned char ret_key[KEY_MAX])
+static ssize_t read_key(const char *path, unsigned char ret_key[KEY_MAX + 1])
 {
-    struct stat status;
-    size_t used = 0;
-    ssize_t got = 1;
+    ssize_t used = ng_small_file_read(AT_FDCWD, path, ret_key, KEY_MAX + 1);
 
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size > KEY_MAX) {
-        close(fd);
+    if (used == -EISDIR || used == -ENOTSUP || used > KEY_MAX)
         return -EINVAL;
-    }
-    while (got > 0 && used < KEY_MAX) {
-        got = read(fd, ret_key + used, KEY_MAX - used);
-        if (got > 0)
-            used += (size_t)got;
-    }
-    int error = got < 0 ? -errno : 0;
-    close(fd);
-    while (used && (ret_key[used - 1] == '\n' || ret_key[used - 1] == '\r'))
+    while (used > 0 && (ret_key[used - 1] == '\n' || ret_key[used - 1] == '\r'))
         used--;
-    return error ? error : used < KEY_MIN ? -EINVAL : (ssize_t)used;
+    return used >= 0 && used < KEY_MIN ? -EINVAL : used;
 }
 
 int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why, size_t why_bytes,
                       struct ng_kv **ret_kv)
 {
     static const char purpose[] = "ncclguard store 1";
-    unsigned char key[KEY_MAX];
+    unsigned char key[KEY_MAX + 1];
     struct signed_kv *own = calloc(1, sizeof(*own));
     ssize_t bytes = own ? read_key(options->key_file, key) : -ENOMEM;
 

@@ -9,12 +9,13 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "core/small_file.h"
 
 /* Parents change while /proc is read: a chain longer than this is a circle of reused pids. */
 #define DEPTH_LIMIT 1000
@@ -35,14 +36,9 @@ static int read_parent(pid_t pid, pid_t *ret_parent)
     char path[64], text[512];
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t bytes = read(fd, text, sizeof(text) - 1);
-    close(fd);
+    ssize_t bytes = ng_small_file_read_text(path, text, sizeof(text));
     if (bytes <= 0)
-        return -ESRCH;
-    text[bytes] = '\0';
+        return bytes < 0 ? (int)bytes : -ESRCH;
     /* The program's name stands in parentheses and may hold anything, parentheses too. */
     const char *name_end = strrchr(text, ')');
     int parent;

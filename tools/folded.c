@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "core/small_file.h"
 
 #define PREFIX "rank_"
 #define SUFFIX ".stacks.txt"
@@ -244,30 +245,14 @@ static int is_stacks(const struct dirent *entry)
 /* The text of a file, to be freed; NULL: it cannot be read, or there is no memory. */
 static char *read_text(int folder, const char *name)
 {
-    struct stat status;
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    ssize_t bytes = text ? ng_small_file_read(folder, name, text, FILE_BYTES_MAX) : -ENOMEM;
 
-    if (fd < 0)
-        return NULL;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        close(fd);
+    if (bytes < 0) {
+        free(text);
         return NULL;
     }
-    size_t room = status.st_size > 0 && status.st_size < FILE_BYTES_MAX ? (size_t)status.st_size
-                                                                        : FILE_BYTES_MAX;
-    size_t used = 0;
-    char *text = malloc(room + 1);
-    while (text && used < room) {
-        ssize_t got = read(fd, text + used, room - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        used += (size_t)got;
-    }
-    close(fd);
-    if (text)
-        text[used] = '\0';
+    text[bytes] = '\0';
     return text;
 }
 

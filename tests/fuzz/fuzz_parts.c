@@ -18,10 +18,6 @@
 
 #define SECONDS_MAX 30 /* of one input, under a sanitizer on a busy machine */
 
-static const struct part *const parts[] = {&part_progress, &part_incident, &part_faults,
-                                           &part_rules, &part_frames, &part_lines};
-#define PARTS (sizeof(parts) / sizeof(parts[0]))
-
 static char doing[160] = "nothing yet";
 
 /* A signal's handler: only what is safe there. */
@@ -33,22 +29,6 @@ static void tell_and_die(int number)
         write(STDERR_FILENO, doing, strlen(doing)) > 0 && write(STDERR_FILENO, "\n", 1) > 0)
         _exit(number == SIGALRM ? 4 : 5);
     _exit(6);
-}
-
-void part_promise(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "fuzz_parts: %s\n", what);
-    abort();
-}
-
-static const struct part *part_of(const char *name)
-{
-    for (size_t i = 0; i < PARTS; i++)
-        if (strcmp(parts[i]->name, name) == 0)
-            return parts[i];
-    return NULL;
 }
 
 static bool fuzz(const struct part *part, const struct damage_sample *samples, size_t sample_count,
@@ -75,7 +55,7 @@ static bool fuzz(const struct part *part, const struct damage_sample *samples, s
 int main(int argc, char **argv)
 {
     static struct damage_sample samples[PART_SAMPLES_MAX];
-    const struct part *part = argc > 1 ? part_of(argv[1]) : NULL;
+    const struct part *part = argc > 1 ? part_find(argv[1]) : NULL;
     uint64_t inputs = 1000, number = 1, first = 0, taken = 0;
 
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -90,7 +70,7 @@ int main(int argc, char **argv)
     if (!part || argc % 2) {
         fprintf(stderr, "usage: %s PART [--inputs N] [--seed S] [--first I]; PART is one of",
                 argv[0]);
-        for (size_t i = 0; i < PARTS; i++)
+        for (size_t i = 0; parts[i]; i++)
             fprintf(stderr, " %s", parts[i]->name);
         fprintf(stderr, "\n");
         return 2;

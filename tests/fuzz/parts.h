@@ -1,5 +1,5 @@
 /*
- * Readers of what others wrote, each with good samples of it: for fuzz_parts.
+ * Readers of what others wrote, each with good samples of it: for fuzz_parts, and for clang's fuzzer.
  */
 #ifndef NCCLGUARD_TESTS_FUZZ_PARTS_H
 #define NCCLGUARD_TESTS_FUZZ_PARTS_H
@@ -22,6 +22,11 @@ struct part {
 };
 
 extern const struct part part_progress, part_incident, part_faults, part_rules, part_frames, part_lines;
+
+extern const struct part *const parts[]; /* all of them; NULL ends it */
+
+/* NULL: there is none of that name. */
+const struct part *part_find(const char *name);
 
 /* Ends the process, unless it holds. */
 void part_promise(bool holds, const char *what);

@@ -705,6 +705,75 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
+/* Of a rank that exits because of what others do about a deadline: their verdict is its host's, too. */
+TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)
+{
+    made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);
+    testing::internal::CaptureStderr();
+    made_deaths_exits();
+    EXPECT_EQ(count(testing::internal::GetCapturedStderr(), "deadline passed: missing_rank"), 1);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+    EXPECT_EQ(made_deaths.acted, 0u) << "it ends by itself";
+    made_deaths_exits();
+    EXPECT_EQ(made_deaths.verdicts_read, 1u) << "once";
+}
+
+TEST_F(Deaths, WhoExitsWhileItsIncidentThreadSleepsKeepsTheVerdictToo)
+{
+    EXPECT_TRUE(made_deaths_exits_asleep(3));
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+    EXPECT_EQ(made_deaths.acted, 0u);
+}
+
+TEST_F(Deaths, WhoExitsWaitsForTheVerdictOnADeadlineButNotForLong)
+{
+    made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);
+    made_deaths_unjudged(3);
+    made_deaths.judged_after = 10;
+    made_deaths.writes_nothing = true;
+    EXPECT_LT(made_deaths_exits(), NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+
+    made_deaths_claimed(4, NG_ON_TIMEOUT_KILL);
+    made_deaths_unjudged(4);
+    EXPECT_LT(made_deaths_exits(), 6 * NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+
+    made_deaths_claimant_ends(4);
+    EXPECT_LT(made_deaths_exits(), NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+}
+
+TEST_F(Deaths, WhoExitsWaitsForNoSuspicion)
+{
+    made_deaths_put(3, nullptr);
+    EXPECT_EQ(made_deaths_exits(), 0);
+}
+
+/* It may be slow just then, and whoever does not ask again leaves this host without a verdict. */
+TEST_F(Deaths, AVerdictThatTheStoreDoesNotHandOutAtOnceIsAskedForAgain)
+{
+    made_deaths.unanswered = 2;
+    made_deaths_deadline(1, 7, NG_OP_AllReduce);
+    EXPECT_EQ(made_deaths.verdicts_read, 3u);
+    made_deaths.unanswered = 1000;
+    made_deaths_deadline(1, 8, NG_OP_AllReduce);
+    EXPECT_LT(made_deaths.verdicts_read, 100u) << "the policy is carried out all the same";
+    EXPECT_EQ(made_deaths.acted, 2u);
+}
+
+TEST_F(Deaths, WhereNobodyComesToAVerdictTheFolderHasOneThatSaysSo)
+{
+    Folder folder;
+    made_deaths_act_unjudged(folder.path().c_str());
+    std::string verdict = read_whole_file(folder / "verdict.json");
+    EXPECT_NE(verdict.find("\"kind\": \"unknown\""), std::string::npos) << verdict;
+    EXPECT_EQ(made_deaths.acted, 1u);
+    write_whole_file(folder / "verdict.json", "of somebody who knew more");
+    made_deaths_act_unjudged(folder.path().c_str());
+    EXPECT_EQ(read_whole_file(folder / "verdict.json"), "of somebody who knew more");
+}
+
 /* Deadlines of this process are served between two looks at the news. */
 TEST_F(Deaths, ABoardThatTellsWithoutEndKeepsNobody)
 {

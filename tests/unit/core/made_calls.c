@@ -1111,6 +1111,11 @@ bool made_registration_count(const void *comm, struct ng_registration_count *ret
     return ng_registrations_count(ng_comm_find(comm), ret_count);
 }
 
+bool made_registration_count_at(uint32_t slot, struct ng_registration_count *ret_count)
+{
+    return ng_registrations_count(ng_comm_at(slot), ret_count);
+}
+
 struct ng_registration_table *made_registration_table(const void *comm)
 {
     return ng_registration_table_of(ng_comm_find(comm));

@@ -191,6 +191,8 @@ unsigned made_op_comm_destroy(void);
 unsigned made_op_comm_abort(void);
 struct ng_registration_count;
 bool made_registration_count(const void *comm, struct ng_registration_count *ret_count);
+/* The same of the slot of its group, as it is after its end, too. */
+bool made_registration_count_at(uint32_t slot, struct ng_registration_count *ret_count);
 
 /* Of the frees that met what is registered with a communicator, which may have ended since: has one asked
  * for its own to be given back, which is not tried yet; and of how many it is neither given back nor tried,

@@ -2,6 +2,7 @@
 #include "tests/unit/core/made_deaths.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,10 +18,12 @@
 #include "core/deaths.h"
 #include "core/examine.h"
 #include "core/guard.h"
+#include "core/incident.h"
 #include "core/look.h"
 #include "core/news.h"
 #include "core/orders.h"
 #include "core/policy.h"
+#include "core/tasks.h"
 #include "core/watchdog.h"
 
 struct made_deaths made_deaths;
@@ -113,6 +116,8 @@ static int view_host(struct ng_board *board, struct ng_view *to)
 {
     (void)board;
     made_deaths.looks_here++;
+    if (made_deaths.writes_nothing)
+        return -EIO;
     made_deaths.fill(to, true);
     return 0;
 }
@@ -123,7 +128,42 @@ static int read_verdict(struct ng_board *board, const struct ng_incident *incide
     (void)incident;
     (void)ret_documents;
     made_deaths.verdicts_read++;
-    return -ENOENT;
+    return made_deaths.verdicts_read <= made_deaths.unanswered ? -ETIMEDOUT : -ENOENT;
+}
+
+static void dumped(struct ng_board *board, const struct ng_incident *incident)
+{
+    (void)board;
+    (void)incident;
+}
+
+static atomic_bool sleeps; /* the incident thread does, until it is woken */
+
+static void leave(struct ng_board *board)
+{
+    (void)board;
+}
+
+static void adopt(void)
+{
+}
+
+/* Time goes by, and the claimant comes through. */
+static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
+{
+    struct pollfd woken = {.fd = kick->fd, .events = POLLIN};
+
+    (void)board;
+    if (made_deaths.sleeps) {
+        atomic_store(&sleeps, true);
+        poll(&woken, 1, 60000);
+        return 0;
+    }
+    now_ns += timeout_ms * NG_MS;
+    if (made_deaths.judged_after && --made_deaths.judged_after == 0)
+        for (unsigned i = 0; i < MADE_INCIDENTS; i++)
+            incidents[i].state = NG_INCIDENT_JUDGED;
+    return 0;
 }
 
 /* What is opened from within core/examine.c gets here: another has claimed it before. */
@@ -177,7 +217,10 @@ static bool claimant_alive(struct ng_board *board, const struct ng_incident *inc
 
 void made_deaths_begin(int64_t pending_age_ns)
 {
-    static const struct ng_board_ops ops = {.ended = ended,
+    static const struct ng_board_ops ops = {.wait = await,
+                                            .leave = leave,
+                                            .ended = ended,
+                                            .dumped = dumped,
                                             .begin = begin,
                                             .finish = finish,
                                             .view = view,
@@ -395,6 +438,49 @@ void made_deaths_claimed(uint64_t epoch, unsigned policy)
     incidents[epoch].level = NG_INCIDENT_TIMEOUT;
     incidents[epoch].policy = (int32_t)policy + 1;
     incidents[epoch].op = NG_OP_AllReduce;
+}
+
+int64_t made_deaths_exits(void)
+{
+    int64_t began_ns = now_ns;
+
+    ng_news_finish(ng_guard.board);
+    return now_ns - began_ns;
+}
+
+bool made_deaths_exits_asleep(uint64_t epoch)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    ng_guard.adopt_thread = adopt;
+    made_deaths.sleeps = true;
+    atomic_store(&sleeps, false);
+    if (ng_incident_start() != 0)
+        abort();
+    while (!atomic_load(&sleeps))
+        nanosleep(&pause, NULL);
+    made_deaths_claimed(epoch, NG_ON_TIMEOUT_KILL);
+    bool ended = ng_incident_finish(500);
+    made_deaths.sleeps = false;
+    ng_incident_after_fork();
+    return ended;
+}
+
+void made_deaths_act_unjudged(const char *folder)
+{
+    struct ng_incident incident = {.source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
+
+    ng_guard.adopt_thread = adopt;
+    if (ng_tasks_start() != 0)
+        abort();
+    snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
+    ng_conduct_act_unjudged(&incident);
+    ng_guard.dump_dir[0] = '\0';
+}
+
+void made_deaths_unjudged(uint64_t epoch)
+{
+    incidents[epoch].state = NG_INCIDENT_CLAIMED;
 }
 
 void made_deaths_set_policy(unsigned policy)

@@ -24,6 +24,10 @@ struct made_deaths {
     void (*fill)(struct ng_view *view, bool host);
     uint32_t ended;
     int64_t look_ns;    /* so long it takes to look at the whole job */
+    bool sleeps; /* the incident thread does, until it is woken */
+    bool writes_nothing; /* of its own: nothing is seen of its host */
+    unsigned judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */
+    unsigned unanswered;   /* questions for a verdict of another host that the store does not answer */
     unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_look_cause c */
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
@@ -72,6 +76,14 @@ void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
 
 /* Another has claimed that of it, with a policy of its own (enum ng_on_timeout), and judged it; in `epoch`. */
 void made_deaths_claimed(uint64_t epoch, unsigned policy);
+void made_deaths_unjudged(uint64_t epoch); /* it is not judged yet */
+/* The process exits: its last look at the news, and how long that took. */
+int64_t made_deaths_exits(void);
+/* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
+void made_deaths_act_unjudged(const char *folder);
+/* The same of the incident thread itself: it sleeps when others claim that incident and judge it, and the process exits
+ * before it wakes. True: the thread has ended. */
+bool made_deaths_exits_asleep(uint64_t epoch);
 /* What this process is set to. */
 void made_deaths_set_policy(unsigned policy);
 /* A person aborts all groups, by the store or by this host's board. True: it is obeyed. */

@@ -130,6 +130,8 @@ int comm_register(void *handle, void *base, size_t bytes, void **ret_handle)
 
     if (during_register)
         during_register(handle);
+    if (lives[slot_of((uintptr_t)base)] != life)
+        Inside::abort_test("memory is freed while it is registered");
     if (*ret_handle)
         Inside::abort_test("the handle was not cleared");
     if (life % 2 == 0)
@@ -216,6 +218,10 @@ class Registrations : public testing::Test
   protected:
     static void SetUpTestSuite()
     {
+        static bool begun;
+        if (begun) /* for another suite of this fixture */
+            return;
+        begun = true;
         made_begin(2000);
         made_registrations(1, comm_register, comm_deregister);
     }
@@ -288,7 +294,7 @@ TEST_F(Registrations, ASegmentIsRegisteredOnceWhereItIsFirstSent)
     ASSERT_TRUE(made_registration_count(comm, &count));
     EXPECT_EQ(count.bytes, 8192u);
     EXPECT_EQ(count.registered_bytes, 8192u);
-    EXPECT_EQ(count.now, 1u);
+    EXPECT_EQ(count.held, 1u);
     finish(comm, false);
 }
 
@@ -382,6 +388,68 @@ TEST_F(Registrations, ADestroyGivesAllBackAndAnAbortNothing)
         EXPECT_EQ(model(comm).deregisters, aborts ? 0u : 1u);
         release(0); /* must not reach NCCL any more */
     }
+}
+
+/* What was made is given back, has ended with the communicator, or is held: of each communicator for itself. */
+TEST_F(Registrations, EveryOneThatWasMadeIsAccountedFor)
+{
+    for (bool aborts : {false, true}) {
+        struct ng_registration_count count;
+        struct made_group group;
+        void *comm = make_comm();
+        for (unsigned slot = 0; slot < 3; slot++) {
+            allocate(slot);
+            ASSERT_TRUE(send(comm, buffer(slot)));
+        }
+        made_await_completed(comm, 0);
+        ASSERT_TRUE(made_group_of(comm, &group));
+        release(0);
+        while (model(comm).deregisters == 0)
+            std::this_thread::yield();
+        do
+            ASSERT_TRUE(made_registration_count_at(group.slot, &count));
+        while (count.ended == 0);
+        EXPECT_EQ(count.made, 3u);
+        EXPECT_EQ(count.ended, 1u);
+        EXPECT_EQ(count.ended_with_group, 0u);
+        EXPECT_EQ(count.held, 2u);
+        finish(comm, aborts);
+        ASSERT_TRUE(made_registration_count_at(group.slot, &count));
+        EXPECT_EQ(count.made, 3u);
+        EXPECT_EQ(count.ended, aborts ? 1u : 3u);
+        EXPECT_EQ(count.ended_with_group, aborts ? 2u : 0u);
+        EXPECT_EQ(count.held, 0u);
+        for (unsigned slot = 1; slot < 3; slot++)
+            release(slot);
+    }
+}
+
+/* NCCL waits for the device in a destroy anyway. */
+TEST_F(Registrations, ADestroyGivesBackWhatTheDeviceIsNotSoonThroughWith)
+{
+    void *comm = make_comm();
+    allocate(0);
+    made_hold(true);
+    ASSERT_TRUE(send(comm, buffer(0)));
+    device_is_busy = true;
+    std::thread destroyer([comm] { finish(comm, false); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(400)); /* longer than a free would wait */
+    device_is_busy = false;
+    made_hold(false);
+    destroyer.join();
+    EXPECT_EQ(model(comm).deregisters, 1u);
+}
+
+/* And not what never ends. */
+TEST_F(Registrations, ADestroyLeavesToNcclWhatAPeerDoesNotEnd)
+{
+    void *comm = make_comm();
+    allocate(0);
+    made_hold(true);
+    ASSERT_TRUE(send(comm, buffer(0)));
+    finish(comm, false);
+    EXPECT_EQ(model(comm).deregisters, 0u);
+    made_hold(false);
 }
 
 TEST_F(Registrations, NeitherAFailureNorAMissingHandleIsGivenBack)
@@ -659,6 +727,29 @@ TEST_F(Registrations, AnAbortWaitsForWhatIsRegisteredWhenACommunicatorIsMade)
     made_registrations(1, comm_register, comm_deregister);
 }
 
+/* Else NCCL would look at memory that is gone. */
+TEST_F(Registrations, AFreeWaitsForARegistrationThatIsUnderWay)
+{
+    static std::thread freeing;
+    made_registrations(2, comm_register, comm_deregister);
+    allocate(0);
+    uint64_t life = lives[0];
+    during_register = [](void *) {
+        freeing = std::thread([] { release(0); });
+        auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+        while (std::chrono::steady_clock::now() < until)
+            ASSERT_EQ(lives[0] % 2, 1u) << "it is freed while NCCL registers it";
+    };
+    void *comm = make_comm();
+    during_register = nullptr;
+    freeing.join();
+    EXPECT_EQ(lives[0], life + 1);
+    while (model(comm).deregisters == 0)
+        std::this_thread::yield();
+    made_registrations(1, comm_register, comm_deregister);
+    finish(comm, false);
+}
+
 TEST_F(Registrations, FreesOfOtherMemoryDuringACallChangeNothing)
 {
     void *comm = make_comm();
@@ -798,8 +889,21 @@ TEST_F(Registrations, ADestroyOfAParentIsAloneInNcclWithItsChildren)
     EXPECT_EQ(model(child).deregisters, 2u);
 }
 
-TEST_F(Registrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
+/* 1 lazy, 2 eager. */
+class RandomRegistrations : public Registrations, public testing::WithParamInterface<int>
 {
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, RandomRegistrations, testing::Values(1, 2));
+
+TEST_P(RandomRegistrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
+{
+    made_registrations(GetParam(), comm_register, comm_deregister);
+    during_register = [](void *) { /* now and then longer than a free waits for a call */
+        static std::atomic<unsigned> times{0};
+        if (times++ % 50 == 49)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
     const char *wanted = getenv("NG_TEST_OPERATIONS"), *chosen = getenv("NG_TEST_SEED");
     unsigned operations = wanted ? (unsigned)atoi(wanted) : 20000;
     uint64_t seed = chosen ? strtoull(chosen, nullptr, 0) : 1;
@@ -864,6 +968,7 @@ TEST_F(Registrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
     for (auto &thread : threads)
         thread.join();
     unsetenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    made_registrations(1, comm_register, comm_deregister);
     fprintf(stderr, "seed %llu: %llu sent, %llu registered, %llu collectives, %llu freed or allocated, "
                     "%llu split, %llu ended\n",
             (unsigned long long)seed, (unsigned long long)sent, (unsigned long long)registered,

@@ -3,6 +3,8 @@
  */
 #include "tests/unit/store/kv.h"
 
+#include <sys/stat.h>
+
 #if NG_HAVE_HIREDIS
 #include "tests/unit/store/redis.h"
 #endif
@@ -140,7 +142,8 @@ TEST_P(KvSigned, AFileThatHoldsNoKeyIsToldAndNothingIsOpened)
 {
     write_file("short", "fifteen bytes..\n");
     write_file("long", std::string(4097, 'x'));
-    for (const char *name : {"missing", "short", "long", "."}) {
+    ASSERT_EQ(mkfifo((keys / "fifo").c_str(), 0600), 0);
+    for (const char *name : {"missing", "short", "long", "fifo", "."}) {
         auto kv = open(name);
         EXPECT_EQ(kv->error, -ENOKEY) << name;
         EXPECT_EQ(kv->kv, nullptr);
