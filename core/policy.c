@@ -118,6 +118,17 @@ static void insist(void)
     kill(getpid(), SIGKILL);
 }
 
+/* A verdict ends the process by this policy, and the box says so from now on. */
+static void mark_ending(enum ng_on_timeout policy)
+{
+    struct ng_box_header *header = ng_guard.box.header;
+
+    if (atomic_load(&header->ending_policy))
+        return;
+    atomic_store(&header->ending_mono_ns, ng_clock_mono_ns());
+    atomic_store(&header->ending_policy, (uint32_t)policy + 1);
+}
+
 /* The box says so, and an exit code ends it here and now. */
 static void mark_end(void)
 {
@@ -164,8 +175,10 @@ static bool act_at_bound(int64_t now_mono_ns)
     int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
 
     if (end_at && now_mono_ns >= end_at) {
-        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken())
+        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken()) {
+            mark_ending(NG_ON_TIMEOUT_KILL);
             return true;
+        }
         /* The program goes its own way. Another notice may have come. */
         atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
     }
@@ -215,6 +228,7 @@ static void *enforce(void *unused)
 
 int ng_policy_start(void)
 {
+    ng_guard.box.header->takes_errors = ng_guard.config.blocking_wait;
     /* A rule may say otherwise at any time. */
     if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
         return 0;
@@ -323,6 +337,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
+        mark_ending(policy);
         atomic_store(&tearing_down, true);
         abort_or_end(&all, line);
         return;
@@ -330,8 +345,10 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
         abort_or_end(scope, line);
         return;
     case NG_ON_TIMEOUT_KILL:
-        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced))
+        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced)) {
+            mark_ending(policy);
             end_process();
+        }
         give_notice(line);
     }
 }
