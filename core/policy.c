@@ -25,6 +25,7 @@
 #include "core/escalate.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/neighbours.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
 
@@ -66,6 +67,7 @@ static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
 static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
 static _Atomic int64_t
     notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
+static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
@@ -249,6 +251,7 @@ void ng_policy_after_fork(void)
     atomic_store(&end_at_mono_ns, 0);
     atomic_store(&stuck_at_mono_ns, 0);
     atomic_store(&notice_ends_mono_ns, 0);
+    atomic_store(&began_mono_ns, 0);
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
     atomic_store(&tearing_down, false);
@@ -256,8 +259,17 @@ void ng_policy_after_fork(void)
     atomic_store(&aborting, false);
 }
 
+/* Incident thread: what has the board. */
+static void end_neighbours(void)
+{
+    ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns));
+}
+
+/* Incident thread. */
 static void end_process(void)
 {
+    if (atomic_load(&ng_guard.box.header->ending_policy))
+        end_neighbours();
     mark_end();
     if (atomic_load(&enforced)) {
         atomic_store(&insisting, true);
@@ -280,8 +292,9 @@ static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
 
 void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
 {
-    int64_t until = ng_clock_mono_ns() + bound_ns;
+    int64_t now = ng_clock_mono_ns(), until = now + bound_ns;
 
+    atomic_store(&began_mono_ns, now);
     switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
@@ -332,7 +345,9 @@ static void give_notice(const char *line)
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
 {
     const struct ng_scope all = NG_SCOPE_ALL;
+    int64_t none = 0;
 
+    atomic_compare_exchange_strong(&began_mono_ns, &none, ng_clock_mono_ns());
     switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
@@ -350,6 +365,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
             end_process();
         }
         give_notice(line);
+        end_neighbours(); /* what is stopped takes no error */
     }
 }
 

@@ -142,6 +142,16 @@ static void local_each(struct ng_board *board,
         }
 }
 
+static int local_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (&local->peers[i].box == box)
+            return ng_local_signal_peer(&local->peers[i], signal_number);
+    return -ESRCH;
+}
+
 static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
 {
     (void)board; /* black boxes are at hand: everybody may look */
@@ -232,6 +242,7 @@ static const struct ng_board_ops local_ops = {
     .view = local_view,
     .view_host = local_view,
     .each = local_each,
+    .signal = local_signal,
     .unite = local_unite,
     .claim = ng_local_claim,
     .publish = ng_local_publish,

@@ -85,6 +85,8 @@ void ng_local_refresh_peer(struct ng_peer *peer);
 enum ng_life ng_local_life_of(struct ng_peer *peer);
 /* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer);
+/* ng_board_ops.signal. */
+int ng_local_signal_peer(struct ng_peer *peer, int signal_number);
 /* Append it to a view, as of `now_mono_ns`, which is one moment for all of a view; the caller seals
  * the view. 0 or -ENOMEM. */
 int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view);

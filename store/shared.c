@@ -261,6 +261,13 @@ static void shared_each(struct ng_board *board,
     shared->host->ops->each(shared->host, visit, context);
 }
 
+static int shared_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->signal(shared->host, box, signal_number);
+}
+
 static int shared_view(struct ng_board *board, struct ng_view *view)
 {
     struct shared *shared = (struct shared *)board;
@@ -568,6 +575,7 @@ static const struct ng_board_ops shared_ops = {
     .view = shared_view,
     .view_host = shared_view_host,
     .each = shared_each,
+    .signal = shared_signal,
     .unite = shared_unite,
     .claim = shared_claim,
     .publish = shared_publish,
