@@ -189,6 +189,8 @@ struct ng_box_header {
     /* A verdict ends it: the policy that is carried out, likewise, since when. 0 none does */
     _Atomic uint32_t ending_policy;
     _Atomic int64_t ending_mono_ns;
+    /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of nothing there */
+    _Atomic uint32_t cut_off;
 };
 #define NG_BOX_HEADER_BYTES 4096
 

@@ -19,6 +19,7 @@
 
 #define PATIENCE_NS (2 * NG_S) /* for those that run, to begin to end themselves */
 #define ABORT_NS    NG_S       /* between SIGABRT and SIGKILL */
+#define ALONE_NS    NG_S       /* where the others do not know of the verdict */
 #define NAMED       64 /* more than ranks that are ended by one other: what is beyond gets SIGKILL alone */
 
 /* A process that was sent SIGABRT. */
@@ -35,16 +36,10 @@ struct round {
     int64_t began_mono_ns, since_mono_ns, now_mono_ns;
     struct aborted aborted[NAMED];
     unsigned aborted_count;
-    unsigned left;
+    unsigned left, running;
+    bool told, stopped_may_end; /* as of the round before */
     bool another_stays;
 };
-
-static bool may_be_ended(const struct ng_box_header *header)
-{
-    uint32_t mildest = atomic_load(&header->mildest_policy);
-
-    return mildest == NG_ON_TIMEOUT_KILL + 1 || mildest == NG_ON_TIMEOUT_TEARDOWN + 1;
-}
 
 static bool comes_before(const struct ng_box_header *a, const struct ng_box_header *b)
 {
@@ -101,8 +96,9 @@ static void visit(void *context, const struct ng_box *box)
     struct round *round = context;
     const struct ng_box_header *header = box->header;
 
-    if (header->pid_namespace != round->pid_namespace || header->origin_mono_ns >= round->began_mono_ns ||
-        !may_be_ended(header))
+    bool later = header->origin_mono_ns >= round->began_mono_ns;
+    if (header->pid_namespace != round->pid_namespace || later ||
+        !ng_on_timeout_ends(atomic_load(&header->mildest_policy)))
         return;
     bool stopped = is_stopped(header);
     if (!stopped && atomic_load(&header->ending_policy)) {
@@ -111,30 +107,39 @@ static void visit(void *context, const struct ng_box *box)
     }
     if (!stopped && header->takes_errors)
         return;
+    if (round->board->ops->signal(round->board, box, 0) == -EPERM)
+        return;
     round->left++;
-    if (stopped || round->now_mono_ns - round->since_mono_ns >= PATIENCE_NS)
+    round->running += !stopped;
+    bool over = round->told && round->now_mono_ns - round->since_mono_ns >= PATIENCE_NS;
+    if (stopped ? round->stopped_may_end : over)
         send(round, box, stopped);
 }
 
-void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t began_mono_ns)
+void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t began_mono_ns, bool told)
 {
     struct round round = {.board = board,
                           .own = own->header,
                           .pid_namespace = own->header->pid_namespace,
                           .began_mono_ns = began_mono_ns,
-                          .since_mono_ns = ng_clock_mono_ns()};
+                          .since_mono_ns = ng_clock_mono_ns(),
+                          .told = told,
+                          .stopped_may_end = told};
+    int64_t patience_ns = (told ? PATIENCE_NS : ALONE_NS) + 2 * ABORT_NS;
     struct timespec pause = {.tv_nsec = 20 * NG_MS};
 
     if (!board || !board->ops->each || !board->ops->signal)
         return;
     for (;;) {
-        round.left = 0;
+        round.left = round.running = 0;
         round.another_stays = false;
         round.now_mono_ns = ng_clock_mono_ns();
         board->ops->each(board, visit, &round);
-        if (!round.left || round.another_stays ||
-            round.now_mono_ns - round.since_mono_ns >= PATIENCE_NS + 2 * ABORT_NS)
+        int64_t waited_ns = round.now_mono_ns - round.since_mono_ns;
+        if (!round.left || round.another_stays || waited_ns >= patience_ns ||
+            (round.running && !told && waited_ns >= ALONE_NS))
             return;
+        round.stopped_may_end = told || !round.running;
         nanosleep(&pause, NULL);
     }
 }

@@ -68,6 +68,7 @@ static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_a
 static _Atomic int64_t
     notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
 static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
+static bool others_know;               /* the incident thread's: the others of the host have its verdict */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
@@ -252,6 +253,7 @@ void ng_policy_after_fork(void)
     atomic_store(&stuck_at_mono_ns, 0);
     atomic_store(&notice_ends_mono_ns, 0);
     atomic_store(&began_mono_ns, 0);
+    others_know = false;
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
     atomic_store(&tearing_down, false);
@@ -262,7 +264,7 @@ void ng_policy_after_fork(void)
 /* Incident thread: what has the board. */
 static void end_neighbours(void)
 {
-    ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns));
+    ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns), others_know);
 }
 
 /* Incident thread. */
@@ -340,6 +342,11 @@ static void give_notice(const char *line)
            "%.1f s if "
            "none does",
            (double)wait_ns / NG_S);
+}
+
+void ng_policy_note_told(bool told)
+{
+    others_know = told;
 }
 
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)

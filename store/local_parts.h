@@ -58,6 +58,9 @@ struct ng_local {
     struct pollfd *polls;
     uint32_t poll_room;
     uint32_t ended;
+    uint32_t given_up; /* the policy by which a verdict has ended one of them, plus one; 0 none */
+    int64_t given_up_mono_ns;
+    int64_t tried_mono_ns; /* when the folder was last opened, to see whether it can be */
     int64_t joined_mono_ns;
     char boot_id[40];
     uint64_t pid_namespace;

@@ -201,11 +201,6 @@ static void note_rank(const struct ng_leftovers *leftovers, struct place *place,
         place->chain_count = kept;
 }
 
-static bool ends(uint32_t policy)
-{
-    return policy == NG_ON_TIMEOUT_KILL + 1 || policy == NG_ON_TIMEOUT_TEARDOWN + 1;
-}
-
 static bool is_stopped(const struct ng_descendant *process)
 {
     return process->state == 'T' || process->state == 't';
@@ -287,7 +282,7 @@ static bool read_rank(int folder, const char *file, struct rank *ret_rank)
                               .ending_policy = header.ending_policy,
                               .ending_ns = header.ending_mono_ns,
                               .began_ns = header.origin_mono_ns,
-                              .may_be_ended = ends(header.mildest_policy),
+                              .may_be_ended = ng_on_timeout_ends(header.mildest_policy),
                               .takes_errors = header.takes_errors};
     return true;
 }
@@ -360,7 +355,7 @@ static bool would_end(pid_t pid)
     if (!variables)
         return false;
     ng_config_parse(&config, variables, ignore_line, NULL);
-    return config.enabled && ends((uint32_t)config.on_timeout + 1);
+    return config.enabled && ng_on_timeout_ends((uint32_t)config.on_timeout + 1);
 }
 
 /* Is there a rank with a black box in what descends from it, or is it one? */
@@ -450,7 +445,7 @@ static void watch_launcher(const struct ng_leftovers *leftovers, struct place *p
 static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (ranks[i].ended && ends(ranks[i].ending_policy) &&
+        if (ranks[i].ended && ng_on_timeout_ends(ranks[i].ending_policy) &&
             ranks[i].ending_ns > place->handled_ns &&
             (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
             place->verdict_ns = ranks[i].ending_ns;

@@ -44,10 +44,10 @@ class Neighbours : public testing::Test
         own_.box.header->mildest_policy = own_.box.header->ending_policy = KILL;
     }
     /* As of now, with all that are there. */
-    void end()
+    void end(bool told = true)
     {
         board_.wait(0);
-        ng_neighbours_end(board_.board, &own_.box, ng_clock_mono_ns());
+        ng_neighbours_end(board_.board, &own_.box, ng_clock_mono_ns(), told);
     }
 
     Folder folder_;
@@ -115,7 +115,7 @@ TEST_F(Neighbours, LeaveOneThatCameAfterTheIncident)
 
     later.stop();
     board_.wait(0);
-    ng_neighbours_end(board_.board, &own_.box, began_mono_ns);
+    ng_neighbours_end(board_.board, &own_.box, began_mono_ns, true);
     EXPECT_EQ(end_of(later), 0);
 }
 
@@ -140,4 +140,65 @@ TEST_F(Neighbours, DoNotWaitWhereOneBeforeThemDoes)
 
     end();
     EXPECT_EQ(end_of(runs), 0);
+}
+
+/* Who runs may be about to find the verdict, of which those that are stopped are part. */
+TEST_F(Neighbours, LeaveThoseThatAreNotTold)
+{
+    Peer runs(folder_.path(), lets(KILL), 3), stopped(folder_.path(), lets(KILL), 4);
+
+    stopped.stop();
+    end(false);
+    EXPECT_EQ(end_of(runs), 0);
+    EXPECT_EQ(end_of(stopped), 0);
+}
+
+TEST_F(Neighbours, EndOneThatIsStoppedThoughNobodyIsTold)
+{
+    Peer ending(folder_.path(), lets(KILL, KILL), 3), stopped(folder_.path(), lets(KILL), 4);
+
+    stopped.stop();
+    end(false);
+    EXPECT_EQ(end_of(stopped), SIGABRT);
+    EXPECT_EQ(end_of(ending), 0);
+}
+
+/* A rank that cannot read what is on the board any more hears of a verdict by this alone. */
+TEST_F(Neighbours, AreKnownToHaveBeenEndedByAVerdict)
+{
+    int64_t since = 0, now = ng_clock_mono_ns();
+    Peer killed(folder_.path(), lets(KILL), 3);
+    Peer ended(folder_.path(), [=](struct ng_box *box) {
+        box->header->ending_mono_ns = now;
+        return lets(KILL, KILL)(box);
+    });
+
+    board_.wait(0);
+    killed.kill_and_reap();
+    EXPECT_NE(board_.wait(20000) & NG_BOARD_DEATH, 0u);
+    EXPECT_EQ(board_.board->ops->given_up(board_.board, &since), 0u);
+    ended.kill_and_reap();
+    EXPECT_NE(board_.wait(20000) & NG_BOARD_DEATH, 0u);
+    EXPECT_EQ(board_.board->ops->given_up(board_.board, &since), KILL);
+    EXPECT_EQ(since, now);
+}
+
+/* As after setuid or chroot. */
+TEST_F(Neighbours, KnowWhoCannotReadTheirFolderAndDoNotWaitForItsDump)
+{
+    Peer reads(folder_.path(), {}, 3), cut_off(folder_.path(), [](struct ng_box *box) {
+        box->header->cut_off = 1;
+        return 0;
+    });
+
+    board_.wait(0);
+    EXPECT_EQ(board_.dumps_missing(1), 1u);
+    EXPECT_EQ(own_.box.header->cut_off, 0u);
+    Folder elsewhere;
+    OwnBox own(elsewhere.path());
+    Board board(elsewhere.path(), &own.box);
+    std::filesystem::rename(elsewhere.path(), elsewhere.path() + ".away");
+    board.wait(0);
+    EXPECT_EQ(own.box.header->cut_off, 1u);
+    std::filesystem::rename(elsewhere.path() + ".away", elsewhere.path());
 }
