@@ -192,6 +192,14 @@ struct ng_board_ops {
     void (*each)(struct ng_board *board, void (*visit)(void *context, const struct ng_box *box),
                  void *context);
 
+    /* Signal the process of a box that `each` shows, and no other that has its number by now. 0; -ESRCH: it has ended,
+     * or cannot be named here; -EPERM: it is another user's by now; or -errno. NULL: as of `each`. */
+    int (*signal)(struct ng_board *board, const struct ng_box *box, int signal_number);
+
+    /* The policy (one more than enum ng_on_timeout) by which a verdict has ended a rank of this host since this process
+     * came, and when that began; 0: none. Of what has been waited for. NULL: as of `each`. */
+    uint32_t (*given_up)(struct ng_board *board, int64_t *ret_since_mono_ns);
+
     /*
      * Groups that their members take for one and the same, by different ids: `group_id`, `other_ids`.
      * From then on what happens to one half is news to the other, unless the board knows that they are

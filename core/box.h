@@ -181,6 +181,16 @@ struct ng_box_header {
     _Atomic uint64_t codes_lost;            /* no slot */
 
     struct ng_box_nan nan;
+
+    /* For others to end what cannot end itself: one more than the mildest enum ng_on_timeout that a deadline
+     * may lead to here, by configuration or any rule. 0 not known: nobody ends it. */
+    _Atomic uint32_t mildest_policy;
+    uint32_t takes_errors; /* 1: its calls return errors first, and it may go on: NCCLGUARD_BLOCKING_WAIT */
+    /* A verdict ends it: the policy that is carried out, likewise, since when. 0 none does */
+    _Atomic uint32_t ending_policy;
+    _Atomic int64_t ending_mono_ns;
+    /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of nothing there */
+    _Atomic uint32_t cut_off;
 };
 #define NG_BOX_HEADER_BYTES 4096
 

@@ -261,6 +261,7 @@ bool ng_conduct_follow(struct ng_incident *incident)
     ng_conduct_log(incident);
     ng_conduct_done(incident);
     atomic_store(&under_way, false);
+    ng_policy_note_told(true);
     act(incident);
     return true;
 }
@@ -347,10 +348,12 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
     incident->state = NG_INCIDENT_JUDGED;
+    bool told = false;
     if (board) {
         int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
         if (error)
             ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
+        told = !error;
     }
     ng_evidence_release(evidence);
     ng_conduct_log(incident);
@@ -359,6 +362,7 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
     /* It is passed over among the news, not jumped to: an order may stand before it. */
     if (incident->source == NG_SOURCE_JOB)
         ng_deaths_are_told();
+    ng_policy_note_told(told);
     if (incident->level == NG_INCIDENT_TIMEOUT)
         act(incident);
 }
@@ -395,7 +399,22 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
                  "verdict could be reached");
     ng_metrics_keep_verdict(incident.line, true);
     save_unknown(&incident);
+    ng_policy_note_told(false);
     act(&incident);
+}
+
+void ng_conduct_follow_end(uint32_t policy)
+{
+    struct ng_incident incident = {.level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_SCOPE_ALL};
+
+    if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
+        !ng_on_timeout_ends(policy))
+        return;
+    snprintf(incident.line, sizeof(incident.line),
+             "unknown: other ranks of this host were ended by a verdict that this one cannot read");
+    ng_policy_bound(policy_of(&incident), END_MARGIN_NS);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", incident.line, ng_policy_name(policy_of(&incident)));
+    ng_conduct_act_unjudged(&incident);
 }
 
 bool ng_conduct_has_told_call(const struct ng_incident *same)

@@ -57,6 +57,13 @@ void ng_conduct_log(const struct ng_incident *incident);
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
 void ng_conduct_act_unjudged(const struct ng_incident *wanted);
 
+/*
+ * A rank of this host was ended by a verdict, through this policy (one more than enum ng_on_timeout), and this process
+ * has not heard of it: it can read the board no more, as after setuid. It ends likewise, unless a policy of its own is
+ * milder than `teardown`.
+ */
+void ng_conduct_follow_end(uint32_t policy);
+
 /* Was this the call, or the group's error, that the verdict before was about? Or did it wait
  * already when policy kill gave the process up? */
 bool ng_conduct_has_told_call(const struct ng_incident *same);

@@ -140,11 +140,14 @@ static void write_neighbours(struct ng_evidence *evidence)
 {
     const struct ng_view *view = &evidence->view;
 
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].life != NG_LIFE_RUNNING && !has_successor(view, i)) {
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        bool writes = process->life == NG_LIFE_RUNNING && (process->self || !process->cut_off);
+        if (!writes && !has_successor(view, i)) {
             save_dump(view, i, evidence->folder);
             save_flight(view, i, evidence->folder);
         }
+    }
 }
 
 /* Is somebody else left on its host, who has its black box and writes its dump from that? */

@@ -45,6 +45,7 @@
 #include "core/watchdog.h"
 
 #define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
+#define NEWS_NS        NG_S /* for a verdict to come here, after another rank began to end by it */
 #define GROUP_ROUND_MS 200  /* while an id is to be learned */
 
 static struct ng_descriptor kick_event; /* written before the thread starts */
@@ -55,6 +56,7 @@ static atomic_bool left_alone; /* the thread ended since no other was there: nob
 static struct {
     bool agreeing;      /* a collective waits until all have come to it */
     bool group_unknown; /* the right id of a group that this process joined */
+    int64_t followed_mono_ns; /* the end of another by a verdict that is dealt with */
     int request_ms;     /* when the next request of the program is due; -1 none */
 } own;
 
@@ -108,6 +110,18 @@ static int next_round_ms(void)
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
+/* Others have acted on a verdict, and it has not come here. */
+static void follow_the_ended(struct ng_board *board)
+{
+    int64_t since;
+    uint32_t policy = board->ops->given_up ? board->ops->given_up(board, &since) : 0;
+
+    if (!policy || since == own.followed_mono_ns || ng_clock_mono_ns() - since < NEWS_NS)
+        return;
+    own.followed_mono_ns = since;
+    ng_conduct_follow_end(policy);
+}
+
 static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
 {
     uint64_t count;
@@ -149,8 +163,10 @@ static void *attend(void *unused)
         ng_alarms_retry();
         own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
         ng_dumps_read_pipe();
-        if (board)
+        if (board) {
+            follow_the_ended(board);
             ng_deaths_check();
+        }
         look_for_stragglers();
         own.group_unknown = ng_grown_tend(&ng_guard.box, board);
         ng_roll_tend(board, ng_look_at_job);

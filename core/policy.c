@@ -25,6 +25,7 @@
 #include "core/escalate.h"
 #include "core/guard.h"
 #include "core/log.h"
+#include "core/neighbours.h"
 #include "core/wait.h"
 #include "core/watchdog.h"
 
@@ -66,6 +67,8 @@ static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
 static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
 static _Atomic int64_t
     notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
+static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
+static bool others_know;               /* the incident thread's: the others of the host have its verdict */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
@@ -118,6 +121,17 @@ static void insist(void)
     kill(getpid(), SIGKILL);
 }
 
+/* A verdict ends the process by this policy, and the box says so from now on. */
+static void mark_ending(enum ng_on_timeout policy)
+{
+    struct ng_box_header *header = ng_guard.box.header;
+
+    if (atomic_load(&header->ending_policy))
+        return;
+    atomic_store(&header->ending_mono_ns, ng_clock_mono_ns());
+    atomic_store(&header->ending_policy, (uint32_t)policy + 1);
+}
+
 /* The box says so, and an exit code ends it here and now. */
 static void mark_end(void)
 {
@@ -164,8 +178,10 @@ static bool act_at_bound(int64_t now_mono_ns)
     int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
 
     if (end_at && now_mono_ns >= end_at) {
-        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken())
+        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken()) {
+            mark_ending(NG_ON_TIMEOUT_KILL);
             return true;
+        }
         /* The program goes its own way. Another notice may have come. */
         atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
     }
@@ -215,6 +231,7 @@ static void *enforce(void *unused)
 
 int ng_policy_start(void)
 {
+    ng_guard.box.header->takes_errors = ng_guard.config.blocking_wait;
     /* A rule may say otherwise at any time. */
     if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
         return 0;
@@ -235,6 +252,8 @@ void ng_policy_after_fork(void)
     atomic_store(&end_at_mono_ns, 0);
     atomic_store(&stuck_at_mono_ns, 0);
     atomic_store(&notice_ends_mono_ns, 0);
+    atomic_store(&began_mono_ns, 0);
+    others_know = false;
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
     atomic_store(&tearing_down, false);
@@ -242,8 +261,17 @@ void ng_policy_after_fork(void)
     atomic_store(&aborting, false);
 }
 
+/* Incident thread: what has the board. */
+static void end_neighbours(void)
+{
+    ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns), others_know);
+}
+
+/* Incident thread. */
 static void end_process(void)
 {
+    if (atomic_load(&ng_guard.box.header->ending_policy))
+        end_neighbours();
     mark_end();
     if (atomic_load(&enforced)) {
         atomic_store(&insisting, true);
@@ -266,8 +294,9 @@ static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
 
 void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
 {
-    int64_t until = ng_clock_mono_ns() + bound_ns;
+    int64_t now = ng_clock_mono_ns(), until = now + bound_ns;
 
+    atomic_store(&began_mono_ns, now);
     switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
@@ -315,14 +344,22 @@ static void give_notice(const char *line)
            (double)wait_ns / NG_S);
 }
 
+void ng_policy_note_told(bool told)
+{
+    others_know = told;
+}
+
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
 {
     const struct ng_scope all = NG_SCOPE_ALL;
+    int64_t none = 0;
 
+    atomic_compare_exchange_strong(&began_mono_ns, &none, ng_clock_mono_ns());
     switch (policy) {
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
+        mark_ending(policy);
         atomic_store(&tearing_down, true);
         abort_or_end(&all, line);
         return;
@@ -330,9 +367,12 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, cons
         abort_or_end(scope, line);
         return;
     case NG_ON_TIMEOUT_KILL:
-        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced))
+        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced)) {
+            mark_ending(policy);
             end_process();
+        }
         give_notice(line);
+        end_neighbours(); /* what is stopped takes no error */
     }
 }
 

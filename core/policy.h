@@ -6,6 +6,7 @@
 #ifndef NCCLGUARD_CORE_POLICY_H
 #define NCCLGUARD_CORE_POLICY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/config.h"
@@ -33,6 +34,9 @@ void ng_policy_after_fork(void);
  * change nothing.
  */
 void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
+
+/* Do the other ranks of the host know of the verdict that is acted on next? Incident thread. */
+void ng_policy_note_told(bool told);
 
 /*
  * Act on a verdict that is written and logged: `line` is the verdict's, and

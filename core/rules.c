@@ -525,3 +525,13 @@ enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
     }
     return gravest;
 }
+
+enum ng_on_timeout ng_rules_mildest(const struct ng_rules *rules, enum ng_on_timeout otherwise)
+{
+    enum ng_on_timeout mildest = otherwise;
+
+    for (uint32_t i = 0; i < rules->count; i++)
+        if (rules->rules[i].policy)
+            mildest = ng_on_timeout_milder((enum ng_on_timeout)(rules->rules[i].policy - 1), mildest);
+    return mildest;
+}

@@ -110,4 +110,7 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
  * `otherwise` is that without rules. Any thread. */
 enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op, enum ng_on_timeout otherwise);
 
+/* The mildest that any rule names, of any group and operation, or `otherwise`. */
+enum ng_on_timeout ng_rules_mildest(const struct ng_rules *rules, enum ng_on_timeout otherwise);
+
 #endif

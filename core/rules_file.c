@@ -153,6 +153,16 @@ void ng_rules_file_apply(struct ng_comm *comm)
     pthread_mutex_unlock(&rules_lock);
 }
 
+/* What others may take this process's deadlines to lead to, where it cannot act. Under the lock, or at the start. */
+static void tell_mildest(void)
+{
+    enum ng_on_timeout mildest = (enum ng_on_timeout)ng_guard.config.on_timeout;
+
+    if (rules)
+        mildest = ng_rules_mildest(rules, mildest);
+    NG_STORE(ng_guard.box.header->mildest_policy, (uint32_t)mildest + 1);
+}
+
 /* From now on these hold. Of what held before, nothing is left. */
 static void hold(struct ng_rules *read)
 {
@@ -162,6 +172,7 @@ static void hold(struct ng_rules *read)
     struct ng_rules *before = rules;
     uint32_t count = ng_comm_count(), rule_count = read->count;
     rules = read;
+    tell_mildest();
     /* Twice: a rule may ask for the name that another one gives to a parent further down. */
     for (uint32_t i = 0; i < 2 * count; i++)
         apply(ng_comm_at(i % count));
@@ -262,6 +273,7 @@ void ng_rules_file_start(void)
 {
     int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left = PATIENCE_NS;
 
+    tell_mildest();
     if (!ng_guard.rules_path[0])
         return;
     begin_reading();

@@ -46,6 +46,7 @@ struct ng_view_process {
     char host[64];
     char source[128]; /* file name it was read from, for messages */
     bool self;        /* the process that looks */
+    bool cut_off;     /* it cannot read the folder of its job, nor write a dump there */
     enum ng_life life;
     int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
     int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown

@@ -40,6 +40,40 @@ static void get_ready(struct ng_local *local)
     ng_local_sweep(local);
 }
 
+/* May this process still read what others tell? Without a descriptor to try it, nothing is known. */
+static void look_whether_cut_off(struct ng_local *local)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (now - local->tried_mono_ns < NG_S)
+        return;
+    local->tried_mono_ns = now;
+    int fd = open(local->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 || errno == EACCES || errno == EPERM || errno == ENOENT)
+        atomic_store(&local->own_box->header->cut_off, fd < 0);
+}
+
+static void note_given_up(struct ng_local *local, const struct ng_box_header *header)
+{
+    uint32_t policy = atomic_load(&header->ending_policy);
+    int64_t since = atomic_load(&header->ending_mono_ns);
+
+    if (!policy || since < local->joined_mono_ns)
+        return;
+    local->given_up = policy;
+    local->given_up_mono_ns = since;
+}
+
+static uint32_t local_given_up(struct ng_board *board, int64_t *ret_since_mono_ns)
+{
+    const struct ng_local *local = (struct ng_local *)board;
+
+    *ret_since_mono_ns = local->given_up_mono_ns;
+    return local->given_up;
+}
+
 static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
 {
     struct ng_local *local = (struct ng_local *)board;
@@ -50,6 +84,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
 
     if (!local->ready)
         get_ready(local);
+    look_whether_cut_off(local);
     if (local->poll_room < local->peer_count + 2) {
         uint32_t room = 2 * local->peer_count + 18;
         struct pollfd *bigger = ng_arena_alloc(&local->arena, room * sizeof(*bigger));
@@ -102,6 +137,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
             if (ng_local_superseded(local, peer))
                 continue;
             local->ended++;
+            note_given_up(local, peer->box.header);
             happened |= NG_BOARD_DEATH;
         }
     }
@@ -140,6 +176,16 @@ static void local_each(struct ng_board *board,
             ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
             visit(context, &local->peers[i].box);
         }
+}
+
+static int local_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (&local->peers[i].box == box)
+            return ng_local_signal_peer(&local->peers[i], signal_number);
+    return -ESRCH;
 }
 
 static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
@@ -232,6 +278,8 @@ static const struct ng_board_ops local_ops = {
     .view = local_view,
     .view_host = local_view,
     .each = local_each,
+    .signal = local_signal,
+    .given_up = local_given_up,
     .unite = local_unite,
     .claim = ng_local_claim,
     .publish = ng_local_publish,

@@ -244,7 +244,7 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct ng_peer *peer = &local->peers[i];
         if (!peer->self && ng_local_takes_part(peer) && ng_local_life_of(peer) == NG_LIFE_RUNNING &&
-            atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
+            !atomic_load(&peer->box.header->cut_off) && atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
             missing++;
     }
     return missing;

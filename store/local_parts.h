@@ -58,6 +58,9 @@ struct ng_local {
     struct pollfd *polls;
     uint32_t poll_room;
     uint32_t ended;
+    uint32_t given_up; /* the policy by which a verdict has ended one of them, plus one; 0 none */
+    int64_t given_up_mono_ns;
+    int64_t tried_mono_ns; /* when the folder was last opened, to see whether it can be */
     int64_t joined_mono_ns;
     char boot_id[40];
     uint64_t pid_namespace;
@@ -85,6 +88,8 @@ void ng_local_refresh_peer(struct ng_peer *peer);
 enum ng_life ng_local_life_of(struct ng_peer *peer);
 /* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer);
+/* ng_board_ops.signal. */
+int ng_local_signal_peer(struct ng_peer *peer, int signal_number);
 /* Append it to a view, as of `now_mono_ns`, which is one moment for all of a view; the caller seals
  * the view. 0 or -ENOMEM. */
 int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view);

@@ -220,6 +220,22 @@ bool ng_local_takes_part(struct ng_peer *peer)
     return !peer->gone && atomic_load(&peer->box.header->life) == NG_BOX_RUNNING;
 }
 
+int ng_local_signal_peer(struct ng_peer *peer, int signal_number)
+{
+    ng_local_refresh_peer(peer);
+    if (peer->gone || !peer->same_namespace)
+        return -ESRCH;
+    int own = -1, fd = peer->pid_fd.fd;
+    if (!ng_descriptor_ours(&peer->pid_fd))
+        fd = own = open_pid(peer->pid, peer->start_ticks);
+    if (fd < 0)
+        return -errno;
+    int error = syscall(SYS_pidfd_send_signal, fd, signal_number, NULL, 0) == 0 ? 0 : -errno;
+    if (own >= 0)
+        close(own);
+    return error;
+}
+
 int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view)
 {
     int error = ng_view_add_box(view, &peer->box, ng_local_life_of(peer), now_mono_ns, peer->name);

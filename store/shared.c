@@ -261,6 +261,20 @@ static void shared_each(struct ng_board *board,
     shared->host->ops->each(shared->host, visit, context);
 }
 
+static int shared_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->signal(shared->host, box, signal_number);
+}
+
+static uint32_t shared_given_up(struct ng_board *board, int64_t *ret_since_mono_ns)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->given_up(shared->host, ret_since_mono_ns);
+}
+
 static int shared_view(struct ng_board *board, struct ng_view *view)
 {
     struct shared *shared = (struct shared *)board;
@@ -568,6 +582,8 @@ static const struct ng_board_ops shared_ops = {
     .view = shared_view,
     .view_host = shared_view_host,
     .each = shared_each,
+    .signal = shared_signal,
+    .given_up = shared_given_up,
     .unite = shared_unite,
     .claim = shared_claim,
     .publish = shared_publish,

@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/proc.h"
 #include "core/small_file.h"
 
 /* Parents change while /proc is read: a chain longer than this is a circle of reused pids. */
@@ -108,6 +110,50 @@ size_t ng_descendants_signal(int signal_number)
     }
     free(list);
     return signalled;
+}
+
+struct ng_descendant *ng_descendants_list(size_t *ret_count)
+{
+    size_t count, kept = 0;
+    struct process *list = list_processes(&count);
+    struct ng_descendant *descendants = count ? calloc(count, sizeof(*descendants)) : NULL;
+    pid_t self = getpid();
+
+    for (size_t i = 0; descendants && i < count; i++) {
+        struct ng_descendant one = {.pid = list[i].pid, .parent = list[i].parent};
+        if (descends(list, count, &list[i], self) && ng_proc_stat(one.pid, &one.state, &one.start_ticks) == 0 &&
+            one.state != 'Z' && one.state != 'X')
+            descendants[kept++] = one;
+    }
+    free(list);
+    *ret_count = kept;
+    return descendants;
+}
+
+const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count, pid_t pid)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].pid == pid)
+            return &list[i];
+    return NULL;
+}
+
+int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal_number)
+{
+    uint64_t start_ticks;
+    char state;
+
+    int fd = (int)syscall(SYS_pidfd_open, descendant->pid, 0);
+    if (fd < 0)
+        return -errno;
+    /* Whoever has the number now is held fast by the descriptor. */
+    int error = ng_proc_stat(descendant->pid, &state, &start_ticks);
+    if (!error && start_ticks != descendant->start_ticks)
+        error = -ESRCH;
+    if (!error && syscall(SYS_pidfd_send_signal, fd, signal_number, NULL, 0) != 0)
+        error = -errno;
+    close(fd);
+    return error;
 }
 
 bool ng_descendants_has(pid_t pid)

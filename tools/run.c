@@ -26,6 +26,7 @@
 #include "tools/command.h"
 #include "tools/job_folders.h"
 #include "tools/launchers.h"
+#include "tools/leftovers.h"
 #include "tools/library.h"
 #include "tools/present.h"
 #include "tools/supervise.h"
@@ -350,6 +351,14 @@ static int tell_start_failure(const char *program, int error)
     return 126;
 }
 
+/* The folder of black boxes that the user has named; NULL none. */
+static const char *named_boxes(const struct ng_config *config)
+{
+    if (config->dir)
+        return config->dir;
+    return strncmp(config->store, "local:", 6) == 0 && config->store[6] ? config->store + 6 : NULL;
+}
+
 int ng_command_run(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
@@ -394,7 +403,10 @@ int ng_command_run(int argc, char **argv)
     bool watch = !job.nested && !config.dir && strcmp(config.store, "none") != 0 &&
                  (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
     int opened = job.nested ? -1 : ng_library_watch(library);
-    int error = ng_supervise(argv + operand, watch ? &folders : NULL, &status);
+    struct ng_leftovers *leftovers =
+        job.nested ? NULL : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns);
+    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, &status);
+    ng_leftovers_destroy(leftovers);
     if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
         !ng_supervise_was_told_to_end())
         look_at_what_is_left(&job, &folders);

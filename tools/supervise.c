@@ -171,7 +171,8 @@ static void end_descendants(const sigset_t *all)
                 ng_descendants_signal(SIGKILL));
 }
 
-int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_status)
+int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_leftovers *leftovers,
+                 int *ret_status)
 {
     sigset_t all, mask;
     struct sigaction chld;
@@ -193,14 +194,18 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, int *ret_sta
     if (result != 0)
         return result;
 
+    int64_t due = 0; /* when to look for leftovers */
     for (;;) {
         siginfo_t info;
+        if (leftovers && ng_clock_mono_ns() >= due)
+            due = ng_clock_mono_ns() + ng_leftovers_tend(leftovers, folders) * NG_MS;
         reap(child, &ended, &status);
         if (ended)
             break;
         bool looks = folders && folders->fd < 0;
-        int number = looks ? sigtimedwait(&all, &info, &(struct timespec){.tv_sec = 1})
-                           : sigwaitinfo(&all, &info);
+        int64_t left = leftovers ? due - ng_clock_mono_ns() : NG_S;
+        struct timespec timeout = {.tv_sec = left > 0 ? left / NG_S : 0, .tv_nsec = left > 0 ? left % NG_S : 0};
+        int number = looks || leftovers ? sigtimedwait(&all, &info, &timeout) : sigwaitinfo(&all, &info);
         if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN)
             ng_job_folders_look(folders);
         else if (number > 0 && number != SIGCHLD)

@@ -27,7 +27,8 @@
  * - clear-before, clear-after: no environment any more; -before also writes over the old one
  * - elsewhere: chdir and an umask that forbids everything before, chroot in the middle (as root)
  * - limits-before, limits-after: hardly any open files, small files, no locked memory, small stacks
- * - drop-user: another user's rights in the middle (as root)
+ * - drop-user: another user's rights in the middle (as root); drop-one: of rank --root alone
+ * - no-memory: not a page more of address space in the middle, of rank --root
  * - filter-before: system calls that the guard likes fail with EPERM
  * - filter-after: the same and more kill the thread that makes the calls, once it has a
  * communicator
@@ -733,6 +734,33 @@ static void drop_user(const struct options *options, const struct place *place)
     work_around(options, place, 0, "world", become_nobody);
 }
 
+static int changed; /* the rank that changes in the middle */
+
+static void become_nobody_alone(const struct place *place)
+{
+    if (place->rank == changed)
+        become_nobody(place);
+}
+
+static void drop_one(const struct options *options, const struct place *place)
+{
+    changed = options->root;
+    work_around(options, place, 0, "world", become_nobody_alone);
+}
+
+static void take_memory(const struct place *place)
+{
+    struct rlimit none = {1, 1};
+    if (place->rank == changed && setrlimit(RLIMIT_AS, &none) != 0)
+        FAIL("setrlimit");
+}
+
+static void no_memory(const struct options *options, const struct place *place)
+{
+    changed = options->root;
+    work_around(options, place, 0, "world", take_memory);
+}
+
 /* Calls of these numbers come to `action`, all others pass. */
 static void filter_calls(const long *calls, size_t count, unsigned action)
 {
@@ -1086,6 +1114,8 @@ static const struct {
     {"limits-before", limits_before, false},
     {"limits-after", limits_after, false},
     {"drop-user", drop_user, false},
+    {"drop-one", drop_one, false},
+    {"no-memory", no_memory, false},
     {"filter-before", filter_before, true},
     {"filter-after", filter_after, false},
     {"small-stack", small_stack, true},

@@ -291,6 +291,20 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
     return error;
 }
 
+static struct ng_box *made;
+
+void evidence_set_policies(uint32_t mildest, uint32_t ending)
+{
+    struct ng_box_header *header = made->header;
+
+    header->mildest_policy = mildest;
+    if (!ending)
+        return;
+    header->ending_mono_ns = ng_clock_mono_ns();
+    header->ending_policy = ending;
+    header->life = NG_BOX_ENDED_BY_GUARD;
+}
+
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks)
 {
@@ -309,6 +323,7 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
     int error = ng_box_create(folder, &identity, 64, &box);
     if (error)
         return error;
+    made = &box;
     error = ng_box_reserve_group(&box, 0);
     if (error)
         return error;

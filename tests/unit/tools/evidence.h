@@ -51,6 +51,10 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks);
 
+/* The box that was made last: its rank's mildest policy and, where not 0, that by which a verdict ends it now; each
+ * one more than enum ng_on_timeout. */
+void evidence_set_policies(uint32_t mildest, uint32_t ending);
+
 /* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or -errno. */
 int evidence_tell_incident(const char *folder, uint64_t seq, const char *line);
 

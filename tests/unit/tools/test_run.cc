@@ -6,6 +6,7 @@
 
 #include <pty.h>
 #include <sched.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -724,6 +725,70 @@ int be_rank(const std::string &job)
     return 0;
 }
 
+enum { LOG = 1, KILL = 4 }; /* as policies are in black boxes */
+
+/*
+ * `test_tools_run --as-rank-of FOLDER POLICY`: leaves its black box there. With policy kill it ends by a verdict, once
+ * the box has been read twice, and so all that follows from the first time has been done; else it stays.
+ */
+int be_rank_of(const char *folder, int policy)
+{
+    struct evidence_rank rank = {};
+    char events[4096];
+    int watch = inotify_init1(IN_CLOEXEC);
+
+    if (evidence_make_box(folder, &rank, 2) != 0 || inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
+        return 1;
+    evidence_set_policies((uint32_t)policy, 0);
+    std::string own = "box-" + std::to_string(getpid()) + "-";
+    for (int seen = 0; policy != KILL || seen < 2;) {
+        ssize_t bytes = read(watch, events, sizeof(events));
+        for (char *at = events; at < events + bytes;) {
+            auto *event = reinterpret_cast<struct inotify_event *>(at);
+            seen += event->len && strncmp(event->name, own.c_str(), own.size()) == 0;
+            at += sizeof(*event) + event->len;
+        }
+    }
+    evidence_set_policies((uint32_t)policy, (uint32_t)policy);
+    _exit(0);
+}
+
+/* A shell under `ncclguard run`, `$rank POLICY` being such a rank of its job. */
+Result run_job(const std::string &script)
+{
+    Folder folder;
+    std::string self = std::filesystem::read_symlink("/proc/self/exe");
+    return run(shell("rank='" + self + " --as-rank-of " + folder.path() + "'; " + script),
+               {{"NCCLGUARD_DIR", folder.path()}});
+}
+
+TEST(Leftovers, AreEndedAfterAVerdict)
+{
+    Result result = run_job("$rank 4 & sleep 600 & sh -c 'kill -STOP $$; sleep 600' & "
+                            "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & wait; exit 5");
+    EXPECT_EQ(result.code(), 5) << result.err;
+    EXPECT_NE(result.err.find("it has not called NCCL: SIGTERM\n"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("it has not called NCCL: SIGKILL\n"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("stopped: SIGKILL\n"), std::string::npos) << result.err;
+}
+
+/* What began after the verdict is another attempt, and a process's own policy is the ceiling. */
+TEST(Leftovers, AreNotWhatCameLaterNorWhatIsSetToLog)
+{
+    Result result = run_job("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; sleep 600 & old=$!; "
+                            "$rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
+                            "kill -0 $box && echo box; kill -0 $set && echo set; kill -0 $later && echo later; "
+                            "kill $box $set $later");
+    EXPECT_EQ(result.out, "old 143\nbox\nset\nlater\n") << result.err;
+}
+
+TEST(Leftovers, AreALauncherThatWaitsForNobody)
+{
+    Result result = run_job("$rank 4 & exec sleep 600");
+    EXPECT_EQ(result.signal(), SIGTERM) << result.err;
+    EXPECT_NE(result.err.find("left after the verdict: the launcher (pid "), std::string::npos) << result.err;
+}
+
 /* `test_tools_run --without-watches COMMAND…`: runs it where no inotify instance is to be had. */
 int run_without_watches(char **command)
 {
@@ -745,6 +810,8 @@ int main(int argc, char **argv)
         return be_program(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--as-rank") == 0)
         return be_rank(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "--as-rank-of") == 0)
+        return be_rank_of(argv[2], atoi(argv[3]));
     if (argc > 2 && strcmp(argv[1], "--without-watches") == 0)
         return run_without_watches(argv + 2);
     testing::InitGoogleTest(&argc, argv);
