@@ -92,15 +92,15 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
         ng_local_scan(local);
         happened |= NG_BOARD_INCIDENT;
     }
+    ng_local_tell_runs(local);
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct ng_peer *peer = &local->peers[i];
         if (peer->counted || peer->self)
             continue;
         ng_local_refresh_peer(peer);
-        if (peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) {
+        if ((peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) &&
+            ng_local_is_ours(local, peer)) {
             peer->counted = true;
-            if (ng_local_superseded(local, peer))
-                continue;
             local->ended++;
             happened |= NG_BOARD_DEATH;
         }
@@ -123,13 +123,15 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     ng_local_scan(local);
     int64_t now = ng_clock_mono_ns();
     for (uint32_t i = 0; i < local->peer_count && !error; i++)
-        if (!ng_local_superseded(local, &local->peers[i]))
+        if (ng_local_is_ours(local, &local->peers[i]))
             error = ng_local_add_to_view(&local->peers[i], now, view);
     if (!error)
         ng_view_seal(view);
     return error;
 }
 
+/* Of other runs too: what is looked for is by the ids of groups, and a group that was made a moment
+ * ago counts. */
 static void local_each(struct ng_board *board,
                        void (*visit)(void *context, const struct ng_box *box), void *context)
 {
@@ -142,7 +144,8 @@ static void local_each(struct ng_board *board,
         }
 }
 
-static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+static int local_begin(struct ng_board *board, enum ng_incident_level level,
+                       enum ng_look_cause cause)
 {
     (void)board; /* black boxes are at hand: everybody may look */
     (void)level;
@@ -185,7 +188,7 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
 static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
                         uint32_t count)
 {
-    (void)board; /* all of a folder hear of each other */
+    (void)board; /* those whose groups differ have been seen as one run by other means */
     (void)group_id;
     (void)other_ids;
     (void)count;
@@ -263,6 +266,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     }
     local->board.ops = &local_ops;
     local->own_box = own_box;
+    local->self = UINT32_MAX;
     local->inotify = NG_DESCRIPTOR_NONE;
     local->folder_fd = NG_DESCRIPTOR_NONE;
     local->joined_mono_ns = ng_clock_mono_ns();
@@ -284,7 +288,7 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
                                      .met = peer->met,
                                      .end = peer->end,
                                      .execed = peer->execed};
-        if (!ng_local_superseded(local, peer))
+        if (ng_local_is_ours(local, peer))
             each(context, &seen);
     }
 }
