@@ -302,31 +302,31 @@ bool ng_local_has_evidence(const struct ng_local *local)
     return false;
 }
 
-int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living)
+int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *order,
+                   uint32_t *ret_living)
 {
     struct ng_local local = {.inotify = NG_DESCRIPTOR_NONE, .folder_fd = NG_DESCRIPTOR_NONE};
     struct ng_box_header self = {.pid = (int32_t)getpid()};
     struct ng_box own_box = {.header = &self};
-    struct ng_folder entries;
-    struct ng_peer peer;
-    const char *name;
+    struct ng_peers peers;
+    uint64_t of = 0;
 
     ng_local_identify(&local);
     local.own_box = &own_box;
     if (snprintf(local.folder, sizeof(local.folder), "%s", folder) >= (int)sizeof(local.folder))
         return -ENAMETOOLONG;
     *ret_living = 0;
-    int error = ng_folder_open(&entries, folder, true);
+    int error = ng_local_open_folder(folder, NULL, &peers);
     if (error)
         return error;
-    while ((name = ng_folder_next(&entries))) {
-        if (!ng_local_is_box_name(name) ||
-            ng_local_open_peer(folder, name, local.boot_id, local.pid_namespace, &peer) != 0)
+    for (uint32_t i = 0; i < peers.count; i++) {
+        struct ng_peer *peer = &peers.list[i];
+        if ((run && ng_local_run_id(&peers, peer->run) != run) || !ng_local_takes_part(peer))
             continue;
-        *ret_living += ng_local_takes_part(&peer);
-        ng_local_close_peer(&peer);
+        of = run ? ng_box_uid(peer->box.header) : 0;
+        ++*ret_living;
     }
-    ng_folder_close(&entries);
+    ng_local_close_folder(&peers);
     if (!*ret_living)
         return 0;
     for (int tries = 0; tries < 100; tries++) {
@@ -339,7 +339,7 @@ int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t
         incident.claimant_rank = -1;
         incident.claimant_pid = self.pid;
         incident.claimed_mono_ns = ng_clock_mono_ns();
-        error = write_incident(&local, 0, &incident, true);
+        error = write_incident(&local, of, &incident, true);
         if (error != -EEXIST)
             return error;
     }

@@ -118,6 +118,21 @@ void ng_local_tell_runs(struct ng_local *local);
 /* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
 void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
 
+/* ---- local.c, for tools: all processes of a folder, as of now ---- */
+
+struct ng_peers {
+    struct ng_peer *list;
+    uint32_t count;
+};
+
+/* To be closed. What is no usable box gets a note in `view`, unless that is NULL. */
+int ng_local_open_folder(const char *path, struct ng_view *view, struct ng_peers *ret_folder);
+void ng_local_close_folder(struct ng_peers *folder);
+
+/* What people call a run: its launcher's word for it, else its first process's. `run`: as of a
+ * peer. */
+uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run);
+
 /* ---- local_incidents.c: incidents as files ---- */
 
 /* Slots of ng_board_ops: core/board.h says what they promise. */

@@ -187,3 +187,18 @@ void ng_local_find_runs(struct ng_peer *peers, uint32_t count)
                 put_together(peers, count, first, i);
         }
 }
+
+uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run)
+{
+    const struct ng_box_header *first = NULL;
+
+    for (uint32_t i = 0; i < folder->count; i++) {
+        const struct ng_box_header *header = folder->list[i].box.header;
+        if (folder->list[i].run == run &&
+            (!first || header->origin_mono_ns < first->origin_mono_ns))
+            first = header;
+    }
+    if (!first)
+        return 0;
+    return first->launch_run ? first->launch_run : ng_box_uid(first);
+}

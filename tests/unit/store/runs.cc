@@ -211,3 +211,41 @@ TEST(LocalRuns, TheIncidentOfAnotherRunIsNotSeen)
     board.wait(0);
     EXPECT_EQ(board.ended(), 1u);
 }
+
+TEST(LocalRuns, AToolSeesEachRunAndItsOrderReachesThatOneAlone)
+{
+    Folder folder;
+    OwnBox own(folder.path(), 0, 7);
+    Board board(folder.path(), &own.box);
+    Peer mine(folder.path(), {}, 1, 7), other(folder.path(), {}, 1, 8);
+    struct ng_local_run runs[4];
+    struct ng_incident incident;
+    struct ng_view view;
+    uint32_t living;
+
+    ASSERT_EQ(ng_local_runs(folder.path().c_str(), runs, 4), 2);
+    for (const struct ng_local_run &run : {runs[0], runs[1]}) {
+        EXPECT_EQ(run.living, run.id == 7 ? 2u : 1u);
+        EXPECT_EQ(run.processes, run.living);
+        EXPECT_STREQ(run.job, "board");
+    }
+    ng_view_init(&view);
+    EXPECT_EQ(ng_local_collect(folder.path().c_str(), 8, &view), 1);
+    EXPECT_EQ(view.processes[0].pid, other.pid());
+    ng_view_fini(&view);
+    EXPECT_EQ(ng_local_runs(folder.path().c_str(), runs, 1), 1) << "no more than there is room for";
+    EXPECT_EQ(ng_local_runs("/nonexistent/folder", runs, 1), -ENOENT);
+
+    struct ng_incident order = stall(NG_INCIDENT_ABORT, 0, 0);
+    board.wait(0);
+    EXPECT_EQ(ng_local_order(folder.path().c_str(), 8, &order, &living), 0);
+    EXPECT_EQ(living, 1u);
+    EXPECT_EQ(board.next(0, &incident), -ENOENT);
+    EXPECT_EQ(ng_local_order(folder.path().c_str(), 7, &order, &living), 0);
+    EXPECT_EQ(living, 2u);
+    ASSERT_EQ(board.next(0, &incident), 0);
+    EXPECT_EQ(incident.epoch, 2u);
+    EXPECT_EQ(ng_local_order(folder.path().c_str(), 0, &order, &living), 0);
+    EXPECT_EQ(living, 3u);
+    EXPECT_EQ(board.next(2, &incident), 0) << "of all";
+}
