@@ -138,6 +138,7 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     snprintf(header->guard_version, sizeof(header->guard_version), "%s", NG_VERSION);
     snprintf(header->run_id, sizeof(header->run_id), "%s",
              identity->run_id ? identity->run_id : "");
+    header->launch_run = identity->launch_run;
     ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();

@@ -191,6 +191,9 @@ struct ng_box_header {
     _Atomic int64_t ending_mono_ns;
     /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of nothing there */
     _Atomic uint32_t cut_off;
+    /* Of the launcher's own words for its run (core/launch.h), written once, before the file gets its
+     * name; 0 it has none, or not told. */
+    uint64_t launch_run;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -563,6 +566,7 @@ struct ng_box_identity {
     int rank, world_size, local_rank;
     const char *job;
     const char *run_id; /* of the `ncclguard run` above the process; NULL none */
+    uint64_t launch_run; /* of the launcher; 0 none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
     uint32_t faults; /* that are to be injected */
     bool with_registrations; /* keeps what is registered */

@@ -152,6 +152,7 @@ static bool start(void)
         .local_rank = ng_guard.launch.local_rank,
         .job = ng_guard.launch.job,
         .run_id = ng_guard.run_id,
+        .launch_run = ng_guard.launch.run,
         .timeout_ns = ng_guard.config.timeout_ns,
         .suspect_ns = ng_guard.config.suspect_ns,
         .init_timeout_ns = ng_guard.config.init_timeout_ns,

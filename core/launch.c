@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "core/group_id.h"
 
 static const struct {
     const char *name;
@@ -30,6 +33,16 @@ static const struct {
     {"Kubernetes", "JOB_COMPLETION_INDEX", NULL, NULL, "JOB_NAME", NULL},
 };
 
+/*
+ * What tells one run of a program from another, each with what belongs to it; the first alone is
+ * enough. A batch job is no run: its script may start several programs.
+ */
+static const char *const run_words[][2] = {
+    {"MASTER_PORT", "MASTER_ADDR"},    {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+    {"PMIX_NAMESPACE", NULL},          {"PMI_JOBID", NULL},
+    {"SLURM_STEP_ID", "SLURM_JOB_ID"},
+};
+
 static int number_of(const char *variable)
 {
     const char *text = variable ? getenv(variable) : NULL;
@@ -45,6 +58,40 @@ static const char *word_of(const char *variable)
 {
     const char *text = variable ? getenv(variable) : NULL;
     return text && *text ? text : NULL;
+}
+
+static uint64_t add_word(uint64_t hash, const char *name, const char *word)
+{
+    return ng_hash(ng_hash(hash, name, strlen(name) + 1), word, strlen(word) + 1);
+}
+
+/* "Here" is another place in each network namespace: containers of one host may use one port. */
+static uint64_t add_network(uint64_t hash)
+{
+    const char *address = word_of("MASTER_ADDR");
+    struct stat network;
+
+    bool here = address && (strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+                            strcmp(address, "::1") == 0);
+    return here && stat("/proc/self/ns/net", &network) == 0
+               ? ng_hash(hash, &network.st_ino, sizeof(network.st_ino))
+               : hash;
+}
+
+static uint64_t run_of_launcher(void)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
+        const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
+        /* torchrun without a rendezvous id says "none". */
+        if (!word || strcmp(word, "none") == 0)
+            continue;
+        hash = add_word(hash, run_words[i][0], word);
+        if (more)
+            hash = add_word(hash, run_words[i][1], more);
+    }
+    return hash ? add_network(hash) : 0;
 }
 
 /* File names: no slash, no leading dot, nothing that a shell would trip over. */
@@ -95,4 +142,5 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
     if (!launch->job[0])
         snprintf(launch->job, sizeof(launch->job), "pgrp-%d", (int)getpgrp());
     clean(launch->job);
+    launch->run = run_of_launcher();
 }

@@ -127,15 +127,15 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
         ng_local_scan(local);
         happened |= NG_BOARD_INCIDENT;
     }
+    ng_local_tell_runs(local);
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct ng_peer *peer = &local->peers[i];
         if (peer->counted || peer->self)
             continue;
         ng_local_refresh_peer(peer);
-        if (peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) {
+        if ((peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) &&
+            ng_local_is_ours(local, peer)) {
             peer->counted = true;
-            if (ng_local_superseded(local, peer))
-                continue;
             local->ended++;
             note_given_up(local, peer->box.header);
             happened |= NG_BOARD_DEATH;
@@ -159,13 +159,15 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     ng_local_scan(local);
     int64_t now = ng_clock_mono_ns();
     for (uint32_t i = 0; i < local->peer_count && !error; i++)
-        if (!ng_local_superseded(local, &local->peers[i]))
+        if (ng_local_is_ours(local, &local->peers[i]))
             error = ng_local_add_to_view(&local->peers[i], now, view);
     if (!error)
         ng_view_seal(view);
     return error;
 }
 
+/* Of other runs too: what is looked for is by the ids of groups, and a group that was made a moment
+ * ago counts. */
 static void local_each(struct ng_board *board,
                        void (*visit)(void *context, const struct ng_box *box), void *context)
 {
@@ -231,7 +233,7 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
 static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
                         uint32_t count)
 {
-    (void)board; /* all of a folder hear of each other */
+    (void)board; /* those whose groups differ have been seen as one run by other means */
     (void)group_id;
     (void)other_ids;
     (void)count;
@@ -311,6 +313,7 @@ int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_bo
     }
     local->board.ops = &local_ops;
     local->own_box = own_box;
+    local->self = UINT32_MAX;
     local->inotify = NG_DESCRIPTOR_NONE;
     local->folder_fd = NG_DESCRIPTOR_NONE;
     local->joined_mono_ns = ng_clock_mono_ns();
@@ -332,43 +335,119 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
                                      .met = peer->met,
                                      .end = peer->end,
                                      .execed = peer->execed};
-        if (!ng_local_superseded(local, peer))
+        if (ng_local_is_ours(local, peer))
             each(context, &seen);
     }
 }
 
-int ng_local_collect(const char *folder, struct ng_view *view)
+void ng_local_close_folder(struct ng_peers *folder)
+{
+    for (uint32_t i = 0; i < folder->count; i++)
+        ng_local_close_peer(&folder->list[i]);
+    free(folder->list);
+}
+
+static bool append(struct ng_peers *folder, const struct ng_peer *peer)
+{
+    struct ng_peer *longer = reallocarray(folder->list, folder->count + 1, sizeof(*longer));
+
+    if (!longer)
+        return false;
+    folder->list = longer;
+    longer[folder->count] = *peer;
+    longer[folder->count].linked = folder->count;
+    folder->count++;
+    return true;
+}
+
+int ng_local_open_folder(const char *path, struct ng_view *view, struct ng_peers *ret_folder)
 {
     struct ng_local local = {.inotify = NG_DESCRIPTOR_NONE};
+    struct ng_peers folder = {0};
     struct ng_folder entries;
     struct ng_peer peer;
     const char *name;
-    int count = 0;
 
     ng_local_identify(&local);
-    int failed = ng_folder_open(&entries, folder, true);
+    int failed = ng_folder_open(&entries, path, true);
     if (failed)
         return failed;
-    int64_t now = ng_clock_mono_ns();
     while ((name = ng_folder_next(&entries))) {
         if (!ng_local_is_box_name(name))
             continue;
-        int error = ng_local_open_peer(folder, name, local.boot_id, local.pid_namespace, &peer);
+        int error = ng_local_open_peer(path, name, local.boot_id, local.pid_namespace, &peer);
         if (!error) {
-            error = ng_local_add_to_view(&peer, now, view);
-            ng_local_close_peer(&peer);
+            ng_local_refresh_peer(&peer);
+            if (!append(&folder, &peer)) {
+                ng_local_close_peer(&peer);
+                error = -ENOMEM;
+            }
         }
-        if (error)
+        if (error && view)
             ng_view_note(view, "%s: %s", name,
                          error == -EBADMSG  ? "not a black box"
                          : error == -EPROTO ? "of another version of ncclguard"
                          : error == -EIO    ? "damaged or cut off"
                          : error == -ESTALE ? "from before the last boot"
                                             : strerror(-error));
+    }
+    ng_folder_close(&entries);
+    ng_local_find_runs(folder.list, folder.count);
+    *ret_folder = folder;
+    return 0;
+}
+
+int ng_local_collect(const char *path, uint64_t run, struct ng_view *view)
+{
+    struct ng_peers folder;
+    int count = 0;
+
+    int failed = ng_local_open_folder(path, view, &folder);
+    if (failed)
+        return failed;
+    int64_t now = ng_clock_mono_ns();
+    for (uint32_t i = 0; i < folder.count; i++) {
+        if (run && ng_local_run_id(&folder, folder.list[i].run) != run)
+            continue;
+        int error = ng_local_add_to_view(&folder.list[i], now, view);
+        if (error)
+            ng_view_note(view, "%s: %s", folder.list[i].name, strerror(-error));
         else
             count++;
     }
-    ng_folder_close(&entries);
+    ng_local_close_folder(&folder);
     ng_view_seal(view);
     return count;
+}
+
+static void set_run(struct ng_local_run *ret_run, uint64_t id, const struct ng_peer *peer)
+{
+    const struct ng_box_header *header = peer->box.header;
+
+    *ret_run = (struct ng_local_run){.id = id, .pid = peer->pid};
+    snprintf(ret_run->job, sizeof(ret_run->job), "%.*s", (int)sizeof(header->job) - 1, header->job);
+}
+
+int ng_local_runs(const char *path, struct ng_local_run *ret_runs, uint32_t room)
+{
+    struct ng_peers folder;
+    uint32_t count = 0;
+
+    int failed = ng_local_open_folder(path, NULL, &folder);
+    if (failed)
+        return failed;
+    for (uint32_t i = 0; i < folder.count; i++) {
+        uint64_t id = ng_local_run_id(&folder, folder.list[i].run);
+        uint32_t at = 0;
+        while (at < count && ret_runs[at].id != id)
+            at++;
+        if (at == room)
+            continue;
+        if (at == count)
+            set_run(&ret_runs[count++], id, &folder.list[i]);
+        ret_runs[at].processes++;
+        ret_runs[at].living += !folder.list[i].gone;
+    }
+    ng_local_close_folder(&folder);
+    return (int)count;
 }

@@ -38,10 +38,22 @@ typedef void ng_local_each_fn(void *context, const struct ng_local_peer *peer);
 void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context);
 
 /*
- * Leave an order for all processes of a job's folder: for tools. *ret_living: how many there were;
- * with none, nothing is left. 0 or -errno.
+ * Leave an order for the processes of one run in a job's folder (0: of all): for tools.
+ * *ret_living: how many there were; with none, nothing is left. 0 or -errno.
  */
-int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living);
+int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *order,
+                   uint32_t *ret_living);
+
+/* A run among the processes of a folder. */
+struct ng_local_run {
+    uint64_t id;   /* never 0 */
+    int pid;       /* of one of its processes, */
+    char job[128]; /* and what that calls its job */
+    unsigned processes, living;
+};
+
+/* The runs in a folder, `room` at most: for tools. How many, or -errno. */
+int ng_local_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room);
 
 /*
  * What the file at `path` of a job's folder, NG_INCIDENT_PREFIX and its epoch, says of an incident, however long ago:
@@ -50,9 +62,10 @@ int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t
 int ng_local_read_incident(const char *path, struct ng_incident *ret_incident);
 
 /*
- * Append every black box in `folder` to a view, with the liveness of its process now, and seal it:
- * for tools. Files that are no usable box get a note. Returns how many boxes were read, or -errno.
+ * Append every black box of one run in `folder` (0: of all) to a view, with the liveness of its
+ * process now, and seal it: for tools. Files that are no usable box get a note. Returns how many
+ * boxes were read, or -errno.
  */
-int ng_local_collect(const char *folder, struct ng_view *view);
+int ng_local_collect(const char *folder, uint64_t run, struct ng_view *view);
 
 #endif

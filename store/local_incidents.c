@@ -22,10 +22,11 @@
 #include "core/proc.h"
 #include "store/local.h"
 
-#define INCIDENT_MAGIC UINT64_C(0x32434e494743434e) /* "NCCGINC2" */
+#define INCIDENT_MAGIC UINT64_C(0x33434e494743434e) /* "NCCGINC3" */
 
 struct incident_file {
     uint64_t magic;
+    uint64_t of; /* ng_box_uid of a process of the run that it is of; 0 of all in the folder */
     struct ng_incident incident;
 };
 
@@ -41,7 +42,7 @@ static void incident_path(const struct ng_local *local, uint64_t epoch, bool hid
                  (unsigned long long)epoch);
 }
 
-int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
+static int read_file(const char *path, uint64_t *ret_of, struct ng_incident *ret_incident)
 {
     struct incident_file file;
 
@@ -58,20 +59,49 @@ int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
         return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
     file.incident.source = NG_SOURCE_HOST;
+    *ret_of = file.of;
     *ret_incident = file.incident;
     return 0;
 }
 
-static int read_incident(const struct ng_local *local, uint64_t epoch,
-                         struct ng_incident *ret_incident)
+int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
 {
+    uint64_t of;
+
+    return read_file(path, &of, ret_incident);
+}
+
+/* Is a process of our run the one with this ng_box_uid? If its box cannot be read: unless others
+ * are there. */
+static bool is_of_our_run(const struct ng_local *local, uint64_t uid)
+{
+    bool alone = true;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        bool ours = ng_local_is_ours(local, &local->peers[i]);
+        if (ng_box_uid(local->peers[i].box.header) == uid)
+            return ours;
+        alone &= ours;
+    }
+    return alone;
+}
+
+/* -ENOENT also where it is of another run. */
+static int read_incident(const struct ng_local *local, uint64_t epoch, struct ng_incident *ret_incident)
+{
+    struct ng_incident incident;
     char path[PATH_MAX];
+    uint64_t of;
 
     incident_path(local, epoch, false, path);
-    int error = ng_local_read_incident(path, ret_incident);
-    if (!error)
-        ret_incident->epoch = epoch;
-    return error;
+    int error = read_file(path, &of, &incident);
+    if (!error && of && !is_of_our_run(local, of))
+        error = -ENOENT;
+    if (error)
+        return error;
+    incident.epoch = epoch;
+    *ret_incident = incident;
+    return 0;
 }
 
 static int write_new(const char *path, int flags, const struct incident_file *file)
@@ -86,14 +116,16 @@ static int write_new(const char *path, int flags, const struct incident_file *fi
     return error;
 }
 
-static int write_incident(const struct ng_local *local, const struct ng_incident *incident,
-                          bool first)
+/* `of`: as in the file. */
+static int write_incident(const struct ng_local *local, uint64_t of,
+                          const struct ng_incident *incident, bool first)
 {
     struct incident_file file;
     char hidden[PATH_MAX], path[PATH_MAX];
 
     memset(&file, 0, sizeof(file));
     file.magic = INCIDENT_MAGIC;
+    file.of = of;
     file.incident = *incident;
     incident_path(local, incident->epoch, true, hidden);
     incident_path(local, incident->epoch, false, path);
@@ -181,7 +213,8 @@ int ng_local_get(struct ng_board *board, struct ng_incident *incident)
 }
 
 /* Is what is wanted dealt with by the one that is there, or was? It may be judged while we look. */
-static bool is_dealt_with(struct ng_board *board, struct ng_incident *there, const struct ng_incident *wanted)
+static bool is_dealt_with(struct ng_board *board, struct ng_incident *there,
+                          const struct ng_incident *wanted)
 {
     return there->epoch > wanted->supersedes && ng_incident_covers(there, wanted) &&
            (ng_incident_outlives_claimant(there, wanted) || ng_local_claimant_alive(board, there) ||
@@ -214,7 +247,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
         mine.claimant_pid = local->own_box->header->pid;
         mine.claimant_ticks = local->own_box->header->start_ticks;
         mine.claimed_mono_ns = ng_clock_mono_ns();
-        int error = write_incident(local, &mine, true);
+        int error = write_incident(local, ng_box_uid(local->own_box->header), &mine, true);
         if (error == -EEXIST)
             continue; /* somebody was faster: is it the same incident? */
         if (!error)
@@ -228,7 +261,9 @@ int ng_local_publish(struct ng_board *board, const struct ng_incident *incident,
                      const struct ng_verdict *verdict)
 {
     (void)verdict; /* all ranks of a host have its documents in one folder */
-    return write_incident((struct ng_local *)board, incident, false);
+    const struct ng_local *local = (const struct ng_local *)board;
+
+    return write_incident(local, ng_box_uid(local->own_box->header), incident, false);
 }
 
 void ng_local_dumped(struct ng_board *board, const struct ng_incident *incident)
@@ -243,7 +278,9 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
 
     for (uint32_t i = 0; i < local->peer_count; i++) {
         struct ng_peer *peer = &local->peers[i];
-        if (!peer->self && ng_local_takes_part(peer) && ng_local_life_of(peer) == NG_LIFE_RUNNING &&
+        if (peer->self || !ng_local_is_ours(local, peer))
+            continue;
+        if (ng_local_takes_part(peer) && ng_local_life_of(peer) == NG_LIFE_RUNNING &&
             !atomic_load(&peer->box.header->cut_off) && atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
             missing++;
     }
@@ -265,31 +302,31 @@ bool ng_local_has_evidence(const struct ng_local *local)
     return false;
 }
 
-int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t *ret_living)
+int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *order,
+                   uint32_t *ret_living)
 {
     struct ng_local local = {.inotify = NG_DESCRIPTOR_NONE, .folder_fd = NG_DESCRIPTOR_NONE};
     struct ng_box_header self = {.pid = (int32_t)getpid()};
     struct ng_box own_box = {.header = &self};
-    struct ng_folder entries;
-    struct ng_peer peer;
-    const char *name;
+    struct ng_peers peers;
+    uint64_t of = 0;
 
     ng_local_identify(&local);
     local.own_box = &own_box;
     if (snprintf(local.folder, sizeof(local.folder), "%s", folder) >= (int)sizeof(local.folder))
         return -ENAMETOOLONG;
     *ret_living = 0;
-    int error = ng_folder_open(&entries, folder, true);
+    int error = ng_local_open_folder(folder, NULL, &peers);
     if (error)
         return error;
-    while ((name = ng_folder_next(&entries))) {
-        if (!ng_local_is_box_name(name) ||
-            ng_local_open_peer(folder, name, local.boot_id, local.pid_namespace, &peer) != 0)
+    for (uint32_t i = 0; i < peers.count; i++) {
+        struct ng_peer *peer = &peers.list[i];
+        if ((run && ng_local_run_id(&peers, peer->run) != run) || !ng_local_takes_part(peer))
             continue;
-        *ret_living += ng_local_takes_part(&peer);
-        ng_local_close_peer(&peer);
+        of = run ? ng_box_uid(peer->box.header) : 0;
+        ++*ret_living;
     }
-    ng_folder_close(&entries);
+    ng_local_close_folder(&peers);
     if (!*ret_living)
         return 0;
     for (int tries = 0; tries < 100; tries++) {
@@ -302,7 +339,7 @@ int ng_local_order(const char *folder, const struct ng_incident *order, uint32_t
         incident.claimant_rank = -1;
         incident.claimant_pid = self.pid;
         incident.claimed_mono_ns = ng_clock_mono_ns();
-        error = write_incident(&local, &incident, true);
+        error = write_incident(&local, of, &incident, true);
         if (error != -EEXIST)
             return error;
     }

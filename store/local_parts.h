@@ -42,6 +42,10 @@ struct ng_peer {
     int64_t gone_mono_ns;
     int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
     int64_t read_mono_ns;  /* when more than the header of its box was last read, to be kept should it be cut off */
+    /* local_runs.c: indices of peers. The first of its run; the same, or one nearer to it, by what holds for good. */
+    uint32_t run, linked;
+    uint64_t groups_sum; /* of the groups by which it was compared last; 0 not yet */
+    bool is_new, groups_came;
 };
 
 /* The board of one host; `board` comes first: what its slots are handed is this. */
@@ -55,6 +59,7 @@ struct ng_local {
     bool ready;            /* first use is over */
     struct ng_peer *peers;
     uint32_t peer_count, peer_room;
+    uint32_t self; /* index of this process; UINT32_MAX not seen yet, or it has no file */
     struct pollfd *polls;
     uint32_t poll_room;
     uint32_t ended;
@@ -105,8 +110,33 @@ void ng_local_scan(struct ng_local *local);
 /* Remove folders of this user's other jobs in which nobody lives any more; only where the guard
  * chose the place of ours itself. */
 void ng_local_sweep(const struct ng_local *local);
-/* Is it of an earlier incarnation of a job of this name: as of when it was last refreshed. */
-bool ng_local_superseded(const struct ng_local *local, const struct ng_peer *peer);
+/*
+ * Is it of this process's run, and not of an earlier incarnation of it, ended by its guard? As of the last scan or
+ * ng_local_tell_runs. Everything that the board says of processes is of these alone.
+ */
+bool ng_local_is_ours(const struct ng_local *local, const struct ng_peer *peer);
+/* Find out anew who is of which run, as of now. */
+void ng_local_tell_runs(struct ng_local *local);
+
+/* ---- local_runs.c: which processes are of one run ---- */
+
+/* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
+void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
+
+/* ---- local.c, for tools: all processes of a folder, as of now ---- */
+
+struct ng_peers {
+    struct ng_peer *list;
+    uint32_t count;
+};
+
+/* To be closed. What is no usable box gets a note in `view`, unless that is NULL. */
+int ng_local_open_folder(const char *path, struct ng_view *view, struct ng_peers *ret_folder);
+void ng_local_close_folder(struct ng_peers *folder);
+
+/* What people call a run: its launcher's word for it, else its first process's. `run`: as of a
+ * peer. */
+uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run);
 
 /* ---- local_incidents.c: incidents as files ---- */
 

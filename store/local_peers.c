@@ -136,8 +136,8 @@ static bool is_another_program(struct ng_peer *peer)
 }
 
 /*
- * The header of its box as it is now, by a new descriptor where the program has closed ours. Where it
- * is in its groups as of a second ago at most: that is known of it even if the file is cut off.
+ * The header of its box as it is now, by a new descriptor where the program has closed ours. Where
+ * it is in its groups as of a second ago at most: that is known of it even if the file is cut off.
  */
 static void read_box(struct ng_peer *peer)
 {
@@ -148,7 +148,8 @@ static void read_box(struct ng_peer *peer)
     int error = ng_box_read(&peer->box, parts);
     if (error == -EBADF) {
         snprintf(path, sizeof(path), "%s/%s", peer->folder, peer->name);
-        peer->box.file = ng_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+        peer->box.file =
+            ng_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
         error = ng_box_read(&peer->box, parts);
     }
     if (!error && parts)
@@ -250,8 +251,10 @@ int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_vi
         if (process->life == NG_LIFE_DEAD)
             process->exit_status = peer->end;
         /* The kernel told us when, which is nearer than the last heartbeat. */
-        if (process->life == NG_LIFE_DEAD && now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
-            process->life_age_ns = now_mono_ns > peer->gone_mono_ns ? now_mono_ns - peer->gone_mono_ns : 1;
+        if (process->life == NG_LIFE_DEAD &&
+            now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
+            process->life_age_ns =
+                now_mono_ns > peer->gone_mono_ns ? now_mono_ns - peer->gone_mono_ns : 1;
     }
     return error;
 }
@@ -323,6 +326,9 @@ static void add_peer(struct ng_local *local, const char *name)
         mark_gone(&peer);
         peer.execed = true;
     }
+    if (peer.self)
+        local->self = local->peer_count;
+    peer.linked = local->peer_count;
     local->peers[local->peer_count++] = peer;
 }
 
@@ -348,6 +354,17 @@ void ng_local_scan(struct ng_local *local)
             !known(local, name))
             add_peer(local, name);
     ng_folder_close(&folder);
+    ng_local_tell_runs(local);
+}
+
+void ng_local_tell_runs(struct ng_local *local)
+{
+    /* What is stale may only be news of a group in common: of those that are one run with us, none
+     * is of use. */
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (i == local->self || !ng_local_is_ours(local, &local->peers[i]))
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
+    ng_local_find_runs(local->peers, local->peer_count);
 }
 
 /* Does anybody of the job in this folder live, as far as can be told? */
@@ -404,10 +421,16 @@ void ng_local_sweep(const struct ng_local *local)
 }
 
 /* Of an earlier incarnation of a job of this name: ended by its guard before we came. */
-bool ng_local_superseded(const struct ng_local *local, const struct ng_peer *peer)
+static bool superseded(const struct ng_local *local, const struct ng_peer *peer)
 {
     const struct ng_box_header *header = peer->box.header;
 
     return peer->gone && atomic_load(&header->life) == NG_BOX_ENDED_BY_GUARD &&
            atomic_load(&header->life_mono_ns) < local->own_box->header->origin_mono_ns;
+}
+
+bool ng_local_is_ours(const struct ng_local *local, const struct ng_peer *peer)
+{
+    return (local->self == UINT32_MAX || peer->run == local->peers[local->self].run) &&
+           !superseded(local, peer);
 }

@@ -88,7 +88,7 @@ int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, str
 
     int error = open_store(job, why, why_bytes, &kv);
     if (error == 1) {
-        int boxes = ng_local_collect(job->folder, view);
+        int boxes = ng_local_collect(job->folder, job->run, view);
         if (boxes < 0)
             snprintf(why, why_bytes, "%s: %s", job->folder, strerror(-boxes));
         return boxes;
@@ -157,7 +157,7 @@ int ng_observe_order(const struct ng_observed *job, const struct ng_incident *or
 
     int error = open_store(job, why, why_bytes, &kv);
     if (error == 1) {
-        error = ng_local_order(job->folder, order, &living);
+        error = ng_local_order(job->folder, job->run, order, &living);
         if (error)
             snprintf(why, why_bytes, "%s: %s", job->folder, strerror(-error));
         return error ? error : (int)living;

@@ -21,6 +21,7 @@ struct ng_observed {
     const char *job;
     const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
     const char *key_file;         /* NCCLGUARD_STORE_KEY; NULL or "" none */
+    uint64_t run;                 /* in that folder: of struct ng_local_run; 0 all */
 };
 
 /* Room that suffices for every `why`. */

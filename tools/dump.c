@@ -36,7 +36,7 @@
 
 #define STACKS_NS (4 * NG_S) /* from the order until the last stacks are there */
 
-enum { OPTION_JOB, OPTION_RANK, OPTION_OUT, OPTION_STORE, OPTION_STACKS, OPTION_COUNT };
+enum { OPTION_JOB, OPTION_RANK, OPTION_OUT, OPTION_STORE, OPTION_RUN, OPTION_STACKS, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JOB] = {"job", "JOB",
@@ -48,20 +48,22 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_STORE] = {"store", "URL",
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
+    [OPTION_RUN] = NG_JOBS_RUN_OPTION,
     [OPTION_STACKS] = {"no-stacks", NULL, "do not ask the processes for their stacks"},
 };
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "[--job JOB] [--rank RANK] [--out DIR] [--store URL] [--no-stacks]",
-    .about = "Write a job's evidence now: a dump of each rank (rank_<r>.json, fr/rank_<r>), the\n"
-             "verdict of this moment and the timeline. Ranks that are stuck, stopped or dead are\n"
-             "dumped from their black boxes, without their help; those that can add their stacks.\n"
-             "Over Redis, processes of other hosts write theirs into their own NCCLGUARD_DUMP_DIR.\n"
-             "The job runs on. A verdict there on which the guard has acted stays, and, once\n"
-             "the job is over, one about a rank that was gone or calls that differed.\n"
-             "Exit status: 0 dumps were written, 1 they could not be, or the store cannot be\n"
-             "reached, 2 usage error, no such job or rank.",
+    .synopsis = "[--job JOB] [--run RUN] [--rank RANK] [--out DIR] [--store URL] [--no-stacks]",
+    .about =
+        "Write a job's evidence now: a dump of each rank (rank_<r>.json, fr/rank_<r>), the\n"
+        "verdict of this moment and the timeline. Ranks that are stuck, stopped or dead are\n"
+        "dumped from their black boxes, without their help; those that can add their stacks.\n"
+        "Over Redis, processes of other hosts write theirs into their own NCCLGUARD_DUMP_DIR.\n"
+        "The job runs on. A verdict there on which the guard has acted stays, and, once\n"
+        "the job is over, one about a rank that was gone or calls that differed.\n"
+        "Exit status: 0 dumps were written, 1 they could not be, or the store cannot be\n"
+        "reached, 2 usage error, no such job or rank.",
     .options = options,
     .option_count = OPTION_COUNT,
 };
@@ -393,7 +395,8 @@ int ng_command_dump(int argc, char **argv)
         return status;
     struct dumping *dumping = calloc(1, sizeof(*dumping));
     if (dumping)
-        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], &dumping->job);
+        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
+                                values[OPTION_RUN], &dumping->job);
     char *folder =
         dumping && status == 0 ? choose_folder(values[OPTION_OUT], dumping->job.name) : NULL;
     if (status == 0 && folder) {

@@ -9,16 +9,19 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "core/box.h"
 #include "core/config.h"
 #include "core/launch.h"
 #include "core/paths.h"
+#include "store/local.h"
 #include "store/url.h"
 #include "tools/command.h"
 #include "tools/library.h"
@@ -222,7 +225,65 @@ static bool is_in(const char *folder, const char *name)
     return found;
 }
 
-int ng_jobs_choose(const char *command, const char *name, const char *store, struct ng_job *ret_job)
+/* Those of this job alone, of which there are *count. */
+static void keep_own(struct ng_local_run *runs, int *count, const char *job)
+{
+    int kept = 0;
+
+    for (int i = 0; i < *count; i++)
+        if (strcmp(runs[i].job, job) == 0)
+            runs[kept++] = runs[i];
+    *count = kept;
+}
+
+/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …" */
+static void name_runs(const struct ng_local_run *runs, int count, char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(ret_text + used, bytes - used,
+                                 "%s%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
+                                 i ? ", " : "", runs[i].id, runs[i].living, runs[i].processes,
+                                 runs[i].pid);
+}
+
+/* 0, or an exit status with the usage error told. */
+static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
+{
+    struct ng_local_run runs[16];
+    char list[sizeof(runs) / sizeof(runs[0]) * 96], mend[sizeof(list) + 64];
+    int only = -1, living = 0;
+
+    if (text && !local)
+        return ng_usage_error(command, "leave it out: the store shows the newest run of a job",
+                              "--run is about the runs of one host, with the store local:");
+    int count = local ? ng_local_runs(job->folder, runs, sizeof(runs) / sizeof(runs[0])) : 0;
+    keep_own(runs, &count, job->name);
+    if (count <= 0)
+        return 0; /* nobody of the job can be seen: whoever looks says so */
+    for (int i = 0; i < count; i++) {
+        char id[17];
+        snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
+        if (text ? strcasecmp(id, text) == 0 : runs[i].living > 0) {
+            only = i;
+            living++;
+        }
+    }
+    if (only >= 0 && living == 1)
+        job->observed.run = runs[only].id;
+    if (living == 1 || (!text && !living))
+        return 0;
+    name_runs(runs, count, list, sizeof(list));
+    snprintf(mend, sizeof(mend), "write --run RUN, one of: %s", list);
+    return text ? ng_usage_error(command, mend, "job %s has no run of this name on this host",
+                                 job->name)
+                : ng_usage_error(command, mend, "job %s has %d runs on this host", job->name,
+                                 living);
+}
+
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
+                   struct ng_job *ret_job)
 {
     struct ng_job *job = ret_job;
     struct ng_mistake mistake;
@@ -267,9 +328,9 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, str
                              .tls = ng_tls_for(config.store),
                              .key_file = config.store_key};
     /* A folder of one's own may be another job's by now. */
-    return common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name)
-               ? ng_jobs_none(command, job)
-               : 0;
+    if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
+        return ng_jobs_none(command, job);
+    return choose_run(command, run, url.kind == NG_URL_LOCAL, job);
 }
 
 int64_t ng_jobs_stuck_ns(const struct ng_job *job)

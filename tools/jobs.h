@@ -23,6 +23,14 @@ struct ng_job {
     struct ng_observed observed;    /* points into the above: a job is not copied */
 };
 
+/* The option of commands that take a run. */
+#define NG_JOBS_RUN_OPTION                                                                         \
+    {                                                                                              \
+        "run", "RUN",                                                                              \
+            "where several runs of that name live on this host: which (the command lists\n"        \
+            "them)"                                                                                \
+    }
+
 /* A job that has black boxes on this host. */
 struct ng_job_here {
     char name[128];
@@ -34,9 +42,10 @@ struct ng_job_here {
 /*
  * Fill in the job: the store `store` (NULL: NCCLGUARD_STORE), the job `name` (NULL: NCCLGUARD_JOB,
  * else the only one that lives on this host, else the only one that has left its black boxes here).
- * 0, or an exit status with the usage error told: no such store, several jobs (a list), none.
+ * Of the runs of that name on this host, `run` (NULL: the only one that lives). 0, or an exit
+ * status with the usage error told: no such store or run, several jobs or runs (a list), none.
  */
-int ng_jobs_choose(const char *command, const char *name, const char *store,
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
                    struct ng_job *ret_job);
 
 /*

@@ -25,13 +25,14 @@
     "such job or group, or nobody of it is alive."
 
 /* Each order takes the first so many of them. */
-enum { JOB, STORE, GROUP, FOR, OPTIONS };
+enum { JOB, STORE, RUN, GROUP, FOR, OPTIONS };
 
 static const struct ng_usage_option options[OPTIONS] = {
     [JOB] = {"job", "JOB", "the job's name, as `ncclguard top` shows it"},
     [STORE] = {"store", "URL",
                "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                "local:); ps does not show the password"},
+    [RUN] = NG_JOBS_RUN_OPTION,
     [GROUP] = {"group", "GROUP",
                "only this group: its id (16 hex digits), or its name where no other group\n"
                "has the same"},
@@ -57,7 +58,7 @@ struct order {
 
 static const struct order abort_order = {
     .usage =
-        USAGE("abort", "--job JOB [--group GROUP] [--store URL]", GROUP + 1,
+        USAGE("abort", "--job JOB [--run RUN] [--group GROUP] [--store URL]", GROUP + 1,
               "Abort the communicators of a job on every rank: NCCL calls that hang return with "
               "an\nerror. The processes live on; what they do with the error is theirs to "
               "decide."),
@@ -67,12 +68,12 @@ static const struct order abort_order = {
 };
 
 static const struct order suspend_order = {
-    .usage =
-        USAGE("suspend", "--job JOB [--group GROUP] [--for DURATION] [--store URL]", FOR + 1,
-              "Stop the deadlines of a job, or of one group, on every rank: nothing becomes "
-              "suspect,\nand nobody is ended for waiting, as during a long checkpoint. What is "
-              "pending goes on\nlater with the time that it had left. A rank that dies is told "
-              "of all the same."),
+    .usage = USAGE(
+        "suspend", "--job JOB [--run RUN] [--group GROUP] [--for DURATION] [--store URL]", FOR + 1,
+        "Stop the deadlines of a job, or of one group, on every rank: nothing becomes "
+        "suspect,\nand nobody is ended for waiting, as during a long checkpoint. What is "
+        "pending goes on\nlater with the time that it had left. A rank that dies is told "
+        "of all the same."),
     .level = NG_INCIDENT_REST,
     .rest_ns = INT64_MAX,
     .what = "suspend the deadlines of %s",
@@ -80,7 +81,7 @@ static const struct order suspend_order = {
 };
 
 static const struct order resume_order = {
-    .usage = USAGE("resume", "--job JOB [--group GROUP] [--store URL]", GROUP + 1,
+    .usage = USAGE("resume", "--job JOB [--run RUN] [--group GROUP] [--store URL]", GROUP + 1,
                    "Let deadlines run again that `ncclguard suspend` has stopped. Without --group, "
                    "also\nthose of groups that were suspended one by one; a group of a job that is "
                    "suspended as a\nwhole stays so."),
@@ -91,7 +92,7 @@ static const struct order resume_order = {
 
 static const struct order reload_order = {
     .usage =
-        USAGE("reload", "--job JOB [--store URL]", STORE + 1,
+        USAGE("reload", "--job JOB [--run RUN] [--store URL]", RUN + 1,
               "Have every rank of a job read its rules file (NCCLGUARD_RULES) again. Each tells "
               "the\noutcome in its log; where a line cannot be read, the rules from before go "
               "on to hold."),
@@ -300,7 +301,7 @@ static int command(const struct order *order, int argc, char **argv)
         fprintf(stderr, "ncclguard %s: out of memory\n", name);
         return NG_EXIT_FAILED;
     }
-    status = ng_jobs_choose(name, values[JOB], values[STORE], job);
+    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], job);
     if (status == 0)
         status = give_order(order, job, values[GROUP], values[FOR], rest_ns);
     free(job);

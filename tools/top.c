@@ -34,6 +34,7 @@
 enum {
     OPTION_JOB,
     OPTION_STORE,
+    OPTION_RUN,
     OPTION_ONCE,
     OPTION_JSON,
     OPTION_INTERVAL,
@@ -47,6 +48,7 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_STORE] = {"store", "URL",
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
+    [OPTION_RUN] = NG_JOBS_RUN_OPTION,
     [OPTION_ONCE] = {"once", NULL, "print the table once"},
     [OPTION_JSON] = {"json", NULL, "print everything once as JSON (the verdict, and " NG_TABLE_SCHEMA ")"},
     [OPTION_INTERVAL] = {"interval", "DURATION", "time between two looks (default 2s)"},
@@ -57,7 +59,7 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "[--job JOB] [--store URL] [--once] [--json] [--interval DURATION]",
+    .synopsis = "[--job JOB] [--run RUN] [--store URL] [--once] [--json] [--interval DURATION]",
     .about =
         "Show a job: where each rank of each group is (collectives entered, started and done),\n"
         "what it is in since when, how far it is behind the furthest, who is gone; and the\n"
@@ -257,7 +259,8 @@ int ng_command_top(int argc, char **argv)
         fprintf(stderr, "ncclguard top: out of memory\n");
         return NG_EXIT_FAILED;
     }
-    status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], job);
+    status =
+        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
     if (status == 0) {
         if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
             status = print_once(job, asked_ns, values[OPTION_JSON]);

@@ -39,7 +39,9 @@ void forget_launchers()
                              "SLURM_STEP_ID",
                              "JOB_COMPLETION_INDEX",
                              "JOB_NAME",
-                             "NCCLGUARD_RUN_ID"})
+                             "NCCLGUARD_RUN_ID",
+                             "MASTER_ADDR",
+                             "MASTER_PORT"})
         unsetenv(name);
 }
 
@@ -218,4 +220,34 @@ TEST_F(Launch, AJobIsAlwaysUsableAsAFileName)
     struct ng_launch launch = detect({}, std::string(1000, 'j').c_str());
     EXPECT_EQ(strlen(launch.job), sizeof(launch.job) - 1);
     EXPECT_STRNE(detect({}, "").job, "") << "never empty";
+}
+
+TEST_F(Launch, OneRunIsTheSameWordForAllItsRanksAndForNobodyElse)
+{
+    uint64_t run =
+        detect({{"RANK", "0"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}}).run;
+
+    EXPECT_NE(run, 0u);
+    EXPECT_EQ(
+        detect({{"RANK", "1"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}}, "name").run,
+        run);
+    EXPECT_NE(detect({{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29501"}}).run, run);
+    EXPECT_EQ(detect({{"MASTER_ADDR", "localhost"},
+                      {"MASTER_PORT", "29500"},
+                      {"TORCHELASTIC_RUN_ID", "none"}})
+                  .run,
+              run)
+        << "torchrun's word for none";
+    uint64_t step = detect({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}}).run;
+    EXPECT_NE(step, 0u);
+    EXPECT_NE(detect({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}}).run, step);
+    EXPECT_NE(detect({{"SLURM_JOB_ID", "8"}, {"SLURM_STEP_ID", "0"}}).run, step);
+    EXPECT_NE(detect({{"PMIX_NAMESPACE", "a"}}).run, detect({{"PMI_JOBID", "a"}}).run);
+    for (const std::vector<Setting> &none :
+         std::vector<std::vector<Setting>>{{},
+                                           {{"RANK", "0"}},
+                                           {{"SLURM_JOB_ID", "7"}},
+                                           {{"MASTER_ADDR", "localhost"}},
+                                           {{"NCCLGUARD_RUN_ID", "run-1-2"}}})
+        EXPECT_EQ(detect(none, "name").run, 0u) << (none.empty() ? "nothing" : none[0].name);
 }

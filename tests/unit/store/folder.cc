@@ -278,7 +278,7 @@ TEST(LocalCollect, ReadsEveryBoxAndNotesWhatIsNone)
     write_whole_file(folder / "box-9-9", read_whole_file(folder / name).substr(0, 8192));
     write_whole_file(folder / "notes.txt", "somebody's");
     ng_view_init(&view);
-    EXPECT_EQ(ng_local_collect(folder.path().c_str(), &view), 2);
+    EXPECT_EQ(ng_local_collect(folder.path().c_str(), 0, &view), 2);
     ASSERT_EQ(view.process_count, 2u);
     for (uint32_t i = 0; i < 2; i++) {
         bool lives = view.processes[i].pid == alive.pid();
@@ -317,7 +317,7 @@ TEST(LocalCollect, BoxesAreAllOfOneMoment)
         ng_view_fini(&view);
     };
     ng_view_init(&view);
-    EXPECT_EQ(ng_local_collect(folder.path().c_str(), &view), 32);
+    EXPECT_EQ(ng_local_collect(folder.path().c_str(), 0, &view), 32);
     look("tools");
     OwnBox nobody("/nonexistent");
     Board board(folder.path(), &nobody.box);
@@ -331,6 +331,6 @@ TEST(LocalCollect, NoFolderIsAnError)
 {
     struct ng_view view;
     ng_view_init(&view);
-    EXPECT_EQ(ng_local_collect("/nonexistent/folder", &view), -ENOENT);
+    EXPECT_EQ(ng_local_collect("/nonexistent/folder", 0, &view), -ENOENT);
     ng_view_fini(&view);
 }

@@ -33,7 +33,7 @@ std::map<int, enum ng_life> Board::lives()
     return found;
 }
 
-Peer::Peer(const std::string &folder, const Deed &deed, int rank)
+Peer::Peer(const std::string &folder, const Deed &deed, int rank, uint64_t run)
 {
     int ready[2], go[2];
     char byte;
@@ -47,7 +47,7 @@ Peer::Peer(const std::string &folder, const Deed &deed, int rank)
         alarm(60);
         close(ready[0]);
         close(go[1]);
-        OwnBox own(folder, rank);
+        OwnBox own(folder, rank, run);
         if (own.error)
             _exit(101);
         int status = deed ? deed(&own.box) : 0;

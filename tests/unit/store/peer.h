@@ -16,9 +16,11 @@ extern "C" {
 class OwnBox
 {
   public:
-    explicit OwnBox(const std::string &folder, int rank = 0)
+    /* `run`: what its launcher says of its run; 0 nothing. */
+    explicit OwnBox(const std::string &folder, int rank = 0, uint64_t run = 1)
     {
         struct ng_box_identity identity = {};
+        identity.launch_run = run;
         identity.rank = rank;
         identity.world_size = 8;
         identity.local_rank = rank;
@@ -99,7 +101,7 @@ class Peer
 {
   public:
     /* Returns when the box is there and the deed is done. */
-    explicit Peer(const std::string &folder, const Deed &deed = {}, int rank = 1);
+    explicit Peer(const std::string &folder, const Deed &deed = {}, int rank = 1, uint64_t run = 1);
     ~Peer();
     Peer(const Peer &) = delete;
     Peer &operator=(const Peer &) = delete;
