@@ -807,15 +807,15 @@ TEST_F(Deaths, TheVerdictOnASuspicionIsHeardThoughLaterNewsCameBeforeIt)
 {
     made_deaths_put(1, nullptr);
     EXPECT_EQ(said_of_news(), "");
-    made_deaths_put(2, "missing_rank: the second");
+    made_deaths_put(2, "missing_rank: rank 2 does not come");
     made_deaths_order(3);
     std::string said = said_of_news();
-    EXPECT_EQ(count(said, "suspect: missing_rank: the second"), 1) << said;
+    EXPECT_EQ(count(said, "suspect: missing_rank: rank 2; in full in the log of "), 1) << said;
     EXPECT_EQ(count(said, "an order of a test"), 1) << said << "nothing waits for the first";
     EXPECT_EQ(said_of_news(), "");
-    made_deaths_put(1, "missing_rank: the first");
+    made_deaths_put(1, "missing_rank: ranks 3,4 do not come");
     said = said_of_news();
-    EXPECT_EQ(count(said, "suspect: missing_rank: the first"), 1) << said;
+    EXPECT_EQ(count(said, "suspect: missing_rank: ranks 3,4; in full in the log of "), 1) << said;
     EXPECT_EQ(said_of_news(), "") << "once";
     EXPECT_EQ(made_deaths.verdicts_read, 2u);
 }
@@ -836,7 +836,7 @@ TEST_F(Deaths, OfManySuspicionsThatWereNotJudgedYetEachIsHeardOnce)
 TEST_F(Deaths, ASuspicionWhoseClaimantEndedIsLookedAtNoMore)
 {
     made_deaths_put(1, nullptr);
-    made_deaths_put(2, "missing_rank: the second");
+    made_deaths_put(2, "missing_rank: rank 2 does not come");
     EXPECT_EQ(count(said_of_news(), "suspect: "), 1);
     made_deaths_claimant_ends(1);
     EXPECT_EQ(said_of_news(), "");
