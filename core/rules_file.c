@@ -160,7 +160,8 @@ static void tell_mildest(void)
 
     if (rules)
         mildest = ng_rules_mildest(rules, mildest);
-    NG_STORE(ng_guard.box.header->mildest_policy, (uint32_t)mildest + 1);
+    if (ng_guard.box.header)
+        NG_STORE(ng_guard.box.header->mildest_policy, (uint32_t)mildest + 1);
 }
 
 /* From now on these hold. Of what held before, nothing is left. */
