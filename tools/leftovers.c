@@ -68,6 +68,7 @@ struct place {
 struct ng_leftovers {
     char dir[PATH_MAX];
     int64_t abort_wait_ns;
+    int64_t began_ns;
     struct place *places;
     size_t place_count;
     struct ng_descendant *list; /* of this round */
@@ -82,6 +83,7 @@ struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns)
         return NULL;
     snprintf(leftovers->dir, sizeof(leftovers->dir), "%s", dir ? dir : "");
     leftovers->abort_wait_ns = abort_wait_ns;
+    leftovers->began_ns = ng_clock_mono_ns();
     return leftovers;
 }
 
@@ -256,7 +258,7 @@ static void end(struct place *place, const struct ng_descendant *process, const 
 
 struct rank {
     struct name name;
-    int number;
+    int number, world_size; /* -1 not known */
     bool ended;             /* by its guard */
     uint32_t ending_policy; /* as in the box */
     int64_t ending_ns, began_ns;
@@ -278,6 +280,7 @@ static bool read_rank(int folder, const char *file, struct rank *ret_rank)
         return false;
     *ret_rank = (struct rank){.name = {header.pid, header.start_ticks},
                               .number = header.rank,
+                              .world_size = header.world_size,
                               .ended = header.life == NG_BOX_ENDED_BY_GUARD,
                               .ending_policy = header.ending_policy,
                               .ending_ns = header.ending_mono_ns,
@@ -358,33 +361,52 @@ static bool would_end(pid_t pid)
     return config.enabled && ng_on_timeout_ends((uint32_t)config.on_timeout + 1);
 }
 
-/* Is there a rank with a black box in what descends from it, or is it one? */
-static bool has_rank(const struct ng_leftovers *leftovers, const struct rank *ranks, size_t count,
-                     const struct ng_descendant *process)
+/* Is it a rank with a black box that lives, of any job, or does one descend from it, or it from one? */
+static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_descendant *process)
 {
-    struct name chain[CHAIN_MAX];
+    struct name above[CHAIN_MAX], chain[CHAIN_MAX];
+    int above_count = chain_of(leftovers, process, above);
+    bool found = false;
+
+    for (size_t p = 0; p < leftovers->place_count && !found; p++) {
+        size_t count;
+        struct rank *ranks = read_ranks(leftovers->places[p].path, &count);
+        for (size_t i = 0; i < count && !found; i++) {
+            const struct ng_descendant *rank = find(leftovers, ranks[i].name);
+            found = rank && (rank == process || is_in(above, above_count, rank) ||
+                             is_in(chain, chain_of(leftovers, rank, chain), process));
+        }
+        free(ranks);
+    }
+    return found;
+}
+
+/* May there be ranks without a black box? Not where all have one, nor where one of no launcher is alone. */
+static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct rank *ranks, size_t count)
+{
+    size_t here = 0;
+    int world_size = -1;
 
     for (size_t i = 0; i < count; i++) {
-        const struct ng_descendant *rank = find(leftovers, ranks[i].name);
-        if (rank && (rank == process || is_in(chain, chain_of(leftovers, rank, chain), process)))
-            return true;
+        here += ranks[i].began_ns >= leftovers->began_ns;
+        if (ranks[i].world_size > world_size)
+            world_size = ranks[i].world_size;
     }
-    return false;
+    return world_size > 0 ? here < (size_t)world_size : here > 1;
 }
 
 /* A rank, as far as its place tells: what descends from the launcher and was there at the verdict.
- */
+ * torchrun that starts again ends what it has started. */
 static bool end_unguarded(const struct ng_leftovers *leftovers, struct place *place,
-                          const struct rank *ranks, size_t rank_count,
                           const struct ng_descendant *process, uint64_t verdict_ticks)
 {
     const struct ng_descendant *launcher =
         place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
     struct name chain[CHAIN_MAX];
 
-    if (!launcher || process == launcher || process->start_ticks >= verdict_ticks ||
+    if (!launcher || place->restarts || process == launcher || process->start_ticks >= verdict_ticks ||
         !is_in(chain, chain_of(leftovers, process, chain), launcher) ||
-        has_rank(leftovers, ranks, rank_count, process) || !would_end(process->pid))
+        is_of_rank(leftovers, process) || !would_end(process->pid))
         return false;
     end(place, process, "a process", "it has not called NCCL");
     return true;
@@ -455,13 +477,15 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct place 
                              const struct rank *ranks, size_t rank_count)
 {
     uint64_t verdict_ticks = ticks_at(place->verdict_ns);
-    bool left = false;
+    bool left = false, may_lack = may_lack_ranks(leftovers, ranks, rank_count);
 
     for (size_t i = 0; i < leftovers->count; i++) {
         const struct ng_descendant *process = &leftovers->list[i];
         const struct rank *rank = rank_of(ranks, rank_count, process);
-        left |= rank ? end_rank(leftovers, place, rank, process)
-                     : end_unguarded(leftovers, place, ranks, rank_count, process, verdict_ticks);
+        if (rank)
+            left |= end_rank(leftovers, place, rank, process);
+        else if (may_lack)
+            left |= end_unguarded(leftovers, place, process, verdict_ticks);
     }
     if (left)
         return;

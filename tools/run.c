@@ -62,7 +62,8 @@ static const struct ng_usage usage = {
     .about =
         "Run PROG with libncclguard.so preloaded into it and all its children. Its exit status\n"
         "and signals pass through. When it has ended, processes that it left behind are ended\n"
-        "(SIGTERM, after 2 s SIGKILL), and if the guard found a fault its verdict is printed on\n"
+        "(SIGTERM, after 2 s SIGKILL); so is, while it runs, what a verdict of policy kill or\n"
+        "teardown has left of the job. If the guard found a fault its verdict is printed on\n"
         "stderr. Variables NCCLGUARD_… of the environment hold too: see `ncclguard config`.\n"
         "Exit status of its own: 2 usage error, 126 PROG cannot be run, 127 PROG was not found.",
     .options = options,

@@ -309,6 +309,25 @@ TEST(Rules, TheGravestPolicyIsThatOfAnyRuleWhichMayHold)
     }
 }
 
+TEST(Rules, TheMildestPolicyIsThatOfAnyRule)
+{
+    const struct {
+        const char *text;
+        ng_on_timeout otherwise, mildest;
+    } cases[] = {
+        {"", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_KILL},
+        {"group=pp_* : policy=log", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_LOG},
+        {"op=Broadcast : policy=abort", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_ABORT},
+        {"* : policy=kill", NG_ON_TIMEOUT_TEARDOWN, NG_ON_TIMEOUT_TEARDOWN},
+        {"* : timeout=1s", NG_ON_TIMEOUT_KILL, NG_ON_TIMEOUT_KILL},
+    };
+    for (const auto &one : cases) {
+        Rules read(one.text);
+        ASSERT_EQ(read.mistakes, 0u) << one.text;
+        EXPECT_EQ(ng_rules_mildest(read.rules.get(), one.otherwise), one.mildest) << one.text;
+    }
+}
+
 TEST(Rules, NoTextDoesHarm)
 {
     static const char *const pieces[] = {

@@ -737,7 +737,7 @@ int be_rank_of(const char *folder, int policy)
     char events[4096];
     int watch = inotify_init1(IN_CLOEXEC);
 
-    if (evidence_make_box(folder, &rank, 2) != 0 || inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
+    if (evidence_make_box(folder, &rank, 8) != 0 || inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
         return 1;
     evidence_set_policies((uint32_t)policy, 0);
     std::string own = "box-" + std::to_string(getpid()) + "-";
@@ -780,6 +780,19 @@ TEST(Leftovers, AreNotWhatCameLaterNorWhatIsSetToLog)
                             "kill -0 $box && echo box; kill -0 $set && echo set; kill -0 $later && echo later; "
                             "kill $box $set $later");
     EXPECT_EQ(result.out, "old 143\nbox\nset\nlater\n") << result.err;
+}
+
+/* Below the same shell. */
+TEST(Leftovers, AreNotOfAnotherJob)
+{
+    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    Removed removed(job), other(job + "-other");
+    std::filesystem::create_directories(job_folder(job));
+    Result result = run(shell(self + " --as-rank " + job + "-other & other=$!; (" + self + " --as-rank " + job +
+                              "-other & wait) & above=$!; sleep 600 & old=$!; " + self + " --as-rank-of " +
+                              job_folder(job) + " 4 & wait $old; kill -0 $other && kill -0 $above && echo both; "
+                              "kill $other $above"));
+    EXPECT_NE(result.out.find("both\n"), std::string::npos) << result.err;
 }
 
 TEST(Leftovers, AreALauncherThatWaitsForNobody)
