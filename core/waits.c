@@ -229,7 +229,8 @@ static const struct ng_view_record *pending_of(const struct ng_view_member *memb
     return NULL;
 }
 
-/* Does work of another communicator, which is in flight, stand between two calls of a member on one stream? */
+/* Does work of another communicator, which is in flight, stand between two calls of a member on one stream? `to` NULL:
+ * or behind the first. */
 static bool is_work_between(const struct finder *finder, const struct ng_view_member *member,
                             const struct ng_view_record *from, const struct ng_view_record *to)
 {
@@ -240,7 +241,7 @@ static bool is_work_between(const struct finder *finder, const struct ng_view_me
         const struct ng_view_member *other = &view->members[view->by_process[process->first_member + i]];
         const struct ng_view_record *pending = pending_of(other);
         if (other != member && pending && ng_same_actor(view, other, member) && pending->stream == from->stream &&
-            pending->stream && pending->id > from->id && pending->id < to->id)
+            pending->stream && pending->id > from->id && (!to || pending->id < to->id))
             return true;
     }
     return false;
@@ -249,15 +250,16 @@ static bool is_work_between(const struct finder *finder, const struct ng_view_me
 /*
  * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for which this one had
  * to do its part, seems to be in flight where the device is in what stands behind it. From `seq` on, the collective
- * that it is in, or waits to be in.
+ * that it is in, or waits to be in; 0 none.
  */
 static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member, uint64_t seq)
 {
-    for (; seq <= finder->farthest && seq < member->entered; seq++) {
+    for (; seq && seq <= finder->farthest; seq = seq < member->entered ? seq + 1 : 0) {
         const struct ng_view_record *record = ng_view_collective(member, seq);
-        const struct ng_view_record *next = ng_view_collective(member, seq + 1);
-        if (!record || !next || !(record->flags & NG_RECORD_IN_GROUP) || !ng_op_is_symmetric(record->signature.op) ||
-            (next->work_previous != record->id && !is_work_between(finder, member, record, next)))
+        const struct ng_view_record *next = seq < member->entered ? ng_view_collective(member, seq + 1) : NULL;
+        if (!record || (!next && seq < member->entered) || !(record->flags & NG_RECORD_IN_GROUP) ||
+            !ng_op_is_symmetric(record->signature.op) ||
+            ((!next || next->work_previous != record->id) && !is_work_between(finder, member, record, next)))
             break;
     }
     return seq;
