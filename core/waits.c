@@ -213,6 +213,58 @@ static uint64_t left_collective(const struct finder *finder, const struct ng_vie
     return member->entered > member->completed ? member->completed + 1 : 0;
 }
 
+static bool done(enum ng_record_state state)
+{
+    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED ||
+           state == NG_RECORD_CAPTURED || state == NG_RECORD_UNWATCHED ||
+           state == NG_RECORD_WRITING;
+}
+
+/* The oldest work of a member that is in flight; NULL none, or not recorded. */
+static const struct ng_view_record *pending_of(const struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
+        if (member->records[i - 1].id == member->pending_record)
+            return done(member->records[i - 1].state) ? NULL : &member->records[i - 1];
+    return NULL;
+}
+
+/* Does work of another communicator, which is in flight, stand between two calls of a member on one stream? `to` NULL:
+ * or behind the first. */
+static bool is_work_between(const struct finder *finder, const struct ng_view_member *member,
+                            const struct ng_view_record *from, const struct ng_view_record *to)
+{
+    const struct ng_view *view = finder->view;
+    const struct ng_view_process *process = process_of(finder, member);
+
+    for (uint32_t i = 0; i < process->member_count && view->by_process; i++) {
+        const struct ng_view_member *other = &view->members[view->by_process[process->first_member + i]];
+        const struct ng_view_record *pending = pending_of(other);
+        if (other != member && pending && ng_same_actor(view, other, member) && pending->stream == from->stream &&
+            pending->stream && pending->id > from->id && (!to || pending->id < to->id))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for which this one had
+ * to do its part, seems to be in flight where the device is in what stands behind it. From `seq` on, the collective
+ * that it is in, or waits to be in; 0 none.
+ */
+static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member, uint64_t seq)
+{
+    for (; seq && seq <= finder->farthest; seq = seq < member->entered ? seq + 1 : 0) {
+        const struct ng_view_record *record = ng_view_collective(member, seq);
+        const struct ng_view_record *next = seq < member->entered ? ng_view_collective(member, seq + 1) : NULL;
+        if (!record || (!next && seq < member->entered) || !(record->flags & NG_RECORD_IN_GROUP) ||
+            !ng_op_is_symmetric(record->signature.op) ||
+            ((!next || next->work_previous != record->id) && !is_work_between(finder, member, record, next)))
+            break;
+    }
+    return seq;
+}
+
 /* Which collective a member says that it is stuck in, and for how long; 0 none. */
 static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
                                 int64_t *ret_age_ns)
@@ -227,7 +279,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
     if (member->pending_record && member->pending_seq &&
         member->pending_age_ns >= finder->stalled_ns) {
         *ret_age_ns = member->pending_age_ns;
-        return member->pending_seq;
+        return skip_finished(finder, member, member->pending_seq);
     }
     if (call && call->seq && call->age_ns >= finder->stalled_ns) {
         *ret_age_ns = call->age_ns;
@@ -342,13 +394,6 @@ static int find_collective(struct finder *finder, uint32_t group,
         }
     }
     return 0;
-}
-
-static bool done(enum ng_record_state state)
-{
-    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED ||
-           state == NG_RECORD_CAPTURED || state == NG_RECORD_UNWATCHED ||
-           state == NG_RECORD_WRITING;
 }
 
 /* Has a send or receive been left behind by all that may wait in it? */
@@ -793,28 +838,25 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
-/* The oldest work of a member that is in flight; NULL none, or not recorded. */
-static const struct ng_view_record *pending_of(const struct ng_view_member *member)
-{
-    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
-        if (member->records[i - 1].id == member->pending_record)
-            return done(member->records[i - 1].state) ? NULL : &member->records[i - 1];
-    return NULL;
-}
-
 /* What a member called that is waited in; NULL not recorded. */
 static const struct ng_view_record *called_in(const struct ng_wait *wait, const struct ng_view_member *member)
 {
     return wait->seq ? ng_view_collective(member, wait->seq) : pending_of(member);
 }
 
-/* Is the work of another communicator, `other`, ahead of what this one called, on the same stream? */
-static bool is_ahead(const struct ng_view_member *other, const struct ng_view_record *called, bool *ret_vague)
+/* Is what another member, the stuck one of this index, is in ahead of what this one called, on the same stream? */
+static bool is_ahead(const struct ng_view *view, const struct ng_waits *waits, uint32_t stuck,
+                     const struct ng_view_record *called, bool *ret_vague)
 {
-    const struct ng_view_record *pending = pending_of(other);
+    const struct ng_view_member *other = &view->members[stuck];
+    const struct ng_wait *wait = &waits->waits[waits->wait_of_member[stuck]];
+    /* Others may have finished its oldest work in flight. */
+    const struct ng_view_record *pending =
+        other->pending_seq && wait->seq > other->pending_seq ? ng_view_collective(other, wait->seq)
+                                                             : pending_of(other);
 
-    if (!pending || !called || done(called->state) || !called->stream || pending->stream != called->stream ||
-        pending->id >= called->id)
+    if (!pending || !called || done(pending->state) || done(called->state) || !called->stream ||
+        pending->stream != called->stream || pending->id >= called->id)
         return false;
     *ret_vague = pending->flags & called->flags & NG_RECORD_IN_GROUP;
     return true;
@@ -830,7 +872,7 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
         return false;
     bool vague;
     if (absentee->in_order)
-        return !own && is_ahead(other, called_in(&waits->waits[wait], absentee->member), &vague);
+        return !own && is_ahead(view, waits, stuck, called_in(&waits->waits[wait], absentee->member), &vague);
     /* Work of one communicator is done in the order in which it was called, on whatever streams. */
     if (absentee->queued)
         return !own && other->pending_record && (other->pending_started || other == absentee->member);
@@ -868,13 +910,15 @@ static bool find_behind(const struct finder *finder, uint32_t wait, const struct
         for (uint32_t k = waits->stuck_first[member->process]; k < waits->stuck_first[member->process + 1]; k++) {
             bool vague = false;
             if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
-                is_ahead(&finder->view->members[waits->stuck[k]], called, &vague))
+                is_ahead(finder->view, waits, waits->stuck[k], called, &vague))
                 ret_behind->vague |= vague;
         }
         return true;
     }
     ret_behind->in_order = false;
-    ret_behind->stuck_in = member->pending_started ? -1 : held_by(finder, wait, ret_behind);
+    uint64_t seq = waits->waits[wait].seq;
+    bool begun = member->pending_started || (seq && member->pending_seq != seq);
+    ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
     return ret_behind->stuck_in >= 0;
 }
 
@@ -897,10 +941,11 @@ static int link_devices(struct finder *finder)
         for (uint32_t i = 0; i < count; i++) {
             uint32_t index = (uint32_t)(&members[i] - view->members);
             if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
-                (wait->seq && members[i].pending_seq != wait->seq))
+                (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
                 continue;
             waits->queued[index] = find_behind(finder, w, &members[i], &behind);
-            others += !waits->queued[index] && !members[i].pending_started;
+            others += !waits->queued[index] && !members[i].pending_started &&
+                      (!wait->seq || members[i].pending_seq == wait->seq);
         }
         /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
          */

@@ -1470,6 +1470,61 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
         }
 }
 
+/* The calls of a NCCL group end together: the first of it is pending where the device is in what stands behind it. */
+TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
+{
+    for (bool others_did : {true, false}) {
+        Job job(4);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank = 0; rank < 4; rank++) {
+            job.at(1, rank).did(3);
+            job.at(2, rank).did(3);
+            if (rank != 2 && others_did)
+                job.at(1, rank).did(1);
+            job.at(1, rank).waits().records.back().flags |= NG_RECORD_IN_GROUP;
+            job.at(2, rank).waits().records.back().flags |= NG_RECORD_IN_GROUP;
+        }
+        /* Rank 2 made the group once more, which the others had made. */
+        job.at(1, 2).queued();
+        for (int rank = 0; rank < 4; rank++)
+            for (uint64_t group : {1, 2})
+                for (struct ng_view_record &record : job.at(group, rank).records)
+                    record.stream = 0x1000;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, others_did ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
+        EXPECT_EQ(judgement.culprits, others_did ? std::vector<int>{2} : std::vector<int>()) << judgement.line;
+        EXPECT_EQ(judgement.confidence, others_did ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
+    }
+}
+
+/* Rank 2 left a group out: the others are in the second call of theirs, and it is in the first of the next. */
+TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
+{
+    Job job(4);
+    job.group(1, "a");
+    job.group(2, "b");
+    job.number_by_process();
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(1, rank).did(3);
+        job.at(2, rank).did(3);
+        if (rank == 2)
+            job.at(1, rank).did(1);
+        job.at(1, rank).waits().records.back().flags |= NG_RECORD_IN_GROUP;
+        job.at(2, rank).waits().records.back().flags |= NG_RECORD_IN_GROUP;
+        for (uint64_t group : {1, 2})
+            for (struct ng_view_record &record : job.at(group, rank).records)
+                record.stream = 0x1000;
+    }
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
+    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.waiting, all_but(4, {2}));
+}
+
 /* Streams tell the order, whatever the devices were seen to have reached; and of another stream they tell nothing. */
 TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
 {
