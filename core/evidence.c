@@ -340,7 +340,7 @@ void ng_evidence_write_verdict(struct ng_verdict *verdict, int64_t until_mono_ns
     struct ng_view none;
 
     ng_view_init(&none);
-    struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard.dump_dir);
+    struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard_dump_dir());
     ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
     ng_evidence_await(evidence, NG_EVIDENCE_ALL, until_mono_ns);
     ng_evidence_release(evidence);
