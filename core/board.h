@@ -30,6 +30,9 @@
 #define NG_BOARD_KEEP_MAX  64 /* entries of one process that live as long as it does */
 #define NG_BOARD_HAVE_MAX  64 /* keys that are asked for at once */
 
+/* Room for the name of a run as a folder. */
+#define NG_BOARD_RUN_NAME_BYTES 96
+
 enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
@@ -199,6 +202,13 @@ struct ng_board_ops {
     /* The policy (one more than enum ng_on_timeout) by which a verdict has ended a rank of this host since this process
      * came, and when that began; 0: none. Of what has been waited for. NULL: as of `each`. */
     uint32_t (*given_up)(struct ng_board *board, int64_t *ret_since_mono_ns);
+
+    /*
+     * Where other runs of the job's name live on this host, or did while this process was there, and have
+     * the same folder of evidence: 0, and a name for this run, the same for all processes of it. -ENOENT:
+     * there are none. Never waits. NULL: no other runs are ever there.
+     */
+    int (*apart)(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES]);
 
     /*
      * Groups that their members take for one and the same, by different ids: `group_id`, `other_ids`.

@@ -139,6 +139,8 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     snprintf(header->run_id, sizeof(header->run_id), "%s",
              identity->run_id ? identity->run_id : "");
     header->launch_run = identity->launch_run;
+    if (identity->evidence_folder)
+        header->evidence_folder = ng_hash(0, identity->evidence_folder, strlen(identity->evidence_folder));
     ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();

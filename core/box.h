@@ -194,6 +194,8 @@ struct ng_box_header {
     /* Of the launcher's own words for its run (core/launch.h), written once, before the file gets its
      * name; 0 it has none, or not told. */
     uint64_t launch_run;
+    /* Of the path of the folder that its evidence goes to, likewise. */
+    uint64_t evidence_folder;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -567,6 +569,7 @@ struct ng_box_identity {
     const char *job;
     const char *run_id; /* of the `ncclguard run` above the process; NULL none */
     uint64_t launch_run; /* of the launcher; 0 none */
+    const char *evidence_folder; /* its path; NULL none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
     uint32_t faults; /* that are to be injected */
     bool with_registrations; /* keeps what is registered */

@@ -117,7 +117,7 @@ void ng_conduct_log(const struct ng_incident *incident)
         ng_agreement_told(incident->group_id);
     ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
-        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard.dump_dir);
+        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard_dump_dir());
     else if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", line);
     else
@@ -126,7 +126,7 @@ void ng_conduct_log(const struct ng_incident *incident)
                : ng_conduct_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
                : incident->differs                            ? "calls differ"
                                                               : "deadline passed",
-               line, ng_guard.dump_dir, ng_policy_name(policy_of(incident)));
+               line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
 }
 
 /* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
@@ -198,7 +198,7 @@ static void save_foreign(const struct ng_incident *incident)
         return;
     }
     ng_view_init(&none);
-    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard.dump_dir);
+    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard_dump_dir());
     if (!evidence) {
         ng_arena_reset(&documents.arena);
         return;
@@ -344,7 +344,7 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
         bound_the_end(incident);
         atomic_store(&under_way, true);
     }
-    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard.dump_dir);
+    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard_dump_dir());
     write_evidence(incident, evidence);
     /* Once it is published, everybody ends. */
     incident->state = NG_INCIDENT_JUDGED;

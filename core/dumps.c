@@ -35,7 +35,7 @@ static struct ng_evidence *gather_here(void)
     uint32_t self;
 
     if (ng_look(NG_LOOK_HOST, &view) == 0 && ng_look_find_self(&view, &self)) {
-        evidence = ng_evidence_create(&view, NULL, ng_guard.dump_dir);
+        evidence = ng_evidence_create(&view, NULL, ng_guard_dump_dir());
         if (evidence)
             evidence->self = self;
     }
@@ -116,8 +116,8 @@ void ng_dumps_read_pipe(void)
 {
     if (!ng_dump_pipe_asked())
         return;
-    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard.dump_dir);
-    ng_dumps_on_request(ng_guard.dump_dir, -1);
+    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard_dump_dir());
+    ng_dumps_on_request(ng_guard_dump_dir(), -1);
 }
 
 int ng_dumps_write(const char *folder)
@@ -133,7 +133,7 @@ int ng_dumps_write(const char *folder)
     if (!error && !ng_look_find_self(&view, &self))
         error = -ENOENT;
     struct ng_evidence *evidence =
-        error ? NULL : ng_evidence_create(&view, NULL, *folder ? folder : ng_guard.dump_dir);
+        error ? NULL : ng_evidence_create(&view, NULL, *folder ? folder : ng_guard_dump_dir());
     if (!error && !evidence)
         error = -ENOMEM;
     if (evidence) {

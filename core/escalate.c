@@ -89,6 +89,6 @@ bool ng_escalate_stuck_abort(void)
     ng_report_line(&verdict, line, sizeof(line));
     ng_evidence_write_verdict(&verdict, false, ng_clock_mono_ns() + WRITE_NS);
     ng_verdict_fini(&verdict);
-    ng_log(NG_LOG_ERROR, "%s; evidence in %s; ending the process", line, ng_guard.dump_dir);
+    ng_log(NG_LOG_ERROR, "%s; evidence in %s; ending the process", line, ng_guard_dump_dir());
     return true;
 }

@@ -352,7 +352,7 @@ void ng_evidence_write_verdict(struct ng_verdict *verdict, bool yields, int64_t 
     struct ng_view none;
 
     ng_view_init(&none);
-    struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard.dump_dir);
+    struct ng_evidence *evidence = ng_evidence_create(&none, verdict, ng_guard_dump_dir());
     if (evidence)
         evidence->yields = yields;
     ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);

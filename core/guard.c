@@ -135,6 +135,20 @@ bool ng_guard_is_alone(void)
     return others == atomic_load(&thread_count) + 1;
 }
 
+void ng_guard_keep_apart(void)
+{
+    struct ng_board *board = ng_guard.board;
+    const char *now = atomic_load(&ng_guard.apart_dir);
+    char *next = ng_guard.apart_dirs[now == ng_guard.apart_dirs[0]];
+    char name[NG_BOARD_RUN_NAME_BYTES];
+
+    if (!board || !board->ops->apart || board->ops->apart(board, name) != 0 ||
+        snprintf(next, PATH_MAX, "%s/%s", ng_guard.dump_dir, name) >= PATH_MAX)
+        atomic_store(&ng_guard.apart_dir, NULL);
+    else if (!now || strcmp(now, next) != 0) /* others may still read the one before */
+        atomic_store(&ng_guard.apart_dir, next);
+}
+
 static void unlink_box(void)
 {
     char path[PATH_MAX + 64];
@@ -171,6 +185,7 @@ static bool start(void)
                error == -EPERM ? "it belongs to somebody else or others may write to it"
                                : strerror(-error));
     identity.with_python = ng_guard.reads_python;
+    identity.evidence_folder = ng_guard.dump_dir;
     const char *folder = ng_guard.board ? ng_guard.dir : NULL;
     error = ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
     if (error == -ENOENT && folder && ng_paths_make(folder) == 0) {

@@ -25,7 +25,9 @@ struct ng_guard {
     struct ng_box box;
     struct ng_board *board; /* NULL: this process knows only itself */
     char dir[PATH_MAX];     /* of the black boxes; "" none */
-    char dump_dir[PATH_MAX];
+    char dump_dir[PATH_MAX];  /* as it is configured: see ng_guard_dump_dir */
+    char apart_dirs[2][PATH_MAX];   /* in it, */
+    const char *_Atomic apart_dir;  /* one of these, while other runs of the job's name have the same; NULL else */
     char dump_pipe[PATH_MAX]; /* what the FIFO's name begins with; "" none is wanted */
     char metrics_file[PATH_MAX]; /* a pattern of ng_log_expand; "" none */
     char rules_path[PATH_MAX]; /* "" none */
@@ -54,6 +56,17 @@ struct ng_guard {
 };
 
 extern struct ng_guard ng_guard __attribute__((visibility("hidden")));
+
+/* Where evidence goes. Any thread; never waits. */
+static inline const char *ng_guard_dump_dir(void)
+{
+    const char *apart = atomic_load(&ng_guard.apart_dir);
+
+    return apart ? apart : ng_guard.dump_dir;
+}
+
+/* Evidence goes into a folder of this run's own while others are there beside it. The incident thread. */
+void ng_guard_keep_apart(void);
 
 /* A guard thread: this process is not frozen. At least once a second, whatever it is at. */
 static inline void ng_guard_beat(void)

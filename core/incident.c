@@ -151,6 +151,7 @@ static void *attend(void *unused)
         else
             wait_alone(&kick_event, next_round_ms());
         ng_guard_beat();
+        ng_guard_keep_apart();
         ng_policy_tend();
         if (atomic_load(&stopping))
             break;

@@ -22,7 +22,7 @@
 static void obey_dump(const struct ng_incident *incident)
 {
     /* A folder's name counts on the host where it was given. */
-    ng_dumps_on_request(incident->source == NG_SOURCE_HOST ? incident->line : ng_guard.dump_dir,
+    ng_dumps_on_request(incident->source == NG_SOURCE_HOST ? incident->line : ng_guard_dump_dir(),
                         (int)incident->seq - 1);
 }
 

@@ -239,6 +239,22 @@ static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_
     (void)count;
 }
 
+static int local_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])
+{
+    const struct ng_local *local = (const struct ng_local *)board;
+    uint64_t folder = local->own_box->header->evidence_folder;
+    bool alone = local->self == UINT32_MAX;
+
+    for (uint32_t i = 0; i < local->peer_count && !alone; i++)
+        if (local->peers[i].met && !ng_local_is_ours(local, &local->peers[i]) &&
+            local->peers[i].box.header->evidence_folder == folder) {
+            struct ng_peers peers = {.list = local->peers, .count = local->peer_count};
+            ng_local_name_run(&peers, local->peers[local->self].run, ret_name);
+            return 0;
+        }
+    return -ENOENT;
+}
+
 /* ---- Leaving ---- */
 
 static void local_leave(struct ng_board *board)
@@ -283,6 +299,7 @@ static const struct ng_board_ops local_ops = {
     .signal = local_signal,
     .given_up = local_given_up,
     .unite = local_unite,
+    .apart = local_apart,
     .claim = ng_local_claim,
     .publish = ng_local_publish,
     .next = ng_local_next,

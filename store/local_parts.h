@@ -137,6 +137,8 @@ void ng_local_close_folder(struct ng_peers *folder);
 /* What people call a run: its launcher's word for it, else its first process's. `run`: as of a
  * peer. */
 uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run);
+/* The same as the name of a folder, that of the `ncclguard run` above its first process before it. */
+void ng_local_name_run(const struct ng_peers *folder, uint32_t run, char ret_name[NG_BOARD_RUN_NAME_BYTES]);
 
 /* ---- local_incidents.c: incidents as files ---- */
 

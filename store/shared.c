@@ -477,6 +477,13 @@ static int shared_read_verdict(struct ng_board *board, const struct ng_incident 
     return error;
 }
 
+static int shared_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->apart(shared->host, ret_name);
+}
+
 static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
 {
     struct shared *shared = (struct shared *)board;
@@ -585,6 +592,7 @@ static const struct ng_board_ops shared_ops = {
     .signal = shared_signal,
     .given_up = shared_given_up,
     .unite = shared_unite,
+    .apart = shared_apart,
     .claim = shared_claim,
     .publish = shared_publish,
     .next = shared_next,

@@ -5,6 +5,7 @@
  * processes. Must never change what the program does: its exit status, signals and terminal pass
  * through.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -274,17 +275,37 @@ static bool print_verdict(const struct job *job, const char *folder, bool failed
     return true;
 }
 
+/* In folders of runs of ours, beside which there were others of the job's name. */
+static bool print_apart(const struct job *job, const char *above, bool failed)
+{
+    const char *run_id = variable_of("NCCLGUARD_RUN_ID");
+    DIR *entries = run_id ? opendir(above) : NULL;
+    char folder[PATH_MAX];
+    bool any = false;
+
+    if (!entries)
+        return false;
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        size_t length = strlen(run_id);
+        if (strncmp(entry->d_name, run_id, length) == 0 && entry->d_name[length] == '-' &&
+            snprintf(folder, sizeof(folder), "%s/%s", above, entry->d_name) < (int)sizeof(folder))
+            any |= print_verdict(job, folder, failed);
+    }
+    closedir(entries);
+    return any;
+}
+
 /* Where the launcher named the job, the evidence lies under that name. False: there is none. */
 static bool print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
 {
-    bool any = print_verdict(job, job->dump_dir, failed);
+    bool any = print_apart(job, job->dump_dir, failed) || print_verdict(job, job->dump_dir, failed);
     char folder[PATH_MAX];
     const char *name;
 
     for (size_t i = 0; job->is_named_later && (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dump_dir(name, folder, sizeof(folder));
         if (strcmp(folder, job->dump_dir) != 0)
-            any |= print_verdict(job, folder, failed);
+            any |= print_apart(job, folder, failed) || print_verdict(job, folder, failed);
     }
     return any;
 }

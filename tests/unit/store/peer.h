@@ -21,6 +21,7 @@ class OwnBox
     {
         struct ng_box_identity identity = {};
         identity.launch_run = run;
+        identity.evidence_folder = "/evidence";
         identity.rank = rank;
         identity.world_size = 8;
         identity.local_rank = rank;

@@ -72,6 +72,16 @@ class Runs
         return runs;
     }
 
+    /* Of the first one's run. */
+    std::string name()
+    {
+        char text[NG_BOARD_RUN_NAME_BYTES];
+        found();
+        struct ng_peers all = {peers_.data(), (uint32_t)peers_.size()};
+        ng_local_name_run(&all, 0, text);
+        return text;
+    }
+
   private:
     struct Content {
         struct ng_box_header header = {};
@@ -248,4 +258,37 @@ TEST(LocalRuns, AToolSeesEachRunAndItsOrderReachesThatOneAlone)
     EXPECT_EQ(ng_local_order(folder.path().c_str(), 0, &order, &living), 0);
     EXPECT_EQ(living, 3u);
     EXPECT_EQ(board.next(2, &incident), 0) << "of all";
+}
+
+TEST(LocalRuns, BesideAnotherRunItsEvidenceHasAFolderOfItsOwn)
+{
+    Folder folder;
+    OwnBox own(folder.path(), 0, 7);
+    Board board(folder.path(), &own.box);
+    char name[NG_BOARD_RUN_NAME_BYTES];
+    Peer mine(folder.path(), {}, 1, 7);
+    Peer elsewhere(
+        folder.path(), [](struct ng_box *box) { return box->header->evidence_folder = 0, 0; }, 1, 9);
+
+    board.wait(0);
+    EXPECT_EQ(board.board->ops->apart(board.board, name), -ENOENT) << "nobody else has the folder";
+    Peer other(folder.path(), {}, 1, 8);
+    board.wait(0);
+    EXPECT_EQ(board.board->ops->apart(board.board, name), 0);
+    EXPECT_STREQ(name, "run-0000000000000007");
+    other.kill_and_reap();
+    board.wait(0);
+    EXPECT_EQ(board.board->ops->apart(board.board, name), 0) << "what it has left is to stay";
+}
+
+TEST(LocalRuns, TheFolderOfARunIsNamedAfterNcclguardRunAndAForeignNameIsNoPath)
+{
+    Process guarded = launched(7, 0);
+    guarded.run_id = "run-12-345";
+    EXPECT_EQ(Runs({guarded, launched(7, 1)}).name(), "run-12-345-0000000000000007");
+    for (const char *bad : {"../../etc", "run-1/2", "run-x", "1-2", ""}) {
+        Process process = launched(7, 0);
+        process.run_id = bad;
+        EXPECT_EQ(Runs({process}).name(), "run-0000000000000007") << bad;
+    }
 }
