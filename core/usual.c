@@ -16,7 +16,7 @@
 #define CONTEXT_MAX 64u
 
 /* So many calls are looked at: from shortly before the oldest that has not finished. */
-#define BEFORE 2u
+#define BEFORE 16u
 #define LOOKS  64u
 
 struct made {

@@ -1299,6 +1299,32 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
     }
 }
 
+/* It left a call out, and made some more that need nobody before it came to one that does not finish. */
+TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
+{
+    for (int odd : {0, 1}) {
+        Job job(2);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank : {0, 1}) {
+            for (int round = 0; round < 5; round++) {
+                for (int i = 0; i < 4 && (round < 4 || rank == odd); i++)
+                    job.at(1, rank).p2p(NG_OP_Send, 1 - rank, true);
+                if (round < 4)
+                    job.at(1, rank).did(3);
+                if (round < 3)
+                    job.at(2, rank).did(1);
+            }
+            job.at(rank == odd ? 1 : 2, rank).waits();
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    }
+}
+
 /* Both went on as never before, as with a new phase of the program; or too little is recorded, or of other threads. */
 TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
 {
