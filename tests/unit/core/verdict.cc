@@ -109,8 +109,30 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
             EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>()) << "in CommDestroy";
             EXPECT_EQ(judgement.seq, 10u);
             EXPECT_EQ(judgement.whys.at(0), "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
-                                                " others came to their end right before it");
+                                                " others came to their end without it");
         }
+}
+
+/* Of one peer nothing tells which of both is wrong: it may have left a call out. */
+TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
+{
+    for (int peers : {1, 2}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int rank = 0; rank < 4; rank++) {
+            job.at(WORLD, rank).p2p(NG_OP_Send, (rank + 1) % 4, true).p2p(NG_OP_Recv, (rank + 3) % 4, true);
+            if (rank != 2)
+                job.process(rank).life = NG_LIFE_EXITED;
+        }
+        job.at(WORLD, 2).p2p(NG_OP_Recv, 1, false);
+        if (peers == 2)
+            job.at(WORLD, 2).p2p(NG_OP_Send, 3, false);
+        job.at(WORLD, 2).pending_record = job.at(WORLD, 2).records.back().id;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, peers == 2 ? NG_KIND_MISMATCH : NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{peers == 2 ? 2 : 1}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, peers == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
 }
 
 /* One of the others is held up by it in another communicator, and has not come to its end. */
