@@ -1347,6 +1347,28 @@ TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
     }
 }
 
+/* All ranks came from a first phase to the rounds, which was new then, and shortly before. */
+TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
+{
+    for (int odd : {0, 1}) {
+        Job job(2);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank : {0, 1}) {
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(2);
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+            job.at(1, rank).did(1);
+            job.at(rank == odd ? 1 : 2, rank).waits();
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+    }
+}
+
 /* Both went on as never before, as with a new phase of the program; or too little is recorded, or of other threads. */
 TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
 {
