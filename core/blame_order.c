@@ -14,6 +14,10 @@
 /* The history of more is not looked at. */
 #define SUSPECTS_MAX 64u
 
+/* Where a rank departed: mostly in the call that does not finish, or right before it; else some calls before that. */
+#define SHORTLY_BEFORE 2u
+#define LONG_BEFORE    16u
+
 static int copy_cycle(struct ng_judge *judge, const struct ng_cycle *cycle)
 {
     struct ng_verdict *verdict = judge->verdict;
@@ -106,7 +110,8 @@ struct choice {
  * Who departs from what it called in earlier rounds, where that is one alone: all others are known, and departed as
  * often as each other, as all ranks do where a program comes to another phase.
  */
-static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle, struct choice *ret_choice)
+static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t calls_before,
+                             struct choice *ret_choice)
 {
     struct choice found = {.step = cycle->count, .member = ALL};
     int most = -1, least = -1;
@@ -122,7 +127,7 @@ static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycl
             uint32_t member = stuck_at(judge, &cycle->steps[i], &wait->absentees[k]);
             if (++suspects > SUSPECTS_MAX || member == UINT32_MAX)
                 return 0;
-            int error = ng_usual_look(&judge->processes, member, &judge->scratch, &departures);
+            int error = ng_usual_look(&judge->processes, member, calls_before, &judge->scratch, &departures);
             if (error)
                 return error;
             if (departures < 0)
@@ -176,7 +181,9 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
 
     int error = copy_cycle(judge, cycle);
     if (!error && choice.step == cycle->count)
-        error = choose_by_history(judge, cycle, &choice);
+        error = choose_by_history(judge, cycle, SHORTLY_BEFORE, &choice);
+    if (!error && choice.step == cycle->count)
+        error = choose_by_history(judge, cycle, LONG_BEFORE, &choice);
     if (error)
         return error;
     uint32_t from = choice.step == cycle->count ? 0 : choice.step ? choice.step - 1 : cycle->count - 1;

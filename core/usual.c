@@ -15,9 +15,8 @@
 #define CONTEXT_MIN 2u
 #define CONTEXT_MAX 64u
 
-/* So many calls are looked at: from shortly before the oldest that has not finished. */
-#define BEFORE 16u
-#define LOOKS  64u
+/* So many calls are looked at, from the oldest that has not finished. */
+#define LOOKS 64u
 
 struct made {
     const struct ng_view_record *record;
@@ -109,7 +108,8 @@ static int look_at(const struct calls *calls, uint32_t at)
     return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
 }
 
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct ng_arena *arena, int *ret_departures)
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
+                  int *ret_departures)
 {
     struct calls calls;
     uint32_t at = 0;
@@ -125,7 +125,7 @@ int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct 
         at++;
     if (at == calls.count)
         return 0;
-    for (uint32_t i = at > BEFORE ? at - BEFORE : 0; i < calls.count && i < at + LOOKS; i++)
+    for (uint32_t i = at > before ? at - before : 0; i < calls.count && i < at + LOOKS; i++)
         departures += look_at(&calls, i) > 0;
     if (departures || look_at(&calls, at) == 0)
         *ret_departures = departures;

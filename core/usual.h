@@ -10,9 +10,11 @@
 #include "core/processes.h"
 
 /*
- * How often it departed: in the calls around the oldest that has not finished, made by the thread that a member of this
- * index is stuck in, on whatever communicators. -1: its records tell too little. Memory from `arena`. 0 or -ENOMEM.
+ * How often it departed: in the calls from so many `before` the oldest that has not finished, made by the thread that a
+ * member of this index is stuck in, on whatever communicators. -1: its records tell too little. Memory from `arena`. 0
+ * or -ENOMEM.
  */
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct ng_arena *arena, int *ret_departures);
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
+                  int *ret_departures);
 
 #endif

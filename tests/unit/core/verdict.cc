@@ -1347,6 +1347,24 @@ TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
     }
 }
 
+/* That another rank, of another part, departed before is of no matter: it did not do so now. */
+TEST(Verdict, WhoDepartedShortlyBeforeGoesBeforeWhoDepartedLongBefore)
+{
+    Job job = rounds(2);
+    for (int rank : {0, 1})
+        for (int round = 0; round < 2; round++) {
+            if (rank == 1 && round == 0)
+                job.at(1, rank).p2p(NG_OP_Send, 0, true);
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+        }
+    job.at(2, 0).waits();
+    job.at(1, 1).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{0}) << judgement.line;
+}
+
 /* All ranks came from a first phase to the rounds, which was new then, and shortly before. */
 TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
 {
