@@ -286,7 +286,7 @@ int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
     const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
 
     judge->verdict->kind = NG_KIND_MISMATCH;
-    judge->verdict->confidence = NG_CONFIDENCE_CERTAIN;
+    judge->verdict->confidence = wait->type == NG_WAIT_COLLECTIVE ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
             continue;

@@ -14,6 +14,10 @@
 /* The history of more is not looked at. */
 #define SUSPECTS_MAX 64u
 
+/* Where a rank departed: mostly in the call that does not finish, or right before it; else some calls before that. */
+#define SHORTLY_BEFORE 2u
+#define LONG_BEFORE    16u
+
 static int copy_cycle(struct ng_judge *judge, const struct ng_cycle *cycle)
 {
     struct ng_verdict *verdict = judge->verdict;
@@ -102,32 +106,47 @@ struct choice {
 };
 #define ALL UINT32_MAX
 
-/* Who departs from what it called in earlier rounds, where that is one alone, and all others are known not to. */
-static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle, struct choice *ret_choice)
+/*
+ * Who departs from what it called in earlier rounds, where that is one alone: all others are known, and departed as
+ * often as each other, as all ranks do where a program comes to another phase.
+ */
+static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t calls_before,
+                             struct choice *ret_choice)
 {
     struct choice found = {.step = cycle->count, .member = ALL};
-    uint32_t suspects = 0;
+    int most = -1, least = -1;
+    uint32_t suspects = 0, have_most = 0, have_least = 0;
 
     for (uint32_t i = 0; i < cycle->count; i++) {
         const struct ng_cycle_step *before = step_before(cycle, i);
         const struct ng_wait *wait = &judge->waits.waits[before->wait];
         for (uint32_t k = 0; k < wait->absentee_count; k++) {
-            enum ng_usual usual = NG_USUAL_UNKNOWN;
+            int departures = -1;
             if (!ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k], &cycle->steps[i]))
                 continue;
             uint32_t member = stuck_at(judge, &cycle->steps[i], &wait->absentees[k]);
             if (++suspects > SUSPECTS_MAX || member == UINT32_MAX)
                 return 0;
-            int error = ng_usual_look(&judge->processes, member, &judge->scratch, &usual);
+            int error = ng_usual_look(&judge->processes, member, calls_before, &judge->scratch, &departures);
             if (error)
                 return error;
-            if (usual == NG_USUAL_UNKNOWN || (usual == NG_USUAL_DEPARTS && found.member != ALL))
+            if (departures < 0)
                 return 0;
-            if (usual == NG_USUAL_DEPARTS)
+            if (departures > most) {
+                most = departures;
+                have_most = 0;
                 found = (struct choice){.step = i, .member = member};
+            }
+            if (least < 0 || departures < least) {
+                least = departures;
+                have_least = 0;
+            }
+            have_most += departures == most;
+            have_least += departures == least;
         }
     }
-    *ret_choice = found;
+    if (have_most == 1 && have_least + 1 == suspects)
+        *ret_choice = found;
     return 0;
 }
 
@@ -162,7 +181,9 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
 
     int error = copy_cycle(judge, cycle);
     if (!error && choice.step == cycle->count)
-        error = choose_by_history(judge, cycle, &choice);
+        error = choose_by_history(judge, cycle, SHORTLY_BEFORE, &choice);
+    if (!error && choice.step == cycle->count)
+        error = choose_by_history(judge, cycle, LONG_BEFORE, &choice);
     if (error)
         return error;
     uint32_t from = choice.step == cycle->count ? 0 : choice.step ? choice.step - 1 : cycle->count - 1;

@@ -104,23 +104,26 @@ static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *ab
 }
 
 /*
- * Does one rank wait alone in a collective that most ranks of the group came to their end without, right before it?
- * Then it makes a call too many. Others may be held up elsewhere, as by this one.
+ * Does one rank wait alone in a call that the others came to their end without? Then it makes a call too many. Of a
+ * collective those are most ranks of the group, right before it, and others may be held up elsewhere, as by this one;
+ * of sends and receives all peers, which must be several.
  */
 static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
 {
+    bool p2p = wait->type == NG_WAIT_P2P;
     int64_t ended = 0;
 
-    if (wait->type != NG_WAIT_COLLECTIVE || wait->waiter_count != 1 || wait->of_leavers)
+    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers || wait->blind)
         return false;
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
-        if (absentee->member && absentee->member->entered + 1 == wait->seq && is_at_end(judge, absentee))
+        const struct ng_view_member *member = absentee->member;
+        if (member && (p2p || member->entered + 1 == wait->seq) && is_at_end(judge, absentee))
             ended++;
-        else if (ng_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
+        else if (p2p || ng_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
             return false;
     }
-    return 2 * ended > judge->view->groups[wait->group].nranks;
+    return p2p ? ended > 1 : 2 * ended > judge->view->groups[wait->group].nranks;
 }
 
 /* Is an absentee held by another wait than this one, which has this index? */

@@ -15,9 +15,8 @@
 #define CONTEXT_MIN 2u
 #define CONTEXT_MAX 64u
 
-/* So many calls are looked at: from shortly before the oldest that has not finished. */
-#define BEFORE 2u
-#define LOOKS  64u
+/* So many calls are looked at, from the oldest that has not finished. */
+#define LOOKS 64u
 
 struct made {
     const struct ng_view_record *record;
@@ -95,7 +94,8 @@ static uint32_t context(const struct calls *calls, uint32_t a, uint32_t b)
     return length;
 }
 
-static enum ng_usual look_at(const struct calls *calls, uint32_t at)
+/* 1 it departs, 0 it does not; -1 nobody can tell. */
+static int look_at(const struct calls *calls, uint32_t at)
 {
     uint32_t same = 0, other = 0;
 
@@ -105,30 +105,29 @@ static enum ng_usual look_at(const struct calls *calls, uint32_t at)
         if (length > *best)
             *best = length;
     }
-    return same < CONTEXT_MIN && other < CONTEXT_MIN ? NG_USUAL_UNKNOWN
-           : same < other                            ? NG_USUAL_DEPARTS
-                                                     : NG_USUAL_REGULAR;
+    return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
 }
 
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct ng_arena *arena,
-                  enum ng_usual *ret_usual)
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
+                  int *ret_departures)
 {
     struct calls calls;
     uint32_t at = 0;
+    int departures = 0;
 
     int error = collect(processes, &processes->view->members[member], arena, &calls);
     if (error)
         return error;
-    *ret_usual = NG_USUAL_UNKNOWN;
+    *ret_departures = -1;
     if (!sort(&calls))
         return 0;
     while (at < calls.count && ng_view_record_is_retired(calls.made[at].record))
         at++;
     if (at == calls.count)
         return 0;
-    *ret_usual = look_at(&calls, at);
-    for (uint32_t i = at > BEFORE ? at - BEFORE : 0; i < calls.count && i < at + LOOKS; i++)
-        if (look_at(&calls, i) == NG_USUAL_DEPARTS)
-            *ret_usual = NG_USUAL_DEPARTS;
+    for (uint32_t i = at > before ? at - before : 0; i < calls.count && i < at + LOOKS; i++)
+        departures += look_at(&calls, i) > 0;
+    if (departures || look_at(&calls, at) == 0)
+        *ret_departures = departures;
     return 0;
 }

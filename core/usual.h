@@ -9,17 +9,12 @@
 
 #include "core/processes.h"
 
-enum ng_usual {
-    NG_USUAL_UNKNOWN, /* its records tell too little */
-    NG_USUAL_REGULAR,
-    NG_USUAL_DEPARTS,
-};
-
 /*
- * Of the calls around the oldest that has not finished, made by the thread that a member of this index is stuck in, on
- * whatever communicators. Memory from `arena`. 0 or -ENOMEM.
+ * How often it departed: in the calls from so many `before` the oldest that has not finished, made by the thread that a
+ * member of this index is stuck in, on whatever communicators. -1: its records tell too little. Memory from `arena`. 0
+ * or -ENOMEM.
  */
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, struct ng_arena *arena,
-                  enum ng_usual *ret_usual);
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
+                  int *ret_departures);
 
 #endif

@@ -382,7 +382,7 @@ void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
         ended += wait->absentees[i].absence == NG_ABSENT_EXITED || ng_absentee_has_left(&wait->absentees[i]);
     ret_why[0] = '\0';
     add_call(&text, wait);
-    ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end right before it", ended);
+    ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end without it", ended);
 }
 
 /* Group names are the program's and may be alike. */

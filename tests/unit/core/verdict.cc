@@ -109,8 +109,30 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
             EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>()) << "in CommDestroy";
             EXPECT_EQ(judgement.seq, 10u);
             EXPECT_EQ(judgement.whys.at(0), "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
-                                                " others came to their end right before it");
+                                                " others came to their end without it");
         }
+}
+
+/* Of one peer nothing tells which of both is wrong: it may have left a call out. */
+TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
+{
+    for (int peers : {1, 2}) {
+        Job job(4);
+        job.group(WORLD, "dp");
+        for (int rank = 0; rank < 4; rank++) {
+            job.at(WORLD, rank).p2p(NG_OP_Send, (rank + 1) % 4, true).p2p(NG_OP_Recv, (rank + 3) % 4, true);
+            if (rank != 2)
+                job.process(rank).life = NG_LIFE_EXITED;
+        }
+        job.at(WORLD, 2).p2p(NG_OP_Recv, 1, false);
+        if (peers == 2)
+            job.at(WORLD, 2).p2p(NG_OP_Send, 3, false);
+        job.at(WORLD, 2).pending_record = job.at(WORLD, 2).records.back().id;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, peers == 2 ? NG_KIND_MISMATCH : NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{peers == 2 ? 2 : 1}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, peers == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
 }
 
 /* One of the others is held up by it in another communicator, and has not come to its end. */
@@ -1296,6 +1318,72 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
         EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.group, 1u);
         EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds")) << judgement.whys[0];
+    }
+}
+
+/* It left a call out, and made some more that need nobody before it came to one that does not finish. */
+TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
+{
+    for (int odd : {0, 1}) {
+        Job job(2);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank : {0, 1}) {
+            for (int round = 0; round < 5; round++) {
+                for (int i = 0; i < 4 && (round < 4 || rank == odd); i++)
+                    job.at(1, rank).p2p(NG_OP_Send, 1 - rank, true);
+                if (round < 4)
+                    job.at(1, rank).did(3);
+                if (round < 3)
+                    job.at(2, rank).did(1);
+            }
+            job.at(rank == odd ? 1 : 2, rank).waits();
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    }
+}
+
+/* That another rank, of another part, departed before is of no matter: it did not do so now. */
+TEST(Verdict, WhoDepartedShortlyBeforeGoesBeforeWhoDepartedLongBefore)
+{
+    Job job = rounds(2);
+    for (int rank : {0, 1})
+        for (int round = 0; round < 2; round++) {
+            if (rank == 1 && round == 0)
+                job.at(1, rank).p2p(NG_OP_Send, 0, true);
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+        }
+    job.at(2, 0).waits();
+    job.at(1, 1).waits();
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    EXPECT_EQ(judgement.culprits, std::vector<int>{0}) << judgement.line;
+}
+
+/* All ranks came from a first phase to the rounds, which was new then, and shortly before. */
+TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
+{
+    for (int odd : {0, 1}) {
+        Job job(2);
+        job.group(1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank : {0, 1}) {
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(2);
+            job.at(1, rank).did(1);
+            job.at(2, rank).did(1);
+            job.at(1, rank).did(1);
+            job.at(rank == odd ? 1 : 2, rank).waits();
+        }
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
     }
 }
 
