@@ -437,11 +437,13 @@ int ng_local_collect(const char *path, uint64_t run, struct ng_view *view)
     return count;
 }
 
-static void set_run(struct ng_local_run *ret_run, uint64_t id, const struct ng_peer *peer)
+static void set_run(struct ng_local_run *ret_run, uint64_t id, const struct ng_peers *folder,
+                    const struct ng_peer *peer)
 {
     const struct ng_box_header *header = peer->box.header;
 
     *ret_run = (struct ng_local_run){.id = id, .pid = peer->pid};
+    ng_local_name_run(folder, peer->run, ret_run->name);
     snprintf(ret_run->job, sizeof(ret_run->job), "%.*s", (int)sizeof(header->job) - 1, header->job);
 }
 
@@ -461,7 +463,7 @@ int ng_local_runs(const char *path, struct ng_local_run *ret_runs, uint32_t room
         if (at == room)
             continue;
         if (at == count)
-            set_run(&ret_runs[count++], id, &folder.list[i]);
+            set_run(&ret_runs[count++], id, &folder, &folder.list[i]);
         ret_runs[at].processes++;
         ret_runs[at].living += !folder.list[i].gone;
     }

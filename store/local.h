@@ -49,6 +49,7 @@ struct ng_local_run {
     uint64_t id;   /* never 0 */
     int pid;       /* of one of its processes, */
     char job[128]; /* and what that calls its job */
+    char name[NG_BOARD_RUN_NAME_BYTES]; /* of its folder of evidence, where it has one of its own */
     unsigned processes, living;
 };
 

@@ -26,8 +26,8 @@
 
 struct incident_file {
     uint64_t magic;
-    uint64_t of; /* ng_box_uid of a process of the run that it is of; 0 of all in the folder */
     struct ng_incident incident;
+    uint64_t of; /* ng_box_uid of a process of the run that it is of; 0 of all in the folder */
 };
 
 static void incident_path(const struct ng_local *local, uint64_t epoch, bool hidden, char *ret_path)

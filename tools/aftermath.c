@@ -58,18 +58,34 @@ static int run(const char *const *argv, bool loud)
     return error ? -1 : await(child);
 }
 
+/* What was preloaded into the program is not for these, nor is the program's store. */
+static void forget_program(void)
+{
+    unsetenv("LD_PRELOAD");
+    unsetenv("NCCLGUARD_STORE");
+}
+
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence)
 {
     const char *const judge[] = {"ncclguard", "analyze", boxes, NULL};
     const char *const keep[] = {"ncclguard", "dump", "--job", job, "--out", evidence, "--no-stacks", NULL};
 
-    /* What was preloaded into the program is not for these, nor is the program's store. */
-    unsetenv("LD_PRELOAD");
-    unsetenv("NCCLGUARD_STORE");
+    forget_program();
     if (run(judge, false) != NG_EXIT_FAULT)
         return NG_AFTERMATH_NOTHING;
     if (run(keep, false) == NG_EXIT_OK)
         return NG_AFTERMATH_SAVED;
     run(judge, true);
     return NG_AFTERMATH_TOLD;
+}
+
+enum ng_aftermath ng_aftermath_look_at_run(const char *job, const char *which, const char *evidence)
+{
+    const char *const keep[] = {"ncclguard", "dump",   "--job",       job, "--run", which,
+                                "--out",     evidence, "--no-stacks", NULL};
+    const char *const judge[] = {"ncclguard", "analyze", evidence, NULL};
+
+    forget_program();
+    return run(keep, false) == NG_EXIT_OK && run(judge, false) == NG_EXIT_FAULT ? NG_AFTERMATH_SAVED
+                                                                                : NG_AFTERMATH_NOTHING;
 }

@@ -18,4 +18,10 @@ enum ng_aftermath {
  */
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence);
 
+/*
+ * The same where several runs have left boxes in one folder: of `run`, as `ncclguard dump` takes it. What it has left
+ * is kept though nothing may be wrong with it.
+ */
+enum ng_aftermath ng_aftermath_look_at_run(const char *job, const char *run, const char *evidence);
+
 #endif

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 #include "core/log.h"
 #include "core/paths.h"
 #include "core/proc.h"
+#include "store/local.h"
 #include "tools/aftermath.h"
 #include "tools/command.h"
 #include "tools/job_folders.h"
@@ -310,6 +312,25 @@ static bool print_verdicts(const struct job *job, const struct ng_job_folders *f
     return any;
 }
 
+/* Where several runs of the job's name have left black boxes: those that are ours. False: there is one. */
+static bool look_at_own_runs(const char *boxes, const char *name, const char *evidence)
+{
+    const char *run_id = variable_of("NCCLGUARD_RUN_ID");
+    struct ng_local_run runs[16];
+    char folder[PATH_MAX], id[17];
+    int count = ng_local_runs(boxes, runs, sizeof(runs) / sizeof(runs[0]));
+
+    for (int i = 0; count > 1 && i < count && run_id; i++) {
+        size_t length = strlen(run_id);
+        snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
+        if (strncmp(runs[i].name, run_id, length) == 0 && runs[i].name[length] == '-' &&
+            snprintf(folder, sizeof(folder), "%s/%s", evidence, runs[i].name) < (int)sizeof(folder) &&
+            ng_aftermath_look_at_run(name, id, folder) == NG_AFTERMATH_SAVED)
+            print_text(folder);
+    }
+    return count > 1;
+}
+
 /* The job has failed, and the guard's own verdict is missing: the black boxes may have one. */
 static void look_at_what_is_left(const struct job *job, struct ng_job_folders *folders)
 {
@@ -320,6 +341,8 @@ static void look_at_what_is_left(const struct job *job, struct ng_job_folders *f
         ng_paths_default_dir(name, boxes, sizeof(boxes));
         ng_paths_default_dump_dir(name, evidence, sizeof(evidence));
         const char *folder = job->is_named_later ? evidence : job->dump_dir;
+        if (look_at_own_runs(boxes, name, folder))
+            continue;
         switch (ng_aftermath_look(boxes, name, folder)) {
         case NG_AFTERMATH_NOTHING:
             break;
