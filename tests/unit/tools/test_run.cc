@@ -772,14 +772,17 @@ TEST(Leftovers, AreEndedAfterAVerdict)
     EXPECT_NE(result.err.find("stopped: SIGKILL\n"), std::string::npos) << result.err;
 }
 
+/* A leftover that goes with SIGKILL alone: whatever else would be ended has had SIGTERM long before. */
+const char *const old = "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & old=$!; ";
+
 /* What began after the verdict is another attempt, and a process's own policy is the ceiling. */
 TEST(Leftovers, AreNotWhatCameLaterNorWhatIsSetToLog)
 {
-    Result result = run_job("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; sleep 600 & old=$!; "
+    Result result = run_job(std::string("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; ") + old +
                             "$rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
-                            "kill -0 $box && echo box; kill -0 $set && echo set; kill -0 $later && echo later; "
-                            "kill $box $set $later");
-    EXPECT_EQ(result.out, "old 143\nbox\nset\nlater\n") << result.err;
+                            "kill -KILL $box $set $later; wait $box; echo box $?; wait $set; echo set $?; "
+                            "wait $later; echo later $?");
+    EXPECT_EQ(result.out, "old 137\nbox 137\nset 137\nlater 137\n") << result.err;
 }
 
 /* Below the same shell. */
@@ -787,12 +790,12 @@ TEST(Leftovers, AreNotOfAnotherJob)
 {
     std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
     Removed removed(job), other(job + "-other");
+    std::string of_other = self + " --as-rank " + job + "-other >&2";
     std::filesystem::create_directories(job_folder(job));
-    Result result = run(shell(self + " --as-rank " + job + "-other & other=$!; (" + self + " --as-rank " + job +
-                              "-other & wait) & above=$!; sleep 600 & old=$!; " + self + " --as-rank-of " +
-                              job_folder(job) + " 4 & wait $old; kill -0 $other && kill -0 $above && echo both; "
-                              "kill $other $above"));
-    EXPECT_NE(result.out.find("both\n"), std::string::npos) << result.err;
+    Result result = run(shell(of_other + " & other=$!; (" + of_other + " & wait) & above=$!; " + old + self +
+                              " --as-rank-of " + job_folder(job) + " 4 & wait $old; echo old $?; "
+                              "kill -KILL $other $above; wait $other; echo other $?; wait $above; echo above $?"));
+    EXPECT_EQ(result.out, "old 137\nother 137\nabove 137\n") << result.err;
 }
 
 TEST(Leftovers, AreALauncherThatWaitsForNobody)
@@ -800,6 +803,23 @@ TEST(Leftovers, AreALauncherThatWaitsForNobody)
     Result result = run_job("$rank 4 & exec sleep 600");
     EXPECT_EQ(result.signal(), SIGTERM) << result.err;
     EXPECT_NE(result.err.find("left after the verdict: the launcher (pid "), std::string::npos) << result.err;
+}
+
+/* It may wait long for the other hosts before it starts the next attempt. */
+TEST(Leftovers, AreNotALauncherThatHasRestartsLeft)
+{
+    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    Removed removed(job), other(job + "-other");
+    Folder folder;
+    for (const std::string &path : {job_folder(job), other.path})
+        std::filesystem::create_directories(path);
+    std::string rank = self + " --as-rank-of ", ended = folder / "ended";
+    Result result = run(shell("(TORCHELASTIC_MAX_RESTARTS=3 " + rank + job_folder(job) + " 4 & wait $!; echo > " +
+                              ended + "; exec sleep 600) & elastic=$!; "
+                              "(until [ -e " + ended + " ]; do :; done; " + rank +
+                              other.path + " 4 & exec sleep 600) & plain=$!; wait $plain; echo plain $?; "
+                              "kill -KILL $elastic; wait $elastic; echo elastic $?"));
+    EXPECT_EQ(result.out, "plain 143\nelastic 137\n") << result.err;
 }
 
 /* `test_tools_run --without-watches COMMAND…`: runs it where no inotify instance is to be had. */
