@@ -9,6 +9,9 @@
 
 #include "core/processes.h"
 
+/* So many records of a member are looked at: the newest. */
+#define NG_USUAL_RECORDS 24u
+
 /*
  * How often it departed: in the calls from so many `before` the oldest that has not finished, made by the thread that a
  * member of this index is stuck in, on whatever communicators. -1: its records tell too little. Memory from `arena`. 0

@@ -15,9 +15,10 @@
 
 #include "core/history.h"
 #include "core/signature.h"
+#include "core/usual.h"
 #include "tools/read_dump.h"
 
-#define KEEP_NEWEST    24u  /* records of a member; more than HASH_EVERY of the histories */
+#define KEEP_NEWEST    NG_USUAL_RECORDS /* records of a member; more than HASH_EVERY of the histories */
 #define KEEP_IN_FLIGHT 512u /* sends and receives of a member */
 #define KEEP_PAIRS     64u  /* (peer, direction) of a member of which the newest call is kept */
 #define SIDES_MAX      8u   /* rolling hashes of one group that are told apart */
