@@ -510,6 +510,9 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         process->exit_status = NG_EXIT_STATUS_EXEC;
         break;
     case NG_BOX_RUNNING:
+        /* A verdict was about to end it, and its launcher or a neighbour was faster. */
+        if (life == NG_LIFE_DEAD && NG_LOAD(box->header->ending_policy))
+            process->life = NG_LIFE_ENDED_BY_GUARD;
         break;
     default:
         ng_view_note(view, "%s: unknown state of life %u", source, NG_LOAD(box->header->life));

@@ -312,6 +312,16 @@ TEST_F(FromBox, EndedByTheGuardIsAVictim)
     EXPECT_EQ(view_.processes[0].life, NG_LIFE_ENDED_BY_GUARD);
 }
 
+/* Its launcher may end it first, since another rank has ended. */
+TEST_F(FromBox, WhoDiedWhileAVerdictWasAboutToEndItIsAVictimToo)
+{
+    box_.header->ending_policy = NG_ON_TIMEOUT_KILL + 1;
+    add(NG_LIFE_DEAD, 100 * NG_S);
+    EXPECT_EQ(view_.processes[0].life, NG_LIFE_ENDED_BY_GUARD);
+    add(NG_LIFE_STOPPED, 100 * NG_S);
+    EXPECT_EQ(view_.processes[1].life, NG_LIFE_STOPPED);
+}
+
 TEST_F(FromBox, ADeadProcessAgesNoFurtherThanItsLastHeartbeat)
 {
     box_.header->heartbeat_mono_ns = 90 * NG_S;
