@@ -196,7 +196,8 @@ struct ng_board_ops {
                  void *context);
 
     /* Signal the process of a box that `each` shows, and no other that has its number by now. 0; -ESRCH: it has ended,
-     * or cannot be named here; -EPERM: it is another user's by now; or -errno. NULL: as of `each`. */
+     * or cannot be named here; -EPERM: it is another user's by now, or of another run; or
+     * -errno. NULL: as of `each`. */
     int (*signal)(struct ng_board *board, const struct ng_box *box, int signal_number);
 
     /* The policy (one more than enum ng_on_timeout) by which a verdict has ended a rank of this host since this process

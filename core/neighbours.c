@@ -98,7 +98,8 @@ static void visit(void *context, const struct ng_box *box)
 
     bool later = header->origin_mono_ns >= round->began_mono_ns;
     if (header->pid_namespace != round->pid_namespace || later ||
-        !ng_on_timeout_ends(atomic_load(&header->mildest_policy)))
+        !ng_on_timeout_ends(atomic_load(&header->mildest_policy)) ||
+        round->board->ops->signal(round->board, box, 0) == -EPERM)
         return;
     bool stopped = is_stopped(header);
     if (!stopped && atomic_load(&header->ending_policy)) {
@@ -106,8 +107,6 @@ static void visit(void *context, const struct ng_box *box)
         return;
     }
     if (!stopped && header->takes_errors)
-        return;
-    if (round->board->ops->signal(round->board, box, 0) == -EPERM)
         return;
     round->left++;
     round->running += !stopped;

@@ -186,7 +186,9 @@ static int local_signal(struct ng_board *board, const struct ng_box *box, int si
 
     for (uint32_t i = 0; i < local->peer_count; i++)
         if (&local->peers[i].box == box)
-            return ng_local_signal_peer(&local->peers[i], signal_number);
+            return local->self != UINT32_MAX && ng_local_is_ours(local, &local->peers[i])
+                       ? ng_local_signal_peer(&local->peers[i], signal_number)
+                       : -EPERM;
     return -ESRCH;
 }
 
@@ -469,4 +471,21 @@ int ng_local_runs(const char *path, struct ng_local_run *ret_runs, uint32_t room
     }
     ng_local_close_folder(&folder);
     return (int)count;
+}
+
+int ng_local_find_runs_of(const char *path, struct ng_local_process *processes, uint32_t count)
+{
+    struct ng_peers folder;
+
+    int failed = ng_local_open_folder(path, NULL, &folder);
+    if (failed)
+        return failed;
+    for (uint32_t i = 0; i < count; i++) {
+        processes[i].run = 0;
+        for (uint32_t k = 0; k < folder.count && !processes[i].run; k++)
+            if (folder.list[k].pid == processes[i].pid && folder.list[k].start_ticks == processes[i].start_ticks)
+                processes[i].run = ng_local_run_id(&folder, folder.list[k].run);
+    }
+    ng_local_close_folder(&folder);
+    return 0;
 }

@@ -53,6 +53,16 @@ struct ng_local_run {
     unsigned processes, living;
 };
 
+/* A process, and the run that it is of. */
+struct ng_local_process {
+    int pid;
+    uint64_t start_ticks;
+    uint64_t run; /* as in struct ng_local_run; 0: it has no black box in the folder */
+};
+
+/* Complete `run` of each, by the boxes of a folder as they are now: for tools. 0 or -errno. */
+int ng_local_find_runs_of(const char *folder, struct ng_local_process *processes, uint32_t count);
+
 /* The runs in a folder, `room` at most: for tools. How many, or -errno. */
 int ng_local_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room);
 

@@ -3,8 +3,8 @@
  *
  * Used by `ncclguard run` while the program runs. What belongs to a job is found by its black
  * boxes, and, of ranks that have none, by their place: below the launcher, the nearest process that
- * all ranks with a black box descend from. Must never end what began after the verdict, nor a rank
- * whose own policy is milder, nor anything without a verdict.
+ * all ranks with a black box descend from. Must never end what began after the verdict, nor what is of another run,
+ * nor a rank whose own policy is milder, nor anything without a verdict.
  */
 #include "tools/leftovers.h"
 
@@ -24,6 +24,7 @@
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/paths.h"
+#include "store/local.h"
 #include "tools/descendants.h"
 
 #define ROUND_MS 1000
@@ -35,6 +36,7 @@
 #define ENDING_NS (8 * NG_S)
 #define IDLE_NS   (5 * NG_S)
 #define CHAIN_MAX 32
+#define RUNS_MAX  16 /* of one job, with a verdict at the same time */
 
 struct name {
     pid_t pid;
@@ -56,7 +58,7 @@ struct place {
     int chain_count;              /* -1: no rank was seen yet */
     size_t seen;                  /* so many black boxes */
     bool restarts;                /* the launcher starts others in their place */
-    int64_t verdict_ns;           /* the first end of the incident; 0 none */
+    int64_t verdict_ns;           /* the first end of the incidents; 0 none */
     int64_t handled_ns;           /* what ended before is dealt with */
     bool watches_launcher;
     int64_t idle_since_ns;
@@ -262,19 +264,23 @@ struct rank {
     bool ended;             /* by its guard */
     uint32_t ending_policy; /* as in the box */
     int64_t ending_ns, began_ns;
+    uint64_t run;      /* found where there is a verdict; 0 not known */
     bool may_be_ended; /* as its own policy has it */
     bool takes_errors;
 };
 
+/* Only what runs under this process. */
 static bool read_rank(int folder, const char *file, struct rank *ret_rank)
 {
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
     struct ng_box_header header;
     int fd = openat(folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
         return false;
     bool whole = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
-                 header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION;
+                 header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION && run_id &&
+                 strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
     close(fd);
     if (!whole)
         return false;
@@ -463,28 +469,79 @@ static void watch_launcher(const struct ng_leftovers *leftovers, struct place *p
 
 /* ---- */
 
-/* The first end by a verdict since the last one that was dealt with. */
+/* By a verdict, since the last one that was dealt with? */
+static bool is_ended(const struct place *place, const struct rank *rank)
+{
+    return rank->ended && ng_on_timeout_ends(rank->ending_policy) && rank->ending_ns > place->handled_ns;
+}
+
 static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (ranks[i].ended && ng_on_timeout_ends(ranks[i].ending_policy) &&
-            ranks[i].ending_ns > place->handled_ns &&
-            (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
+        if (is_ended(place, &ranks[i]) && (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
             place->verdict_ns = ranks[i].ending_ns;
 }
 
-static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place,
-                             const struct rank *ranks, size_t rank_count)
+/* A run that a verdict has ended, and when that began. */
+struct ended_run {
+    uint64_t id;
+    int64_t since_ns;
+};
+
+static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t count, uint64_t id)
 {
+    for (size_t i = 0; i < count; i++)
+        if (runs[i].id == id)
+            return &runs[i];
+    return NULL;
+}
+
+/* Of which runs the ranks are, and which of these the incidents are of. How many; 0: that cannot be known. */
+static size_t find_ended_runs(const struct place *place, struct rank *ranks, size_t rank_count,
+                              struct ended_run ret_runs[RUNS_MAX])
+{
+    struct ng_local_process *processes = calloc(rank_count + 1, sizeof(*processes));
+    size_t count = 0;
+
+    if (!processes)
+        return 0;
+    for (size_t i = 0; i < rank_count; i++)
+        processes[i] = (struct ng_local_process){.pid = ranks[i].name.pid, .start_ticks = ranks[i].name.start_ticks};
+    int failed = ng_local_find_runs_of(place->path, processes, (uint32_t)rank_count);
+    for (size_t i = 0; i < rank_count && !failed; i++) {
+        ranks[i].run = processes[i].run;
+        if (!is_ended(place, &ranks[i]) || !ranks[i].run)
+            continue;
+        struct ended_run *run = (struct ended_run *)ended_run_of(ret_runs, count, ranks[i].run);
+        if (!run && count < RUNS_MAX)
+            *(run = &ret_runs[count++]) = (struct ended_run){ranks[i].run, ranks[i].ending_ns};
+        if (run && ranks[i].ending_ns < run->since_ns)
+            run->since_ns = ranks[i].ending_ns;
+    }
+    free(processes);
+    return count;
+}
+
+static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place, struct rank *ranks,
+                             size_t rank_count)
+{
+    struct ended_run runs[RUNS_MAX];
+    size_t run_count = find_ended_runs(place, ranks, rank_count, runs);
     uint64_t verdict_ticks = ticks_at(place->verdict_ns);
     bool left = false, may_lack = may_lack_ranks(leftovers, ranks, rank_count);
 
+    /* Where a process without a box belongs, its place does not tell if there are several runs. */
+    for (size_t i = 0; i < rank_count; i++)
+        may_lack &= ended_run_of(runs, run_count, ranks[i].run) != NULL;
     for (size_t i = 0; i < leftovers->count; i++) {
         const struct ng_descendant *process = &leftovers->list[i];
         const struct rank *rank = rank_of(ranks, rank_count, process);
-        if (rank)
+        const struct ended_run *run = rank ? ended_run_of(runs, run_count, rank->run) : NULL;
+        if (run && ng_clock_mono_ns() - run->since_ns < GRACE_NS)
+            left = true;
+        else if (run)
             left |= end_rank(leftovers, place, rank, process);
-        else if (may_lack)
+        else if (!rank && may_lack)
             left |= end_unguarded(leftovers, place, process, verdict_ticks);
     }
     if (left)

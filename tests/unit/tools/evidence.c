@@ -305,6 +305,12 @@ void evidence_set_policies(uint32_t mildest, uint32_t ending)
     header->life = NG_BOX_ENDED_BY_GUARD;
 }
 
+void evidence_set_run(uint64_t run)
+{
+    made->header->launch_run = run;
+    made->groups[0].id += run;
+}
+
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks)
 {

@@ -51,6 +51,9 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks);
 
+/* Of the box made last: it is of a run of its own, by its launcher's word and its communicator. */
+void evidence_set_run(uint64_t run);
+
 /* The box that was made last: its rank's mildest policy and, where not 0, that by which a verdict ends it now; each
  * one more than enum ng_on_timeout. */
 void evidence_set_policies(uint32_t mildest, uint32_t ending);

@@ -739,6 +739,8 @@ int be_rank_of(const char *folder, int policy)
 
     if (evidence_make_box(folder, &rank, 8) != 0 || inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
         return 1;
+    if (const char *run = getenv("NG_TEST_RUN"))
+        evidence_set_run((uint64_t)atoi(run));
     evidence_set_policies((uint32_t)policy, 0);
     std::string own = "box-" + std::to_string(getpid()) + "-";
     for (int seen = 0; policy != KILL || seen < 2;) {
@@ -796,6 +798,16 @@ TEST(Leftovers, AreNotOfAnotherJob)
                               " --as-rank-of " + job_folder(job) + " 4 & wait $old; echo old $?; "
                               "kill -KILL $other $above; wait $other; echo other $?; wait $above; echo above $?"));
     EXPECT_EQ(result.out, "old 137\nother 137\nabove 137\n") << result.err;
+}
+
+/* Nor is a process without a box below two runs known to be of one. */
+TEST(Leftovers, AreNotOfAnotherRunOfTheJob)
+{
+    Result result = run_job("NG_TEST_RUN=2 $rank 2 & other=$!; sleep 600 & unknown=$!; "
+                            "NG_TEST_RUN=1 $rank 2 & same=$!; "
+                            "NG_TEST_RUN=1 $rank 4 & wait $same; echo same $?; kill -KILL $other $unknown; "
+                            "wait $other; echo other $?; wait $unknown; echo unknown $?");
+    EXPECT_EQ(result.out, "same 143\nother 137\nunknown 137\n") << result.err;
 }
 
 TEST(Leftovers, AreALauncherThatWaitsForNobody)
