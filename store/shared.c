@@ -568,9 +568,10 @@ static void shared_leave(struct ng_board *board)
     struct shared *shared = (struct shared *)board;
     struct ng_ask question = {0};
 
+    /* A process that ends waits for half a second only, and a store may take most of it. */
+    shared->host->ops->leave(shared->host);
     ask(shared, NG_ASK_LEAVE, &question, ASK_LEAVE_NS);
     ng_arena_reset(&question.arena);
-    shared->host->ops->leave(shared->host);
 }
 
 static void shared_abandon(struct ng_board *board)

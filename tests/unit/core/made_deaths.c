@@ -470,7 +470,9 @@ void made_deaths_act_unjudged(const char *folder)
 {
     struct ng_incident incident = {.source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
 
-    ng_guard.adopt_thread = adopt;
+    /* The threads that run from the first time on read it. */
+    if (ng_guard.adopt_thread != adopt)
+        ng_guard.adopt_thread = adopt;
     if (ng_tasks_start() != 0)
         abort();
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
