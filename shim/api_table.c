@@ -3,7 +3,7 @@
  *
  * Pure data, built into a static library of its own so that the tools get it without the shim.
  */
-#include "core/api.h"
+#include "core/nccl/api.h"
 
 #include <stddef.h>
 

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-#include "core/comm.h"
+#include "core/comm/comm.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
 

@@ -9,9 +9,9 @@
 #include <errno.h>
 #include <stdint.h>
 
-#include "core/capture.h"
-#include "core/graph.h"
-#include "core/guard.h"
+#include "core/device/capture.h"
+#include "core/device/graph.h"
+#include "core/runtime/runtime.h"
 #include "shim/cuda_hooks.h"
 
 static CUresult made(CUresult result, const CUgraphExec *exec, CUgraph graph)

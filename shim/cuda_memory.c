@@ -12,9 +12,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "core/registration_check.h"
-#include "core/segments.h"
-#include "core/vmm.h"
+#include "core/registration/registration_check.h"
+#include "core/registration/segments.h"
+#include "core/registration/vmm.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"

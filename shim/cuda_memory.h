@@ -1,5 +1,5 @@
 /*
- * The hooks on the CUDA driver that tell core/segments.h of device memory.
+ * The hooks on the CUDA driver that tell core/registration/segments.h of device memory.
  */
 #ifndef NCCLGUARD_SHIM_CUDA_MEMORY_H
 #define NCCLGUARD_SHIM_CUDA_MEMORY_H

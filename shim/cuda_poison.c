@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-#include "core/poison.h"
+#include "core/device/poison.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/depth.h"

@@ -1,6 +1,6 @@
 /*
  * Hooks by which the guard follows streams and events, and denies results that an abort has cut
- * off: core/poison.h.
+ * off: core/device/poison.h.
  *
  * Beside the steps of a call.
  */

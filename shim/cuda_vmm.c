@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "core/log.h"
-#include "core/segments.h"
-#include "core/vmm.h"
+#include "core/runtime/log.h"
+#include "core/registration/segments.h"
+#include "core/registration/vmm.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/depth.h"

@@ -1,5 +1,5 @@
 /*
- * The hooks on the CUDA driver that serve allocations from core/vmm.h.
+ * The hooks on the CUDA driver that serve allocations from core/registration/vmm.h.
  *
  * Beside the steps of a call. Enabled beside those of cuda_memory.h, which calls the first functions
  * in place of the driver's own.
@@ -16,7 +16,7 @@
 /* Enables the hooks that nobody else needs. Once, before the program's main. */
 void ng_cuda_vmm_enable(void);
 
-/* An allocation, and its report to core/segments.h. False: the driver has to answer. */
+/* An allocation, and its report to core/registration/segments.h. False: the driver has to answer. */
 bool ng_cuda_vmm_alloc(CUdeviceptr *pointer, size_t bytes);
 
 /* What cuMemFree answers. False: it is none of these. */

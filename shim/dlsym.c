@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "core/api.h"
+#include "core/nccl/api.h"
 #include "shim/cuda_door.h"
 #include "shim/depth.h"
 #include "shim/shim.h"

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "core/cuda.h"
+#include "core/nccl/cuda.h"
 
 /*
  * Fills *ret_cuda and returns true once libcuda.so.1 is in this process with every function that

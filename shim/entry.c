@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "core/abort.h"
-#include "core/call.h"
-#include "core/ended.h"
-#include "core/failure.h"
-#include "core/group_calls.h"
-#include "core/inject.h"
-#include "core/nonblocking.h"
+#include "core/policy/abort.h"
+#include "core/nccl/call.h"
+#include "core/comm/ended.h"
+#include "core/device/failure.h"
+#include "core/call/group_calls.h"
+#include "core/fault/inject.h"
+#include "core/call/nonblocking.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/memory_calls.h"

@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/api.h"
-#include "core/comm.h"
-#include "core/inject.h"
-#include "core/log.h"
+#include "core/nccl/api.h"
+#include "core/comm/comm.h"
+#include "core/fault/inject.h"
+#include "core/runtime/log.h"
 #include "shim/depth.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"

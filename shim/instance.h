@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/nccl.h"
+#include "core/nccl/nccl.h"
 #include "shim/nccl_compat.h"
 #include "shim/object.h"
 

@@ -21,10 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/log.h"
-#include "core/memory.h"
-#include "core/python_frames.h"
-#include "core/python_lines.h"
+#include "core/runtime/log.h"
+#include "core/util/memory.h"
+#include "core/comm/python_frames.h"
+#include "core/unwind/python_lines.h"
 #include "shim/dlsym.h"
 
 #define CHECKED_FRAMES 4

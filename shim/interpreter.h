@@ -1,5 +1,5 @@
 /*
- * The CPython of this process, as core/python_frames.h reads it: where its objects have what, and
+ * The CPython of this process, as core/comm/python_frames.h reads it: where its objects have what, and
  * when it ends.
  */
 #ifndef NCCLGUARD_SHIM_INTERPRETER_H

@@ -2,16 +2,16 @@
  * NCCL's allocator and the program's own registrations, where the guard registers buffers too.
  *
  * Beside the steps of a call. Entered by the program's threads. Changes nothing of what NCCL
- * answers: reports memory to core/segments.h, and keeps the guard's registrations and the program's
+ * answers: reports memory to core/registration/segments.h, and keeps the guard's registrations and the program's
  * from meeting inside NCCL, which has no lock there.
  */
 #include "shim/memory_calls.h"
 
-#include "core/guard.h"
-#include "core/nonblocking.h"
-#include "core/registration_check.h"
-#include "core/registrations.h"
-#include "core/segments.h"
+#include "core/runtime/runtime.h"
+#include "core/call/nonblocking.h"
+#include "core/registration/registration_check.h"
+#include "core/registration/registrations.h"
+#include "core/registration/segments.h"
 #include "shim/cuda_memory.h"
 #include "shim/depth.h"
 

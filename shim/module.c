@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "core/log.h"
+#include "core/runtime/log.h"
 
 const char *ng_module_self(void)
 {

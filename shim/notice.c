@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "core/api.h"
-#include "core/log.h"
+#include "core/nccl/api.h"
+#include "core/runtime/log.h"
 #include "shim/driver.h"
 #include "shim/instance.h"
 

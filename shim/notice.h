@@ -4,7 +4,7 @@
 #ifndef NCCLGUARD_SHIM_NOTICE_H
 #define NCCLGUARD_SHIM_NOTICE_H
 
-#include "core/guard.h"
+#include "core/runtime/runtime.h"
 
 /* One info line: what is guarded here. With the first communicator, on a program's thread. */
 void ng_notice_start(const struct ng_guard *guard);

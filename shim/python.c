@@ -24,7 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/descriptor.h"
+#include "core/util/descriptor.h"
 #include "shim/dlsym.h"
 
 /* Of CPython's interface; every release has them. */

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "core/inject.h"
+#include "core/fault/inject.h"
 #include "shim/nccl_compat.h"
 
 /* The wrappers, by the names that stubs know: the exported ones could lead to an interposer. */

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#include "core/api.h"
-#include "core/nccl.h"
+#include "core/nccl/api.h"
+#include "core/nccl/nccl.h"
 
 /*
  * Whether calls reach core. False from the start: the library forwards untouched until the

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/box.h"
-#include "core/clock.h"
-#include "core/signature.h"
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/view/signature.h"
 
 #define GROUP_ID UINT64_C(0x0123456789abcdef)
 

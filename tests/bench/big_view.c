@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/verdict.h"
+#include "core/verdict/verdict.h"
 
 #define SECOND         INT64_C(1000000000)
 #define GROUPS_OF_EACH 10

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/op.h"
-#include "store/progress.h"
+#include "core/util/clock.h"
+#include "core/nccl/op.h"
+#include "store/wire/progress.h"
 
 enum { DTYPE_BFLOAT16 = 9, REDOP_SUM = 0, STUCK_SEQ = 100000, RECORDS_OF_A_RANK = 512 };
 

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
+#include "core/util/clock.h"
 
 #define ROUND_NS   (500 * NG_MS)
 #define TTL_MS     5000

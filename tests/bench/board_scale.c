@@ -20,11 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/verdict.h"
-#include "store/blobs.h"
-#include "store/kv.h"
-#include "store/progress.h"
+#include "core/util/clock.h"
+#include "core/verdict/verdict.h"
+#include "store/publish/peer_progress.h"
+#include "store/kv/kv.h"
+#include "store/wire/progress.h"
 
 #define JOB "board-scale"
 #define RUN "1"
@@ -141,7 +141,7 @@ static double ms(int64_t ns)
     return (double)ns / 1e6;
 }
 
-/* As store/publish.c and store/shared.c do it: call for progress, give it a moment, read, judge. */
+/* As store/publish/publish.c and store/board/board_multihost.c do it: call for progress, give it a moment, read, judge. */
 static void reach(const struct board_job *job, struct board_load *load, struct ng_kv *kv,
                   uint64_t calls, double ret_ms[PARTS])
 {
@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     if (files.rlim_cur < 2 * (rlim_t)ranks + 64)
         stop("--ranks", "more connections than files may be open");
 
-    /* The more there are, the fewer records each tells on suspicion: store/publish.c. */
+    /* The more there are, the fewer records each tells on suspicion: store/publish/publish.c. */
     long fair =
         32768 / ranks < NG_PROGRESS_RECORDS_SUSPECT ? 32768 / ranks : NG_PROGRESS_RECORDS_SUSPECT;
     board_job_init(&job, (int)ranks, (unsigned)groups, (uint32_t)records,

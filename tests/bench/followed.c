@@ -3,7 +3,7 @@
  */
 #include "tests/bench/followed.h"
 
-#include "core/segments.h"
+#include "core/registration/segments.h"
 
 void followed_allocate(uintptr_t base, size_t bytes)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "core/number.h"
+#include "core/util/number.h"
 
 #define BFLOAT16 9
 

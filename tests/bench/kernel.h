@@ -11,7 +11,7 @@
 #include <cuda.h>
 #include <stddef.h>
 
-#include "core/nan_kernel.h"
+#include "core/check/nan_kernel.h"
 
 /* What the programs call, by the names that the driver exports. */
 #define BENCH_FUNCTIONS(F)                                                                         \

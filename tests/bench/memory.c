@@ -10,7 +10,7 @@
 #include "tests/bench/own_box.h"
 #include "tests/bench/workload.h"
 
-#include "core/box.h"
+#include "core/recorder/box.h"
 
 #include <stdbool.h>
 #include <stdio.h>

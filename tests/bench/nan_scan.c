@@ -13,7 +13,7 @@
 #include "tests/bench/kernel.h"
 
 #define ROUNDS 20
-#define BLOCKS 8u /* of a processor, as core/nan.c has it */
+#define BLOCKS 8u /* of a processor, as core/check/nan.c has it */
 
 static CUstream stream;
 static struct bench_kernel kernel;

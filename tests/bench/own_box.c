@@ -1,7 +1,7 @@
 /* The black box of the measuring process, found in its own address space. */
 #include "tests/bench/own_box.h"
 
-#include "core/box.h"
+#include "core/recorder/box.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* The workloads of the host benchmarks. */
 #include "tests/bench/workload.h"
 
-#include "core/cuda.h"
+#include "core/nccl/cuda.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ int workload_load_driver(void)
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (!dlsym(driver, names[i])) {
-            fprintf(stderr, "libcuda.so.1 lacks %s, which core/cuda.h asks for\n", names[i]);
+            fprintf(stderr, "libcuda.so.1 lacks %s, which core/nccl/cuda.h asks for\n", names[i]);
             return -1;
         }
     return 0;

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/dump.h"
-#include "core/stacks.h"
+#include "core/report/dump.h"
+#include "core/evidence/stacks.h"
 #include "tests/unit/tools/evidence.h"
 
 #define RANDOM_DUMPS   40
@@ -37,7 +37,7 @@ static int take(const char *from, const char *folder, int first)
     return taken;
 }
 
-/* As core/stacks.h has faulthandler's lines; it is not this program that speaks Python. */
+/* As core/evidence/stacks.h has faulthandler's lines; it is not this program that speaks Python. */
 static int read_python(char *ret_text, size_t bytes)
 {
     return snprintf(

@@ -1,5 +1,5 @@
 /*
- * What compilers wrote down about frames, and a stack: the walks of core/unwind.h and core/walk.h.
+ * What compilers wrote down about frames, and a stack: the walks of core/unwind/unwind.h and core/unwind/fast_unwind.h.
  *
  * A sample is an .eh_frame_hdr with one entry, the two entries of .eh_frame that it leads to, and
  * behind them the words of a stack. They are taken from the files of this very process, so other
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cfi.h"
-#include "core/unwind.h"
-#include "core/walk.h"
-#include "core/walk_rule.h"
+#include "core/unwind/cfi.h"
+#include "core/unwind/unwind.h"
+#include "core/unwind/fast_unwind.h"
+#include "core/unwind/unwind_table.h"
 #include "tests/fuzz/parts.h"
 
 #define HEADER_BYTES 20u

@@ -1,12 +1,12 @@
 /*
- * Line tables of CPython's code objects: core/python_lines.h.
+ * Line tables of CPython's code objects: core/unwind/python_lines.h.
  *
  * A sample is the first line and the instruction's place, four bytes each, and the table.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/python_lines.h"
+#include "core/unwind/python_lines.h"
 #include "tests/fuzz/parts.h"
 
 #define HEAD_BYTES 8u

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/dump.h"
-#include "core/verdict.h"
-#include "core/view.h"
-#include "store/progress.h"
-#include "store/records.h"
+#include "core/report/dump.h"
+#include "core/verdict/verdict.h"
+#include "core/view/view.h"
+#include "store/wire/progress.h"
+#include "store/wire/incident_codec.h"
 #include "tests/fuzz/parts.h"
 #include "tests/unit/tools/evidence.h"
 

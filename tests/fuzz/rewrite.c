@@ -3,8 +3,8 @@
  */
 #include "tests/fuzz/rewrite.h"
 
-#include "core/dump.h"
-#include "core/flight.h"
+#include "core/report/dump.h"
+#include "core/report/flight.h"
 
 int rewrite_dumps(const struct ng_view *view, int fd)
 {

@@ -44,9 +44,11 @@ KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "
 BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
 
 # What the objects of a room must not call, whatever their headers say.
+_CORE = (r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
+         r"socket|connect|bind|listen|accept4?|getaddrinfo|redis\w+")
 FOREIGN_CALLS = {
-    "core/libng_core.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
-                         r"socket|connect|bind|listen|accept4?|getaddrinfo|redis\w+",
+    "core/libng_offline.a": _CORE,
+    "core/libng_live.a": _CORE,
     "store/libng_store.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|info|_iterate_phdr)",
     # Not the command as a whole: OpenSSL, linked into it, opens libraries.
     "tools/libng_tools.a": r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|_iterate_phdr)",
@@ -123,7 +125,7 @@ class Contract(unittest.TestCase):
                     self.assertIn(f"| `{default}` |", known[name])
 
     def test_each_kind_of_verdict_is_known(self):
-        known = re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict.def"), re.M)
+        known = re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict/verdict.def"), re.M)
         self.assertLessEqual(set(KINDS), set(known))
 
     def test_the_build_has_the_promised_options(self):
@@ -169,7 +171,7 @@ class Documents(unittest.TestCase):
 
     def test_each_kind_of_verdict_stands_in_the_readme(self):
         text = documents.read("README.md")
-        for kind in re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict.def"), re.M):
+        for kind in re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict/verdict.def"), re.M):
             with self.subTest(kind=kind):
                 self.assertIn(f"`{kind}`", text)
 

@@ -12,51 +12,51 @@ sys.dont_write_bytecode = True
 
 # A tree that keeps to the rule, as {file: text}.
 GOOD = {
-    "core/nccl.h": "/* Table. */\n",
-    "core/call.h": '/* Door. */\n#include "core/nccl.h"\n',
-    "core/view.h": "/* View. */\n#include <stdint.h>\n",
-    "core/gpu.c": '/* Events. */\n#include <cuda.h>\n#include "core/call.h"\n',
-    "store/local.c": '/* Board. */\n#include <sys/socket.h>\n#include "core/view.h"\n',
-    "store/local.h": "/* Board. */\n",
-    "shim/entry.c": '/* Wrappers. */\n#include <dlfcn.h>\n#include <nccl.h>\n#include "core/call.h"\n',
-    "shim/lifecycle.c": '/* Root. */\n#include "core/call.h"\n#include "store/local.h"\n',
-    "tools/main.c": '/* Command. */\n#include "core/view.h"\n#include "store/local.h"\n',
+    "core/nccl/nccl.h": "/* Table. */\n",
+    "core/nccl/call.h": '/* Door. */\n#include "core/nccl/nccl.h"\n',
+    "core/view/view.h": "/* View. */\n#include <stdint.h>\n",
+    "core/device/gpu.c": '/* Events. */\n#include <cuda.h>\n#include "core/nccl/call.h"\n',
+    "store/board/local.c": '/* Board. */\n#include <sys/socket.h>\n#include "core/view/view.h"\n',
+    "store/board/local.h": "/* Board. */\n",
+    "shim/entry.c": '/* Wrappers. */\n#include <dlfcn.h>\n#include <nccl.h>\n#include "core/nccl/call.h"\n',
+    "shim/lifecycle.c": '/* Root. */\n#include "core/nccl/call.h"\n#include "store/board/local.h"\n',
+    "tools/cmd/main.c": '/* Command. */\n#include "core/view/view.h"\n#include "store/board/local.h"\n',
 }
 
 # One include that breaks the rule: file, the line, what the complaint must say.
 BROKEN = [
-    ("core/gpu.c", '#include "store/local.h"', "core must not include store/local.h"),
-    ("core/gpu.c", '#include "shim/entry.h"', "core must not include shim/entry.h"),
-    ("core/gpu.c", '#include "tools/command.h"', "core must not include tools/command.h"),
-    ("core/gpu.c", "#include <dlfcn.h>", "core must not include <dlfcn.h>"),
-    ("core/gpu.c", "  #  include <dlfcn.h>", "core must not include <dlfcn.h>"),
-    ("core/gpu.c", "#include \\\n<dlfcn.h>", "core must not include <dlfcn.h>"),
-    ("core/gpu.c", "#/* hidden */include <dlfcn.h>", "core must not include <dlfcn.h>"),
-    ("core/gpu.c", "#include <sys/socket.h>", "core must not include <sys/socket.h>"),
-    ("core/gpu.c", "#include <netinet/in.h>", "core must not include <netinet/in.h>"),
-    ("core/gpu.c", "#include <hiredis/hiredis.h>", "core must not include <hiredis/hiredis.h>"),
-    ("core/gpu.c", "#include <nccl.h>", "core must not include <nccl.h>"),
-    ("core/gpu.c", "#include <cuda_runtime_api.h>", "core must not include <cuda_runtime_api.h>"),
-    ("core/gpu.c", '#include "call.h"', "from the root"),
-    ("core/gpu.c", '#include "../store/local.h"', "from the root"),
-    ("core/gpu.c", '#include "core/../store/local.h"', "without .."),
-    ("core/gpu.c", "#include <store/local.h>", "core must not include store/local.h"),
-    ("core/gpu.c", "#include HEADER", "only the preprocessor knows"),
-    ("core/gpu.c", '#include "tests/unit/core/core.h"', "core must not include tests/unit/core/core.h"),
-    ("core/deep/new.h", '#include "store/local.h"', "core must not include store/local.h"),
-    ("core/table.def", '#include "store/local.h"', "core must not include store/local.h"),
-    ("store/local.c", "#include <nccl.h>", "store must not include nccl.h"),
-    ("store/local.c", "#include <dlfcn.h>", "store must not include <dlfcn.h>"),
-    ("store/local.c", '#include "core/call.h"', "store must not include core/call.h"),
-    ("store/local.c", '#include "core/nccl.h"', "store must not include core/nccl.h"),
-    ("store/local.c", '#include "shim/shim.h"', "store must not include shim/shim.h"),
-    ("store/local.c", '#include "tools/usage.h"', "store must not include tools/usage.h"),
-    ("shim/entry.c", '#include "store/local.h"', "shim must not include store/local.h"),
-    ("shim/entry.c", '#include "tools/usage.h"', "shim must not include tools/usage.h"),
+    ("core/device/gpu.c", '#include "store/board/local.h"', "core must not include store/board/local.h"),
+    ("core/device/gpu.c", '#include "shim/entry.h"', "core must not include shim/entry.h"),
+    ("core/device/gpu.c", '#include "tools/base/command.h"', "core must not include tools/base/command.h"),
+    ("core/device/gpu.c", "#include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/device/gpu.c", "  #  include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/device/gpu.c", "#include \\\n<dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/device/gpu.c", "#/* hidden */include <dlfcn.h>", "core must not include <dlfcn.h>"),
+    ("core/device/gpu.c", "#include <sys/socket.h>", "core must not include <sys/socket.h>"),
+    ("core/device/gpu.c", "#include <netinet/in.h>", "core must not include <netinet/in.h>"),
+    ("core/device/gpu.c", "#include <hiredis/hiredis.h>", "core must not include <hiredis/hiredis.h>"),
+    ("core/device/gpu.c", "#include <nccl.h>", "core must not include <nccl.h>"),
+    ("core/device/gpu.c", "#include <cuda_runtime_api.h>", "core must not include <cuda_runtime_api.h>"),
+    ("core/device/gpu.c", '#include "call.h"', "from the root"),
+    ("core/device/gpu.c", '#include "../store/local.h"', "from the root"),
+    ("core/device/gpu.c", '#include "core/../store/local.h"', "without .."),
+    ("core/device/gpu.c", "#include <store/board/local.h>", "core must not include store/board/local.h"),
+    ("core/device/gpu.c", "#include HEADER", "only the preprocessor knows"),
+    ("core/device/gpu.c", '#include "tests/unit/core/core.h"', "core must not include tests/unit/core/core.h"),
+    ("core/deep/new.h", '#include "store/board/local.h"', "core must not include store/board/local.h"),
+    ("core/table.def", '#include "store/board/local.h"', "core must not include store/board/local.h"),
+    ("store/board/local.c", "#include <nccl.h>", "store must not include nccl.h"),
+    ("store/board/local.c", "#include <dlfcn.h>", "store must not include <dlfcn.h>"),
+    ("store/board/local.c", '#include "core/nccl/call.h"', "store must not include core/nccl/call.h"),
+    ("store/board/local.c", '#include "core/nccl/nccl.h"', "store must not include core/nccl/nccl.h"),
+    ("store/board/local.c", '#include "shim/shim.h"', "store must not include shim/shim.h"),
+    ("store/board/local.c", '#include "tools/base/usage.h"', "store must not include tools/base/usage.h"),
+    ("shim/entry.c", '#include "store/board/local.h"', "shim must not include store/board/local.h"),
+    ("shim/entry.c", '#include "tools/base/usage.h"', "shim must not include tools/base/usage.h"),
     ("shim/entry.c", "#include <hiredis/hiredis.h>", "shim must not include <hiredis/hiredis.h>"),
-    ("tools/main.c", '#include "shim/shim.h"', "tools must not include shim/shim.h"),
-    ("tools/main.c", '#include "core/call.h"', "tools must not include core/call.h -> core/nccl.h"),
-    ("tools/main.c", "#include <cuda.h>", "tools must not include cuda.h"),
+    ("tools/cmd/main.c", '#include "shim/shim.h"', "tools must not include shim/shim.h"),
+    ("tools/cmd/main.c", '#include "core/nccl/call.h"', "tools must not include core/nccl/call.h -> core/nccl/nccl.h"),
+    ("tools/cmd/main.c", "#include <cuda.h>", "tools must not include cuda.h"),
 ]
 
 # One flaw of style: file, its text, what the complaint must say.
@@ -110,12 +110,12 @@ class Includes(unittest.TestCase):
 
     def test_what_is_only_written_in_a_comment_or_a_string_counts_for_nothing(self):
         text = '/*\n#include <dlfcn.h>\n*/\n// #include <dlfcn.h>\nconst char *a = "/*";\n#include <errno.h>\n'
-        with Tree({**GOOD, "core/gpu.c": text}) as root:
+        with Tree({**GOOD, "core/device/gpu.c": text}) as root:
             self.assertEqual(run("includes", root), (0, ""))
 
     def test_a_string_that_looks_like_a_comment_hides_nothing(self):
         text = 'const char *a = "/*";\n#include <dlfcn.h>\nconst char *b = "*/";\n'
-        with Tree({**GOOD, "core/gpu.c": text}) as root:
+        with Tree({**GOOD, "core/device/gpu.c": text}) as root:
             self.assertEqual(run("includes", root)[0], 1)
 
     def test_each_include_that_breaks_the_rule_is_named(self):
@@ -140,8 +140,8 @@ class Includes(unittest.TestCase):
             for name in [*GOOD, "core", "store", "shim", "tools"]:
                 self.assertIn(os.path.join(root, name), dependencies)
             os.remove(stamp)
-            with open(os.path.join(root, "core/gpu.c"), "a") as file:
-                file.write('#include "store/local.h"\n')
+            with open(os.path.join(root, "core/device/gpu.c"), "a") as file:
+                file.write('#include "store/board/local.h"\n')
             self.assertEqual(run("includes", root, "--stamp", stamp, "--depfile", depfile)[0], 1)
             self.assertFalse(os.path.exists(stamp))
 

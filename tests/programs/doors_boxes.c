@@ -1,6 +1,6 @@
 /* Prints what the black boxes of a folder hold, a line of JSON for each: its communicators, and how
  * many calls of each kind were recorded on them. */
-#include "core/box.h"
+#include "core/recorder/box.h"
 
 #include <dirent.h>
 #include <stdbool.h>

@@ -42,7 +42,7 @@
  *   guard may show
  * - counted: compares the black box, where there is one, with the calls that were made
  */
-#include "core/box.h"
+#include "core/recorder/box.h"
 #include "tests/programs/common.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
-"""Checks a folder of evidence: rank_<r>.json against core/dump.h, fr/rank_<r> against what PyTorch's
-analyzer reads (core/flight.h), and both against each other. What is wrong is raised as Wrong."""
+"""Checks a folder of evidence: rank_<r>.json against core/report/dump.h, fr/rank_<r> against what PyTorch's
+analyzer reads (core/report/flight.h), and both against each other. What is wrong is raised as Wrong."""
 
 import ast
 import io

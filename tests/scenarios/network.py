@@ -260,7 +260,7 @@ class Server:
         return {key: int(ttl) for key, ttl in zip(said[::2], said[1::2])}
 
     def forge(self, epoch, labelled):
-        """An incident as anybody may leave it who can write to the store (store/records.c): a deadline has passed, and
+        """An incident as anybody may leave it who can write to the store (store/wire/incident_codec.c): a deadline has passed, and
         all are to be killed; of the job's own run, or of none."""
         # A signature may be in front of it.
         label = int(self.ask("EVAL", "return redis.call('GET',redis.call('KEYS','*}:g/*')[1]):sub(-16)", "0"), 16)
@@ -274,7 +274,7 @@ class Server:
                  "redis.call('PUBLISH',tag..'m','incident '..ARGV[1])", "0", str(epoch), record.hex())
 
     def members(self):
-        """How many processes have told of a communicator: what they told has a label (store/progress.h)."""
+        """How many processes have told of a communicator: what they told has a label (store/wire/progress.h)."""
         return int(self.ask("EVAL", "local n=0 for _,k in ipairs(redis.call('KEYS','*}:p/*')) do "
                             "local v=redis.call('GET',k) v=v:sub(v:find('NGPR',1,true) or 1) "
                             "local at=v:byte(6)<128 and 15 or 16 "

@@ -90,7 +90,7 @@ def claimant_of(path):
     """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole."""
     with open(path, "rb") as file:
         data = file.read(64)
-    # Magic number, then the incident as core/board.h has it.
+    # Magic number, then the incident as core/nccl/board.h has it.
     _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
     return pid if level == 2 else None
 

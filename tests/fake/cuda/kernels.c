@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "core/nan_kernel.h"
+#include "core/check/nan_kernel.h"
 
 static void run_nan_scan(void *globals, unsigned int blocks, unsigned int threads, const void *argument)
 {

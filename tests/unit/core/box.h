@@ -1,5 +1,5 @@
 /*
- * Writing a black box by hand, in the order that core/box.h promises to readers.
+ * Writing a black box by hand, in the order that core/recorder/box.h promises to readers.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_BOX_H
 #define NCCLGUARD_TESTS_UNIT_CORE_BOX_H

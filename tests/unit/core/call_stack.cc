@@ -13,7 +13,7 @@
 namespace
 {
 
-/* Of core/box.h, as a number. */
+/* Of core/recorder/box.h, as a number. */
 constexpr int WHOLE = NG_FRAMES_WHOLE, CUT = NG_FRAMES_CUT;
 constexpr uint32_t RECORDS = 4096;
 constexpr uint64_t WALKERS = 3; /* slots of the first records are theirs */

@@ -12,8 +12,8 @@
 #include <nccl.h>
 
 extern "C" {
-#include "core/signature.h"
-/* core/timing.h, which C++ cannot read. */
+#include "core/view/signature.h"
+/* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
 }
 

@@ -3,12 +3,12 @@
  */
 #include "tests/unit/core/compared.h"
 
-#include "core/agreement.h"
-#include "core/alarms.h"
-#include "core/check.h"
-#include "core/clock.h"
-#include "core/guard.h"
-#include "core/trail.h"
+#include "core/check/signature_compare.h"
+#include "core/incident/alarms.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/runtime/runtime.h"
+#include "core/view/hash_log.h"
 
 static struct ng_box other;
 static int64_t now_ns;

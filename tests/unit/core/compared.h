@@ -1,5 +1,5 @@
 /*
- * Two processes of one host, each with a black box, of which the first compares: as core/agreement.c
+ * Two processes of one host, each with a black box, of which the first compares: as core/check/signature_compare.c
  * sees them. C, for core's headers with atomics.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_COMPARED_H

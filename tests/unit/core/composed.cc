@@ -4,7 +4,7 @@
 #include "tests/unit/core/job.h"
 
 extern "C" {
-#include "core/composed.h"
+#include "core/view/p2p_patterns.h"
 }
 
 namespace

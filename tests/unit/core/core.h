@@ -48,20 +48,20 @@
 #endif
 #define _Atomic
 extern "C" {
-#include "core/arena.h"
-#include "core/box.h"
-#include "core/clock.h"
-#include "core/config.h"
-#include "core/dump.h"
-#include "core/json.h"
-#include "core/launch.h"
-#include "core/log.h"
-#include "core/op.h"
-#include "core/paths.h"
-#include "core/proc.h"
-#include "core/report.h"
-#include "core/verdict.h"
-#include "core/view.h"
+#include "core/util/arena.h"
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/config/config.h"
+#include "core/report/dump.h"
+#include "core/util/json.h"
+#include "core/config/launch.h"
+#include "core/runtime/log.h"
+#include "core/nccl/op.h"
+#include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
+#include "core/report/report.h"
+#include "core/verdict/verdict.h"
+#include "core/view/view.h"
 }
 #undef _Atomic
 #undef _Static_assert

@@ -6,7 +6,7 @@
 
 #define _Atomic
 extern "C" {
-#include "core/deadline.h"
+#include "core/comm/deadline.h"
 }
 #undef _Atomic
 

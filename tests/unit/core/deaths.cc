@@ -10,7 +10,7 @@
 #define atomic_bool bool
 #endif
 extern "C" {
-#include "core/board.h"
+#include "core/nccl/board.h"
 }
 #if !defined(__clang__)
 #undef _Static_assert

@@ -7,7 +7,7 @@
 
 #ifdef NG_TEST_HAS_READER
 extern "C" {
-#include "tools/read_dump.h"
+#include "tools/ingest/read_dump.h"
 }
 #endif
 
@@ -142,7 +142,7 @@ TEST(Dump, IsTheDocumentedSchema)
     expect_golden(dump_text(&view.view, 1), "rank_1.json");
 }
 
-/* The view grew: write the new fields, document them in dump.h, read them in tools/read_dump.c,
+/* The view grew: write the new fields, document them in dump.h, read them in tools/ingest/read_dump.c,
  * then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {

@@ -9,7 +9,7 @@
 #include "tests/unit/core/plain_threads.h"
 
 extern "C" {
-#include "core/dump_pipe.h"
+#include "core/evidence/dump_pipe.h"
 }
 
 namespace

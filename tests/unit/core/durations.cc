@@ -4,8 +4,8 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/durations.h"
-/* core/timing.h, which C++ cannot read. */
+#include "core/recorder/durations.h"
+/* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
 bool ng_timing_take(int mode, uint64_t *next, uint64_t number);
 }

@@ -5,7 +5,7 @@
 
 #define _Atomic
 extern "C" {
-#include "core/fault_match.h"
+#include "core/fault/fault_match.h"
 }
 #undef _Atomic
 

@@ -5,7 +5,7 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/fault_spec.h"
+#include "core/config/fault_spec.h"
 }
 
 namespace

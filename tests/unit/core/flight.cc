@@ -1,11 +1,11 @@
 /*
- * fr/rank_<r>, as Python reads it: against a golden file, and rule by rule of core/flight.h.
+ * fr/rank_<r>, as Python reads it: against a golden file, and rule by rule of core/report/flight.h.
  */
 #include "tests/unit/core/job.h"
 #include "tests/unit/core/python.h"
 
 extern "C" {
-#include "core/flight.h"
+#include "core/report/flight.h"
 }
 
 namespace

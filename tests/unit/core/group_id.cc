@@ -10,7 +10,7 @@
 #include <set>
 
 extern "C" {
-#include "core/group_id.h"
+#include "core/nccl/group_id.h"
 }
 
 namespace

@@ -10,9 +10,9 @@
 #define _Atomic
 #define _Static_assert static_assert
 extern "C" {
-#include "core/grown.h"
-#include "core/group_id.h"
-#include "core/view.h"
+#include "core/comm/grow_id.h"
+#include "core/nccl/group_id.h"
+#include "core/view/view.h"
 }
 #undef _Atomic
 #undef _Static_assert
@@ -23,7 +23,7 @@ namespace
 using Random = std::mt19937_64;
 constexpr uint32_t SLOTS = 512;
 
-/* One process: its black box, filled as core/creation.c does, by one thread at a time. */
+/* One process: its black box, filled as core/call/creation.c does, by one thread at a time. */
 class Process
 {
   public:

@@ -4,7 +4,7 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/hmac.h"
+#include "core/util/hmac.h"
 }
 
 namespace

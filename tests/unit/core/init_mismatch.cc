@@ -7,10 +7,10 @@
 #include <cstdlib>
 
 extern "C" {
-#include "core/init_abort.h"
-#include "core/init_mismatch.h"
-#include "core/roll.h"
-#include "core/variables.h"
+#include "core/policy/init_abort.h"
+#include "core/verdict/init_mismatch.h"
+#include "core/incident/roll_call.h"
+#include "core/config/variables.h"
 }
 
 namespace

@@ -10,20 +10,20 @@
 
 #include <pthread.h>
 
-#include "core/abort.h"
-#include "core/call.h"
-#include "core/clock.h"
-#include "core/comm.h"
-#include "core/completion.h"
-#include "core/deadline.h"
-#include "core/durations.h"
-#include "core/guard.h"
-#include "core/inject.h"
-#include "core/log.h"
-#include "core/registration_table.h"
-#include "core/registrations.h"
-#include "core/rehearsal.h"
-#include "core/watchdog.h"
+#include "core/policy/abort.h"
+#include "core/nccl/call.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/watchdog/completion.h"
+#include "core/comm/deadline.h"
+#include "core/recorder/durations.h"
+#include "core/runtime/runtime.h"
+#include "core/fault/inject.h"
+#include "core/runtime/log.h"
+#include "core/registration/registration_table.h"
+#include "core/registration/registrations.h"
+#include "core/recorder/fault_log.h"
+#include "core/watchdog/watchdog.h"
 
 #define LIBRARIES 3
 #define PATIENCE  (20 * NG_S)

@@ -17,7 +17,7 @@ extern "C" {
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
 
-/* Faults are injected (core/inject.h); before made_begin. What NCCL got last; "" nothing yet. */
+/* Faults are injected (core/fault/inject.h); before made_begin. What NCCL got last; "" nothing yet. */
 void made_arm(const char *faults);
 struct made_seen {
     unsigned op;
@@ -29,12 +29,12 @@ struct made_seen made_seen(void);
 /* How often fault `index` of them happened, by the black box, and at which collective last. */
 uint64_t made_happened(unsigned index, uint64_t *ret_seq);
 
-/* Calls wait for the device (core/wait.h); before made_begin. */
+/* Calls wait for the device (core/device/device_wait.h); before made_begin. */
 void made_block_calls(void);
 /* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);
 void made_check_arguments(void); /* likewise: NCCLGUARD_CHECK=signature+args */
-void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/poison.h) */
+void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/device/poison.h) */
 void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
 
 /* What the black box holds of a communicator. */

@@ -10,21 +10,21 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/abort.h"
-#include "core/alarms.h"
-#include "core/clock.h"
-#include "core/conduct.h"
-#include "core/deadline.h"
-#include "core/deaths.h"
-#include "core/examine.h"
-#include "core/guard.h"
-#include "core/incident.h"
-#include "core/look.h"
-#include "core/news.h"
-#include "core/orders.h"
-#include "core/policy.h"
-#include "core/tasks.h"
-#include "core/watchdog.h"
+#include "core/policy/abort.h"
+#include "core/incident/alarms.h"
+#include "core/util/clock.h"
+#include "core/incident/incident_response.h"
+#include "core/comm/deadline.h"
+#include "core/incident/deaths.h"
+#include "core/incident/incident_claim.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/incident/job_snapshot.h"
+#include "core/incident/news.h"
+#include "core/incident/operator_commands.h"
+#include "core/policy/policy.h"
+#include "core/runtime/io_workers.h"
+#include "core/watchdog/watchdog.h"
 
 struct made_deaths made_deaths;
 
@@ -166,7 +166,7 @@ static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, 
     return 0;
 }
 
-/* What is opened from within core/examine.c gets here: another has claimed it before. */
+/* What is opened from within core/incident/incident_claim.c gets here: another has claimed it before. */
 static int claim(struct ng_board *board, const struct ng_incident *wanted, struct ng_incident *ret_incident)
 {
     (void)board;

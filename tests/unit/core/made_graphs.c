@@ -6,12 +6,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/capture.h"
-#include "core/clock.h"
-#include "core/comm.h"
-#include "core/graph.h"
-#include "core/guard.h"
-#include "core/watchdog.h"
+#include "core/device/capture.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/device/graph.h"
+#include "core/runtime/runtime.h"
+#include "core/watchdog/watchdog.h"
 #include "tests/unit/core/made_calls.h"
 
 #define NODES 64

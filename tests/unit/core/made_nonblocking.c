@@ -4,12 +4,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/abort.h"
-#include "core/call.h"
-#include "core/comm.h"
-#include "core/guard.h"
-#include "core/nccl.h"
-#include "core/thread.h"
+#include "core/policy/abort.h"
+#include "core/nccl/call.h"
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/nccl/nccl.h"
+#include "core/comm/thread.h"
 #include "tests/unit/core/made_calls.h"
 
 static atomic_int left, then_state;

@@ -6,22 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/agreement.h"
-#include "core/arguments.h"
-#include "core/call.h"
-#include "core/capture.h"
-#include "core/check.h"
-#include "core/clock.h"
-#include "core/comm.h"
-#include "core/graph.h"
-#include "core/guard.h"
-#include "core/incident.h"
-#include "core/log.h"
-#include "core/nccl.h"
-#include "core/signature.h"
-#include "core/trail.h"
-#include "core/view.h"
-#include "core/watchdog.h"
+#include "core/check/signature_compare.h"
+#include "core/check/arguments.h"
+#include "core/nccl/call.h"
+#include "core/device/capture.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/device/graph.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/runtime/log.h"
+#include "core/nccl/nccl.h"
+#include "core/view/signature.h"
+#include "core/view/hash_log.h"
+#include "core/view/view.h"
+#include "core/watchdog/watchdog.h"
 
 #define COMMS_MAX  1024u /* handles */
 #define GRAPHS_MAX 2048u

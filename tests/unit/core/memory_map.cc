@@ -11,7 +11,7 @@
 #include <vector>
 
 extern "C" {
-#include "core/memory_map.h"
+#include "core/util/memory_map.h"
 }
 
 namespace

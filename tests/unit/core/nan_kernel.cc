@@ -6,9 +6,9 @@
 #include <vector>
 
 extern "C" {
-#include "core/number.h"
+#include "core/util/number.h"
 }
-#include "core/nan_kernel.h"
+#include "core/check/nan_kernel.h"
 
 namespace {
 

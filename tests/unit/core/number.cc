@@ -6,7 +6,7 @@
 #include <string>
 
 extern "C" {
-#include "core/number.h"
+#include "core/util/number.h"
 }
 
 namespace {

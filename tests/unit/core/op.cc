@@ -23,7 +23,7 @@ TEST(Op, EveryRowHasANumberOfItsOwnBelowTheLimit)
     EXPECT_STREQ(ng_op_name(number), #name);                                                       \
     EXPECT_EQ(ng_op_find(#name), (unsigned)(number));                                              \
     EXPECT_EQ(ng_op_find("nccl" #name), (unsigned)(number));
-#include "core/op.def"
+#include "core/nccl/op.def"
 #undef NG_OP
     EXPECT_EQ((int)numbers.size(), rows);
     EXPECT_EQ((int)names.size(), rows);

@@ -7,7 +7,7 @@
 #include <cmath>
 
 extern "C" {
-#include "core/pickle.h"
+#include "core/util/pickle.h"
 }
 
 namespace

@@ -4,8 +4,8 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/places.h"
-#include "core/view.h"
+#include "core/recorder/frame_table.h"
+#include "core/view/view.h"
 }
 
 namespace

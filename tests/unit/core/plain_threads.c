@@ -1,16 +1,16 @@
 /*
- * What core/guard.h has is C's.
+ * What core/runtime/runtime.h has is C's.
  */
 #include "tests/unit/core/plain_threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/clock.h"
-#include "core/dump_pipe.h"
-#include "core/guard.h"
-#include "core/log_writer.h"
-#include "core/tasks.h"
+#include "core/util/clock.h"
+#include "core/evidence/dump_pipe.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log_writer.h"
+#include "core/runtime/io_workers.h"
 
 static void adopt_nothing(void)
 {

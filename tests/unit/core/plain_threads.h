@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The threads of core/tasks.h run from here on. */
+/* The threads of core/runtime/io_workers.h run from here on. */
 void start_tasks(void);
 
 /* The log's writer writes for the calling thread. */

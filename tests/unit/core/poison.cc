@@ -7,7 +7,7 @@
 #include <nccl.h>
 
 extern "C" {
-#include "core/poison.h"
+#include "core/device/poison.h"
 }
 
 namespace

@@ -4,10 +4,10 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/places.h"
-#include "core/python_code.h"
-#include "core/python_lines.h"
-#include "core/view.h"
+#include "core/recorder/frame_table.h"
+#include "core/recorder/python_code.h"
+#include "core/unwind/python_lines.h"
+#include "core/view/view.h"
 }
 
 namespace

@@ -21,8 +21,8 @@
 #include <vector>
 
 extern "C" {
-#include "core/registrations.h"
-#include "core/segments.h"
+#include "core/registration/registrations.h"
+#include "core/registration/segments.h"
 }
 
 namespace

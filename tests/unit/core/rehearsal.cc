@@ -8,9 +8,9 @@
 
 #define _Atomic
 extern "C" {
-#include "core/rehearsal.h"
+#include "core/recorder/fault_log.h"
 #ifdef NG_TEST_HAS_READER
-#include "tools/read_dump.h"
+#include "tools/ingest/read_dump.h"
 #endif
 }
 #undef _Atomic

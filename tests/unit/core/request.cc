@@ -5,8 +5,8 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/board.h"
-#include "core/request.h"
+#include "core/nccl/board.h"
+#include "core/incident/program_requests.h"
 }
 
 /* request_board.c */

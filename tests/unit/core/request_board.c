@@ -1,5 +1,5 @@
 /* The guard's board, for tests in C++, which cannot see struct ng_guard. */
-#include "core/guard.h"
+#include "core/runtime/runtime.h"
 
 void test_request_set_board(struct ng_board *board);
 

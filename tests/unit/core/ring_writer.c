@@ -1,9 +1,9 @@
 /*
- * The ring of core/ring.h as C++ tests can call it.
+ * The ring of core/comm/ring.h as C++ tests can call it.
  */
 #include "tests/unit/core/ring_writer.h"
 
-#include "core/ring.h"
+#include "core/comm/ring.h"
 
 static struct ng_comm comm;
 

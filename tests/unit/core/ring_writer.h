@@ -1,5 +1,5 @@
 /*
- * The ring of core/ring.h as C++ tests can call it: its headers have atomics that C++17 cannot
+ * The ring of core/comm/ring.h as C++ tests can call it: its headers have atomics that C++17 cannot
  * read.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_RING_WRITER_H

@@ -6,7 +6,7 @@
 
 #define _Atomic
 extern "C" {
-#include "core/rules.h"
+#include "core/comm/rules.h"
 }
 #undef _Atomic
 

@@ -8,9 +8,9 @@
 
 #define _Atomic
 extern "C" {
-#include "core/deadline.h"
-#include "core/rules.h"
-#include "core/rules_file.h"
+#include "core/comm/deadline.h"
+#include "core/comm/rules.h"
+#include "core/comm/rules_file.h"
 }
 #undef _Atomic
 

@@ -4,7 +4,7 @@
 #include "tests/unit/core/job.h"
 
 extern "C" {
-#include "core/scope.h"
+#include "core/verdict/affected_groups.h"
 }
 
 namespace

@@ -7,7 +7,7 @@
 #include <set>
 
 extern "C" {
-#include "core/signature.h"
+#include "core/view/signature.h"
 }
 
 namespace

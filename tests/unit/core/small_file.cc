@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 extern "C" {
-#include "core/small_file.h"
+#include "core/util/small_file.h"
 }
 
 namespace

@@ -17,10 +17,10 @@
 #include "tests/unit/core/stuck.h"
 
 extern "C" {
-#include "core/inside.h"
-#include "core/memory.h"
-#include "core/mount.h"
-#include "core/stacks.h"
+#include "core/evidence/blocked_in.h"
+#include "core/util/memory.h"
+#include "core/util/mount.h"
+#include "core/evidence/stacks.h"
 }
 
 namespace

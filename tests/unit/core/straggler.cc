@@ -4,7 +4,7 @@
 #include "tests/unit/core/job.h"
 
 extern "C" {
-#include "core/straggler.h"
+#include "core/verdict/straggler.h"
 }
 
 namespace

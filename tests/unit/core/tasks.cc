@@ -12,7 +12,7 @@
 
 #define _Atomic
 extern "C" {
-#include "core/tasks.h"
+#include "core/runtime/io_workers.h"
 }
 #undef _Atomic
 

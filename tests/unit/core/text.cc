@@ -4,7 +4,7 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/text.h"
+#include "core/util/text.h"
 }
 
 namespace

@@ -6,9 +6,9 @@
 #include <jansson.h>
 
 extern "C" {
-#include "core/align.h"
-#include "core/timeline.h"
-#include "core/trace.h"
+#include "core/view/clock_sync.h"
+#include "core/report/timeline.h"
+#include "core/report/trace.h"
 }
 
 namespace

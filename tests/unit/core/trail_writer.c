@@ -1,12 +1,12 @@
 /*
- * A rank that writes a trail as core/call.c does.
+ * A rank that writes a trail as core/call/call.c does.
  */
 #include "tests/unit/core/trail_writer.h"
 
 #include <stdlib.h>
 
-#include "core/signature.h"
-#include "core/trail.h"
+#include "core/view/signature.h"
+#include "core/view/hash_log.h"
 
 struct trail_rank {
     struct ng_box_trail trail;

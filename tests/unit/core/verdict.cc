@@ -9,7 +9,7 @@
 #include <set>
 
 extern "C" {
-#include "core/group_id.h"
+#include "core/nccl/group_id.h"
 }
 
 namespace

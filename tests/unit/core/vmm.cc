@@ -9,7 +9,7 @@
 #include <mutex>
 
 extern "C" {
-#include "core/vmm.h"
+#include "core/registration/vmm.h"
 }
 
 namespace

@@ -11,13 +11,13 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#include "core/call_places.h"
-#include "core/call_stack.h"
-#include "core/clock.h"
-#include "core/guard.h"
-#include "core/places.h"
-#include "core/tasks.h"
-#include "core/walk_rule.h"
+#include "core/comm/frame_symbolizer.h"
+#include "core/comm/call_stack.h"
+#include "core/util/clock.h"
+#include "core/runtime/runtime.h"
+#include "core/recorder/frame_table.h"
+#include "core/runtime/io_workers.h"
+#include "core/unwind/unwind_table.h"
 
 #define AWAIT_NS (20 * NG_S)
 

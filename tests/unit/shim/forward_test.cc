@@ -16,7 +16,7 @@
 
 #include "tests/unit/shim/recording_nccl.h"
 #ifdef PROBE
-#include "core/op.h"
+#include "core/nccl/op.h"
 #include "tests/unit/shim/probe.h"
 #endif
 

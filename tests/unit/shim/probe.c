@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/abort.h"
-#include "core/comm.h"
-#include "core/failure.h"
-#include "core/inject.h"
-#include "core/log.h"
-#include "core/nonblocking.h"
+#include "core/policy/abort.h"
+#include "core/comm/comm.h"
+#include "core/device/failure.h"
+#include "core/fault/inject.h"
+#include "core/runtime/log.h"
+#include "core/call/nonblocking.h"
 #include "shim/driver.h"
 #include "shim/memory_calls.h"
 #include "shim/shim.h"

@@ -10,9 +10,9 @@
 #ifdef __cplusplus
 #define _Atomic
 #endif
-#include "core/call.h"
-#include "core/cuda.h"
-#include "core/nccl.h"
+#include "core/nccl/call.h"
+#include "core/nccl/cuda.h"
+#include "core/nccl/nccl.h"
 #ifdef __cplusplus
 #undef _Atomic
 #endif

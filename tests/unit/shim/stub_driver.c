@@ -1,7 +1,7 @@
 /*
  * A CUDA driver of which only the addresses matter, with exactly the functions that core asks for.
  */
-#include "core/cuda.h"
+#include "core/nccl/cuda.h"
 
 #define STUB(field, name, prototype)                                                               \
     __attribute__((visibility("default"))) CUresult stub_##field(void) __asm__(name);              \

@@ -177,7 +177,7 @@ TEST(LocalIncidents, ASuspicionDoesNotCoverADeadline)
     EXPECT_EQ(got.claimant_pid, getpid());
 }
 
-/* core/news.h relies on it. */
+/* core/incident/news.h relies on it. */
 TEST(LocalIncidents, WhatAwaitsItsVerdictWhenWeJoinIsGivenAndReadOnceItIsJudged)
 {
     Folder folder;

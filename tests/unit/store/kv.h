@@ -7,9 +7,9 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "store/kv.h"
-#include "store/tls.h"
-#include "store/url.h"
+#include "store/kv/kv.h"
+#include "store/kv/tls.h"
+#include "store/kv/url.h"
 }
 
 inline int64_t within(int64_t ms)

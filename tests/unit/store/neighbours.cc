@@ -5,8 +5,8 @@
 #include "tests/unit/store/peer.h"
 
 extern "C" {
-#include "core/config.h"
-#include "core/neighbours.h"
+#include "core/config/config.h"
+#include "core/policy/neighbours.h"
 }
 
 namespace

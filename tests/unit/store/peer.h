@@ -8,8 +8,8 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/board.h"
-#include "store/local.h"
+#include "core/nccl/board.h"
+#include "store/board/local.h"
 }
 
 /* Black box of this process, as the guard makes it. */

@@ -6,8 +6,8 @@
 #include <random>
 
 extern "C" {
-#include "core/text.h"
-#include "store/progress.h"
+#include "core/util/text.h"
+#include "store/wire/progress.h"
 }
 
 namespace

@@ -18,14 +18,14 @@
 #define atomic_bool bool
 #endif
 extern "C" {
-#include "core/board.h"
-#include "store/blobs.h"
-#include "store/label.h"
-#include "store/local.h"
-#include "store/progress.h"
-#include "store/publish.h"
-#include "store/records.h"
-#include "store/shared.h"
+#include "core/nccl/board.h"
+#include "store/publish/peer_progress.h"
+#include "store/wire/incarnation.h"
+#include "store/board/local.h"
+#include "store/wire/progress.h"
+#include "store/publish/publish.h"
+#include "store/wire/incident_codec.h"
+#include "store/board/board_multihost.h"
 }
 #if !defined(__clang__)
 #undef _Static_assert

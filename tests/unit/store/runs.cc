@@ -4,7 +4,7 @@
 #include "tests/unit/store/peer.h"
 
 extern "C" {
-#include "store/local_parts.h"
+#include "store/board/local_parts.h"
 }
 
 namespace

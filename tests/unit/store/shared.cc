@@ -7,7 +7,7 @@
 #include "tests/unit/store/redis.h"
 
 extern "C" {
-#include "store/observe.h"
+#include "store/board/board_client.h"
 }
 #endif
 

@@ -2,8 +2,8 @@
  * Turns to look at the whole job, on a store that all of its ranks use at once.
  *
  * Each rank here is what the store's thread has of one, and all of them use one connection in turn: what
- * a look takes of the time is time, and of nothing else. They come back as core/alarms.c and
- * core/deaths.c do.
+ * a look takes of the time is time, and of nothing else. They come back as core/incident/alarms.c and
+ * core/incident/deaths.c do.
  */
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/ranks.h"
@@ -17,7 +17,7 @@
 #define atomic_bool bool
 #endif
 extern "C" {
-#include "store/publisher.h"
+#include "store/publish/publisher.h"
 }
 #if !defined(__clang__)
 #undef _Static_assert

@@ -11,15 +11,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/box.h"
-#include "core/clock.h"
-#include "core/dump.h"
-#include "core/signature.h"
-#include "tools/analyze_report.h"
-#include "tools/digest.h"
-#include "tools/evidence.h"
-#include "tools/hindsight.h"
-#include "tools/read_dump.h"
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/report/dump.h"
+#include "core/view/signature.h"
+#include "tools/render/analyze_report.h"
+#include "tools/ingest/view_merge.h"
+#include "tools/ingest/evidence.h"
+#include "tools/judge/postmortem.h"
+#include "tools/ingest/read_dump.h"
 
 #define RANKS_MAX 12
 

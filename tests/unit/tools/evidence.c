@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/box.h"
-#include "core/clock.h"
-#include "core/dump.h"
-#include "core/durations.h"
-#include "core/flight.h"
-#include "core/places.h"
-#include "core/python_code.h"
-#include "core/rehearsal.h"
-#include "core/verdict.h"
-#include "core/view.h"
-#include "store/local.h"
-#include "tools/read_box.h"
-#include "tools/read_dump.h"
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/report/dump.h"
+#include "core/recorder/durations.h"
+#include "core/report/flight.h"
+#include "core/recorder/frame_table.h"
+#include "core/recorder/python_code.h"
+#include "core/recorder/fault_log.h"
+#include "core/verdict/verdict.h"
+#include "core/view/view.h"
+#include "store/board/local.h"
+#include "tools/ingest/read_box.h"
+#include "tools/ingest/read_dump.h"
 
 #define GROUP_ID UINT64_C(0x0123456789abcdef)
 

@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/dump.h"
-#include "core/straggler.h"
-#include "core/verdict.h"
-#include "tools/folded.h"
-#include "tools/page.h"
+#include "core/util/clock.h"
+#include "core/report/dump.h"
+#include "core/verdict/straggler.h"
+#include "core/verdict/verdict.h"
+#include "tools/render/stack_groups.h"
+#include "tools/render/page.h"
 
 #define PER_HOST 8
 #define STEPS    12 /* of training, that the records tell of */

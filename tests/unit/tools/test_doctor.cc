@@ -15,7 +15,7 @@
 #include "tests/unit/tools/command.h"
 
 extern "C" {
-#include "core/nan_image.h"
+#include "core/check/nan_image.h"
 }
 
 namespace

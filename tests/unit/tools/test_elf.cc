@@ -11,9 +11,9 @@
 #include "tests/unit/tools/command.h"
 
 extern "C" {
-#include "tools/elf_file.h"
-#include "tools/loader.h"
-#include "tools/nccl_file.h"
+#include "tools/inspect/elf_file.h"
+#include "tools/inspect/loader.h"
+#include "tools/inspect/nccl_file.h"
 }
 
 namespace

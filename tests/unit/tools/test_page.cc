@@ -6,9 +6,9 @@
 #include <jansson.h>
 
 extern "C" {
-#include "tools/advice.h"
-#include "tools/folded.h"
-#include "tools/page.h"
+#include "tools/render/advice.h"
+#include "tools/render/stack_groups.h"
+#include "tools/render/page.h"
 }
 
 namespace

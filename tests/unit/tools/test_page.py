@@ -269,7 +269,7 @@ class Opened(unittest.TestCase):
         self.assertTrue('data-theme="dark"' in dom)
 
     def test_the_timeline_shows_calls_and_waits_in_light_and_dark(self):
-        # The colours of collectives that finished, and of what is waited in (tools/page/page.css).
+        # The colours of collectives that finished, and of what is waited in (tools/render/page/page.css).
         for theme, done, waits in (("light", ["3f74d8", "2a9d8f", "8a63d2"], "eda52f"),
                                    ("dark", ["5b8def", "37b3a3", "a07fe6"], "e09a2b")):
             for ranks in (8, 1024):

@@ -6,9 +6,9 @@
 #include <jansson.h>
 
 extern "C" {
-#include "core/verdict.h"
-#include "tools/table.h"
-#include "tools/table_json.h"
+#include "core/verdict/verdict.h"
+#include "tools/render/table.h"
+#include "tools/render/table_json.h"
 }
 
 namespace

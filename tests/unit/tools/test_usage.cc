@@ -9,8 +9,8 @@
 #include "tests/unit/tools/command.h"
 
 extern "C" {
-#include "core/api.h"
-#include "core/config.h"
+#include "core/nccl/api.h"
+#include "core/config/config.h"
 }
 
 namespace

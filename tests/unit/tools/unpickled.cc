@@ -8,7 +8,7 @@
 #include <vector>
 
 extern "C" {
-#include "tools/read_pickle.h"
+#include "tools/ingest/read_pickle.h"
 }
 
 namespace

@@ -1,0 +1,518 @@
+/*
+ * A call's way through core: communicator, record, events.
+ *
+ * Steps 2 to 4 before the real function, step 6 after it: collectives, sends and receives here, the
+ * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but where
+ * NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's result; what
+ * cannot be recorded goes through unrecorded, and is counted.
+ */
+#include "core/nccl/call.h"
+
+#include "core/policy/abort.h"
+#include "core/device/async.h"
+#include "core/comm/call_stack.h"
+#include "core/comm/in_flight_calls.h"
+#include "core/device/capture.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/call/creation.h"
+#include "core/incident/deaths.h"
+#include "core/comm/ended.h"
+#include "core/device/failure.h"
+#include "core/device/gpu.h"
+#include "core/call/group_calls.h"
+#include "core/runtime/runtime.h"
+#include "core/call/nonblocking.h"
+#include "core/device/poison.h"
+#include "core/registration/registrations.h"
+#include "core/call/init_retry.h"
+#include "core/comm/ring.h"
+#include "core/check/lockstep_check.h"
+#include "core/comm/thread.h"
+#include "core/config/timing.h"
+#include "core/device/in_progress.h"
+#include "core/view/hash_log.h"
+#include "core/device/device_wait.h"
+#include "core/device/work.h"
+
+/* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
+ * and stores. */
+static inline uint64_t count_up(_Atomic uint64_t *counter)
+{
+    uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
+    atomic_store_explicit(counter, next, memory_order_release);
+    return next;
+}
+
+/* Without records, the group itself remembers its newest call. */
+static void keep_last(struct ng_box_group *group, const struct ng_call *call)
+{
+    NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
+    NG_STORE(group->last_redop, call->redop);
+    NG_STORE(group->last_count, call->count);
+}
+
+/* The number of a call among the works of its kind, and where it stands which is measured next. */
+struct turn {
+    uint64_t number;
+    _Atomic uint64_t *next;
+};
+
+static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm *comm, bool p2p,
+                                                                 uint64_t coll_seq)
+{
+    return p2p ? (struct turn){count_up(&comm->p2p_works), &comm->timed_p2p}
+               : (struct turn){coll_seq, &comm->timed_coll};
+}
+
+/* The rare call that may be measured. */
+static __attribute__((noinline)) struct ng_work *
+start_measured(const struct ng_call *call, struct ng_comm *comm, struct turn turn,
+               bool *ret_capturing)
+{
+    if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
+        return ng_gpu_start(comm, call->stream, ret_capturing);
+    struct ng_work *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
+    if (!work)
+        return NULL;
+    work->op = call->op;
+    work->calls = 1;
+    work->bytes = call->count * ng_dtype_bytes(call->dtype);
+    work->symmetric = ng_op_is_symmetric(call->op);
+    return work;
+}
+
+static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
+                                                 struct ng_passage *passage);
+static __attribute__((noinline)) int refuse_aborted(const struct ng_call *call,
+                                                    struct ng_passage *passage);
+static __attribute__((noinline)) int check_work(const struct ng_call *call,
+                                                struct ng_passage *passage);
+
+static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_passage *ret_passage)
+{
+    struct ng_passage *passage = ret_passage;
+    uint64_t coll_seq, p2p_seq, peer_ordinal = 0, record_id, rolling_hash;
+
+    passage->thread = NULL;
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
+        !ng_guard_start())
+        return NG_CALL_PROCEED;
+    struct ng_thread *thread = ng_thread_get();
+    if (__builtin_expect(!thread, 0))
+        return NG_CALL_PROCEED;
+    struct ng_comm *comm = ng_comm_find(call->comm);
+    if (__builtin_expect(!comm, 0)) {
+        int answer = ng_ended_answer(call->comm, call->op);
+        if (answer != NG_CALL_PROCEED) {
+            ng_group_calls_refuse(call->nccl, answer);
+            return answer;
+        }
+        if (!(comm = ng_creation_adopt(call)))
+            return NG_CALL_PROCEED;
+    }
+    struct ng_box_group *group = comm->group;
+    int64_t now = ng_clock_mono_ns();
+    struct ng_group_calls *group_calls = ng_thread_open_group(thread, call->nccl);
+    if (__builtin_expect(group_calls && group_calls->broken, 0))
+        return NG_NCCL_SYSTEM_ERROR;
+    uint32_t flags = group_calls ? NG_RECORD_IN_GROUP : 0;
+    if (p2p) {
+        coll_seq = NG_LOAD(group->entered);
+        p2p_seq = count_up(&group->p2p_entered);
+        peer_ordinal = ng_comm_count_peer(comm, call->op, call->root);
+        flags |= NG_RECORD_P2P;
+    } else {
+        coll_seq = NG_LOAD(group->entered) + 1;
+        p2p_seq = NG_LOAD(group->p2p_entered);
+        if (call->send_buffer == call->recv_buffer)
+            flags |= NG_RECORD_IN_PLACE;
+    }
+    passage->thread = thread;
+    passage->comm = comm;
+    passage->seq = coll_seq;
+    passage->entered_mono_ns = now;
+    passage->work = NULL;
+    passage->group_calls = group_calls;
+    passage->capturing = false;
+    struct ng_box_record *record =
+        ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags, !p2p,
+                    &record_id, &rolling_hash);
+    passage->record = record;
+    passage->record_id = record_id;
+    ng_call_stack_keep(thread, call->caller, record_id);
+    if (!p2p) {
+        NG_STORE(group->entered_record, record_id);
+        if (__builtin_expect(!record, 0)) {
+            keep_last(group, call);
+            rolling_hash = ng_ring_roll(group, call);
+        }
+        NG_STORE(group->rolling_hash, rolling_hash);
+        ng_trail_add(comm->trail, coll_seq, rolling_hash);
+        atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
+    }
+    ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
+    if (__builtin_expect(ng_guard.checks_calls, 0)) {
+        int answer = check_work(call, passage);
+        if (answer != NG_CALL_PROCEED)
+            return answer;
+    }
+    if (__builtin_expect(ng_guard.registers, 0) && !ng_registrations_enter(comm, call, p2p))
+        return refuse_aborted(call, passage);
+    if (ng_comm_is_shut_now(comm) && ng_callers_await(comm))
+        return refuse_work(call, passage);
+    if (group_calls)
+        return NG_CALL_PROCEED;
+    struct turn turn = turn_of(comm, p2p, coll_seq);
+    passage->work = ng_timing_may(turn.next, turn.number)
+                        ? start_measured(call, comm, turn, &passage->capturing)
+                        : ng_gpu_start(comm, call->stream, &passage->capturing);
+    if (__builtin_expect(passage->capturing, 0)) {
+        if (!p2p)
+            ng_trail_capture(comm->trail, coll_seq);
+        passage->begun = ng_capture_begin(comm, call->stream);
+    }
+    return NG_CALL_PROCEED;
+}
+
+/* The call did not happen, and the group's numbering must stay that of the other ranks. */
+static void uncount_work(const struct ng_call *call, const struct ng_passage *passage)
+{
+    struct ng_box_group *group = passage->comm->group;
+
+    if (ng_op_table[call->op].op_class == NG_CLASS_P2P) {
+        atomic_fetch_sub_explicit(&group->p2p_entered, 1, memory_order_relaxed);
+        ng_comm_uncount_peer(passage->comm, call->op, call->root);
+    } else {
+        atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
+        NG_STORE(passage->comm->timed_coll, 0); /* its number comes again */
+        NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
+        ng_work_forget_last(group);
+    }
+}
+
+/* NCCL refused the call. */
+static void fail_work(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+
+    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
+    if (passage->record) {
+        NG_STORE(passage->record->result, result);
+        NG_STORE(passage->record->rolling_hash, 0);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
+    }
+    if (passage->work)
+        ng_gpu_give(passage->work);
+    uncount_work(call, passage);
+    if (ng_check_strict() && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE)
+        ng_strict_take_back(passage->comm, passage->seq);
+}
+
+/* It went into a CUDA graph: it has not happened, and each replay will count for itself (core/device/graph.h). */
+static void uncount_captured(const struct ng_call *call, const struct ng_passage *passage)
+{
+    struct ng_box_group *group = passage->comm->group;
+
+    uncount_work(call, passage);
+    NG_STORE(group->scheduled, NG_LOAD(group->entered));
+    if (passage->record)
+        NG_STORE(passage->record->rolling_hash, 0);
+    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_CAPTURED);
+}
+
+/* And an event tells when a replay has come so far. */
+static __attribute__((noinline)) void keep_captured(const struct ng_call *call, struct ng_passage *passage)
+{
+    ng_capture_add(passage->comm, call->stream, call, passage->begun);
+    uncount_captured(call, passage);
+}
+
+/* The call returns this without NCCL. */
+static int turn_down(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    if (passage->group_calls)
+        ng_group_calls_refuse(call->nccl, result);
+    return result;
+}
+
+static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
+{
+    if (ng_guard.registers)
+        ng_registrations_leave(passage->comm, true);
+    return turn_down(call, passage, ng_abort_answer(passage->comm, call));
+}
+
+/* While the call waited to give registrations back, another thread of the program aborted the
+ * communicator: as NCCL answers who was inside then. */
+static int refuse_aborted(const struct ng_call *call, struct ng_passage *passage)
+{
+    ng_registrations_leave(passage->comm, true);
+    return turn_down(call, passage, NG_NCCL_INTERNAL_ERROR);
+}
+
+static int check_work(const struct ng_call *call, struct ng_passage *passage)
+{
+    char reason[NG_COMM_REASON_BYTES];
+
+    passage->work = NULL; /* not begun */
+    int result = ng_check_call(call, passage, reason, sizeof(reason));
+    if (result == NG_CALL_PROCEED)
+        return result;
+    turn_down(call, passage, result);
+    ng_check_keep_reason(passage->comm, reason);
+    return result;
+}
+
+/* Hand over a work that is followed, or that the call itself waits for. What the program gets. */
+static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_work *work,
+                                               void *stream)
+{
+    int64_t entered_mono_ns = work->entered_mono_ns;
+    struct ng_work *waiter = NULL;
+
+    if (ng_poison_is_on())
+        ng_poison_note(comm, work->gpu, stream);
+    if (ng_guard.config.blocking_wait)
+        waiter = ng_wait_begin(work->gpu, stream);
+    ng_work_hand_over(comm, work);
+    return ng_wait_end(comm, waiter, entered_mono_ns, ng_wait_newest());
+}
+
+/* What has been launched is the watchdog's now. */
+static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
+                                                           struct ng_passage *passage)
+{
+    struct ng_comm *comm = passage->comm;
+    struct ng_work *work = passage->work;
+    uint64_t seq = p2p ? 0 : passage->seq;
+
+    ng_thread_leave(passage->thread);
+    if (!p2p)
+        NG_STORE(comm->group->scheduled, seq);
+    if (__builtin_expect(!work || !ng_gpu_record(work->gpu, work->end, call->stream), 0)) {
+        if (passage->capturing) {
+            keep_captured(call, passage);
+            return NG_NCCL_SUCCESS;
+        }
+        ng_work_give_up(work, 1);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+        return NG_NCCL_SUCCESS;
+    }
+    ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0))
+        return tend_work(comm, work, call->stream);
+    ng_work_hand_over(comm, work);
+    return NG_NCCL_SUCCESS;
+}
+
+/* NCCL will launch it later, and the program has to ask when it has. */
+static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_passage *passage)
+{
+    struct ng_comm *comm = passage->comm;
+    struct ng_work *work = passage->work;
+    uint64_t seq = p2p ? 0 : passage->seq;
+
+    atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
+    if (passage->capturing) {
+        uncount_captured(call, passage);
+    } else if (!work) {
+        if (!p2p)
+            NG_STORE(comm->group->scheduled, seq);
+        ng_work_give_up(work, 1);
+        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+    } else {
+        ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+        ng_unfinished_keep(comm, work, call->stream);
+    }
+    ng_unfinished_stay(comm, passage->thread);
+}
+
+/* The rest of a call that has not returned success. */
+static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
+                                                        struct ng_passage *passage, int result)
+{
+    struct ng_comm *comm = passage->comm;
+
+    result = ng_nonblocking_finish(comm, passage->group_calls, passage->thread, result);
+    if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+        ng_group_calls_keep(call, p2p, passage);
+        ng_thread_leave(passage->thread);
+        return result;
+    }
+    if (result == NG_NCCL_SUCCESS)
+        return hand_work(call, p2p, passage);
+    if (result == NG_NCCL_IN_PROGRESS) {
+        keep_unfinished(call, p2p, passage);
+        return result;
+    }
+    if (result == NG_NCCL_REMOTE_ERROR)
+        ng_deaths_hear(comm);
+    ng_thread_leave(passage->thread);
+    fail_work(call, passage, result);
+    ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
+    return result;
+}
+
+static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_passage *passage, int result)
+{
+    struct ng_thread *thread = passage->thread;
+
+    if (__builtin_expect(!thread, 0))
+        return result;
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_leave(passage->comm, passage->work || passage->group_calls);
+    if (__builtin_expect(result != NG_NCCL_SUCCESS, 0))
+        return leave_unsuccessful(call, p2p, passage, result);
+    if (passage->group_calls) {
+        /* Before it is said that the thread is out of NCCL: now it is the group that holds the
+         * communicator. */
+        ng_group_calls_keep(call, p2p, passage);
+        ng_thread_leave(thread);
+        return result;
+    }
+    return hand_work(call, p2p, passage);
+}
+
+int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    return enter_work(call, false, ret_passage);
+}
+
+int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    return leave_work(call, false, passage, result);
+}
+
+int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    return enter_work(call, true, ret_passage);
+}
+
+int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    return leave_work(call, true, passage, result);
+}
+
+/* A creating call; where it is converted, all of it. */
+static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
+                          struct ng_passage *passage)
+{
+    bool converts = ng_nonblocking_takes(call);
+
+    if (__builtin_expect(ng_retry_takes(call, thread), 0))
+        return ng_retry_make(call, thread, passage, converts);
+    int result = ng_creation_enter(call, thread, passage);
+
+    if (result != NG_CALL_PROCEED || !converts)
+        return result;
+    return ng_call_leave(call, passage, ng_nonblocking_make(call, passage));
+}
+
+static int visit(const struct ng_call *call, struct ng_passage *passage)
+{
+    struct ng_comm *comm = call->op == NG_OP_CommGetAsyncError ? ng_comm_find(call->comm) : NULL;
+
+    if (comm && atomic_load(&comm->converted) && !ng_comm_is_condemned(comm))
+        return ng_nonblocking_answer(comm, call);
+    return ng_abort_visit(call->comm, call, &passage->comm);
+}
+
+int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+{
+    ret_passage->thread = NULL;
+    ret_passage->comm = NULL;
+    ret_passage->visits = false;
+    enum ng_op_class op_class = ng_op_table[call->op].op_class;
+    bool running = atomic_load_explicit(&ng_guard.running, memory_order_acquire);
+    if (op_class == NG_CLASS_CREATE || (!running && op_class == NG_CLASS_GROUP))
+        ng_guard_expect_communicator();
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
+        !ng_guard_start())
+        return NG_CALL_PROCEED;
+    struct ng_thread *thread = ng_thread_get();
+    if (!thread)
+        return NG_CALL_PROCEED;
+    ret_passage->thread = thread;
+    int answer;
+    switch (op_class) {
+    case NG_CLASS_GROUP:
+        return ng_group_calls_enter(call, thread);
+    case NG_CLASS_CREATE:
+        answer = enter_creation(call, thread, ret_passage);
+        break;
+    case NG_CLASS_END:
+        answer = ng_ending_enter(call, thread, ret_passage);
+        break;
+    default: /* QUERY, ONESIDED: seen at leave, or passed */
+        ret_passage->visits = true;
+        answer = visit(call, ret_passage);
+    }
+    if (op_class != NG_CLASS_QUERY)
+        ng_group_calls_refuse(call->nccl, answer);
+    return answer;
+}
+
+/* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
+static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
+{
+    uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
+    bool in_slot =
+        ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
+
+    return !in_slot ? passage->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
+}
+
+int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+{
+    if (!passage->thread)
+        return result;
+    enum ng_op_class op_class = ng_op_table[call->op].op_class;
+    /* The call that was refused has been told of. */
+    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, passage->thread);
+    /* While it is still said to be inside: that is what waits for whoever is gone. */
+    if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
+        ng_deaths_hear(comm_of(call, passage));
+    switch (op_class) {
+    case NG_CLASS_GROUP:
+        result = ng_group_calls_leave(call, passage->thread, result);
+        break;
+    case NG_CLASS_CREATE:
+        ng_creation_leave(call, passage, result);
+        break;
+    case NG_CLASS_END:
+        result = ng_ending_leave(call, passage, result);
+        break;
+    default:
+        if (op_class == NG_CLASS_ONESIDED)
+            result = ng_nonblocking_finish(passage->comm,
+                                           ng_thread_open_group(passage->thread, call->nccl),
+                                           passage->thread, result);
+        if (call->op == NG_OP_CommGetUniqueId)
+            ng_creation_invite(call, result);
+        else
+            ng_creation_poll(call, result);
+        if (call->op == NG_OP_CommGetAsyncError && passage->comm && result == NG_NCCL_SUCCESS &&
+            call->recv_buffer) {
+            ng_async_heard(passage->comm, *(const int *)call->recv_buffer);
+            ng_unfinished_heard(passage->comm, *(const int *)call->recv_buffer);
+        }
+    }
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
+        ng_failure_tell(call, comm_of(call, passage), 0, result);
+    if (passage->visits)
+        ng_abort_left(passage->comm);
+    return result;
+}
+
+void ng_call_after_fork(void)
+{
+    ng_creation_after_fork();
+    ng_abort_after_fork();
+    ng_retry_after_fork();
+}

@@ -1,0 +1,15 @@
+/*
+ * NCCL's own functions that make communicators, called by the guard in the program's place.
+ *
+ * Step 5. Program threads.
+ */
+#ifndef NCCLGUARD_CORE_CALL_CREATE_COMM_H
+#define NCCLGUARD_CORE_CALL_CREATE_COMM_H
+
+#include "core/nccl/call.h"
+
+/* The call as the program made it, but with this configuration, which may be NULL: NCCL's result.
+ * Not for ncclCommInitAll. */
+int ng_nccl_make(const struct ng_call *call, void *config);
+
+#endif

@@ -1,0 +1,484 @@
+/*
+ * Making and ending communicators.
+ *
+ * Steps 2 to 6 of such calls. Entered by the program's threads. The handle of a communicator comes
+ * with the return of the call, with the end of the NCCL group around it, or, in nonblocking mode,
+ * some time later: then the program's own questions to NCCL tell when. Must never block, or ask
+ * NCCL what may not be asked while a communicator is in progress.
+ */
+#include "core/call/creation.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "core/policy/abort.h"
+#include "core/device/async.h"
+#include "core/comm/in_flight_calls.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/comm/ended.h"
+#include "core/comm/shared_resources.h"
+#include "core/nccl/group_id.h"
+#include "core/runtime/runtime.h"
+#include "core/call/nonblocking.h"
+#include "core/registration/registrations.h"
+#include "core/comm/rules_file.h"
+#include "core/device/in_progress.h"
+#include "core/watchdog/watchdog.h"
+
+/* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
+ * inside nothing. */
+static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_created unbound[64];
+static _Atomic uint32_t unbound_count;
+
+/* ncclCommInitAll calls of this process, for their ids. */
+static _Atomic uint32_t init_all_count;
+
+struct ng_comm *ng_creation_adopt(const struct ng_call *call)
+{
+    return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+}
+
+const char *ng_creation_name(const struct ng_creation *creation)
+{
+    const struct ng_nccl_config *config = creation->config;
+
+    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
+        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
+        return "";
+    return config->comm_name;
+}
+
+/* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
+ * "in progress" tells. */
+static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_comm *parent)
+{
+    if (config && NG_NCCL_CONFIG_SAYS_BLOCKING(config) &&
+        (config->blocking == 0 || config->blocking == 1))
+        return config->blocking == 0;
+    return parent && atomic_load(&parent->nonblocking);
+}
+
+/* The device that the call names for this rank; -1: that of the calling thread. */
+static int device_of(const struct ng_creation *creation, enum ng_op op, int rank)
+{
+    if (op != NG_OP_CommInitAll)
+        return -1;
+    return creation->list ? creation->list[rank] : rank;
+}
+
+static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *thread,
+                                  struct ng_comm *parent, uint64_t id, int nranks, int rank,
+                                  void **new_comm)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+    struct ng_comm *comm = calls ? ng_comm_create(call->nccl, call->op, id, nranks, rank,
+                                                  ng_creation_name(call->creation))
+                                 : NULL;
+    struct ng_created *created = comm ? ng_thread_add_created(calls) : NULL;
+    /* How many handles the program has room for, NCCL has still to check. */
+    bool early = new_comm && call->op != NG_OP_CommInitAll;
+
+    if (!comm)
+        return NULL;
+    if (!created) {
+        ng_comm_end(comm, NG_GROUP_FAILED);
+        return NULL;
+    }
+    *created = (struct ng_created){.comm = comm,
+                                   .new_comm = new_comm,
+                                   .watched = call->comm,
+                                   .before = early ? *new_comm : NULL,
+                                   .generation = atomic_load(&comm->group->generation)};
+    NG_STORE(comm->group->creator_tid, thread->tid);
+    ng_comm_place(comm, device_of(call->creation, call->op, rank));
+    ng_comm_find_twins(comm, parent);
+    if (is_nonblocking(call->creation->config, parent))
+        atomic_store(&comm->nonblocking, true);
+    if (ng_guard.registers)
+        ng_family_make(comm, parent, call);
+    /* An abort from another thread must be able to tell the new handle from what a variable happens
+     * to hold, and NCCL likes to give the same address again. */
+    if (early)
+        __atomic_store_n(new_comm, NULL, __ATOMIC_RELEASE);
+    ng_comm_making(comm, early ? new_comm : NULL, parent);
+    return comm;
+}
+
+/* NCCL has answered, and writes nothing more into the program's variable, but that of a nonblocking
+ * split. */
+static void finish_making(const struct ng_created *created, int result)
+{
+    bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
+
+    ng_comm_made(created->comm);
+    if (created->before && !good && !*created->new_comm)
+        *created->new_comm = created->before;
+}
+
+void ng_creation_invite(const struct ng_call *call, int result)
+{
+    struct ng_comm *comm = NULL;
+
+    if (result == NG_NCCL_SUCCESS && call->recv_buffer)
+        comm = ng_comm_find(call->comm);
+    if (comm)
+        atomic_store(&comm->invited_id, ng_group_id_unique(call->recv_buffer, 1));
+}
+
+/* What those who join the grown communicator call it, if this rank has made the unique id or passes
+ * it on; 0: it knows of none. NCCL's own example passes it to ncclCommGrow on no rank of the
+ * parent, its performance test on all of them. */
+static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *creation)
+{
+    uint64_t made = atomic_exchange(&parent->invited_id, 0);
+
+    return creation->unique_ids ? ng_group_id_unique(creation->unique_ids, 1) : made;
+}
+
+/* What this call has made will not be. */
+static void drop_created(struct ng_group_calls *calls, const struct ng_passage *passage, int result)
+{
+    while (calls->created_count > passage->created_before) {
+        const struct ng_created *created = &calls->created[--calls->created_count];
+        finish_making(created, result);
+        ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+}
+
+int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
+                      struct ng_passage *passage)
+{
+    const struct ng_creation *creation = call->creation;
+    struct ng_comm *comm = NULL, *parent = NULL;
+    const struct ng_box_header *header = ng_guard.box.header;
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+
+    if (calls && calls->broken)
+        return NG_NCCL_SYSTEM_ERROR;
+    int ended = ng_comm_find(call->comm) ? NG_CALL_PROCEED : ng_ended_answer(call->comm, call->op);
+    if (ended != NG_CALL_PROCEED)
+        return ended;
+
+    passage->created_before = calls ? calls->created_count : 0;
+    ng_guard_find_cuda(); /* each rank tells its device before it waits for others */
+    switch (call->op) {
+    case NG_OP_CommInitAll: {
+        uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
+                                           atomic_fetch_add(&init_all_count, 1) + 1);
+        for (int i = 0; i < creation->nranks && i < (int)NG_COMM_CAPACITY; i++)
+            create_one(call, thread, NULL, id, creation->nranks, i,
+                       (void **)creation->new_comm + i);
+        break;
+    }
+    case NG_OP_CommSplit:
+    case NG_OP_CommShrink:
+    case NG_OP_CommGrow: {
+        parent = ng_comm_find(call->comm);
+        if (!parent)
+            parent = ng_creation_adopt(call);
+        if (!parent) {
+            /* A rank that joins a grown communicator has no parent of its own; only the id tells
+             * it: core/comm/grow_id.h. */
+            if (creation->unique_ids)
+                comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
+                                  creation->nranks, creation->rank, creation->new_comm);
+            if (comm && call->op == NG_OP_CommGrow)
+                NG_STORE(comm->group->joined_id, NG_LOAD(comm->group->id));
+            break;
+        }
+        if (ng_comm_is_condemned(parent) && !ng_comm_find_made(call->comm))
+            return ng_abort_answer(parent, call);
+        uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
+        uint64_t parent_id = NG_LOAD(parent->group->id);
+        if (call->op == NG_OP_CommSplit && creation->color < 0)
+            break; /* takes part, gets nothing */
+        uint64_t excluded = call->op == NG_OP_CommShrink
+                                ? ng_group_id_excluded(creation->list, creation->list_count)
+                                : 0;
+        uint64_t id = call->op == NG_OP_CommShrink
+                          ? ng_group_id_shrink(parent_id, ordinal, excluded)
+                          : ng_group_id_split(parent_id, ordinal,
+                                              call->op == NG_OP_CommSplit ? creation->color : 0);
+        bool grows = call->op == NG_OP_CommGrow; /* and the parent's ranks keep their numbers */
+        comm = create_one(call, thread, parent, id, grows ? creation->nranks : 0,
+                          grows ? NG_LOAD(parent->group->group_rank) : -1, creation->new_comm);
+        if (comm) {
+            NG_STORE(comm->group->ordinal, ordinal);
+            NG_STORE(comm->group->excluded, excluded);
+            if (call->op == NG_OP_CommSplit)
+                NG_STORE(comm->group->color, creation->color);
+            /* From then on core/comm/grow_id.c may derive the id anew, and then tell it. */
+            atomic_store_explicit(&comm->group->parent_id, parent_id, memory_order_release);
+            if (call->op == NG_OP_CommGrow)
+                atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),
+                                      memory_order_release);
+            ng_rules_file_apply(comm);
+        }
+        break;
+    }
+    default:
+        if (creation->unique_ids)
+            comm = create_one(call, thread, NULL,
+                              ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
+                              creation->nranks, creation->rank, creation->new_comm);
+    }
+    ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
+    if (!parent || !ng_comm_is_shut_now(parent) || !ng_callers_await(parent)) {
+        /* What it shares with its parent is in use from here on. */
+        if (ng_guard.registers && parent && comm)
+            ng_registrations_hold(comm);
+        return NG_CALL_PROCEED;
+    }
+    int result = ng_abort_answer(parent, call);
+    ng_thread_leave(thread);
+    if (calls)
+        drop_created(calls, passage, result);
+    return result;
+}
+
+/* Under way in nonblocking mode: the handle, or what NCCL can tell of it, comes later. */
+static void keep_unfinished(const struct ng_created *created)
+{
+    pthread_mutex_lock(&unbound_lock);
+    uint32_t count = unbound_count;
+    if (count < sizeof(unbound) / sizeof(unbound[0])) {
+        unbound[count] = *created;
+        atomic_store(&unbound_count, count + 1);
+    } else {
+        ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+    pthread_mutex_unlock(&unbound_lock);
+}
+
+/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a split, a shrink or
+ * a grow is under way (2.28.9). */
+static bool is_under_way(const struct ng_created *created, int result, const void *handle)
+{
+    return result == NG_NCCL_IN_PROGRESS ||
+           (result == NG_NCCL_SUCCESS && !handle && atomic_load(&created->comm->nonblocking));
+}
+
+void ng_creation_bind(struct ng_group_calls *calls, int result)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    if (thread)
+        thread->not_made = NULL;
+    /* By now NCCL has loaded the driver, if the program had not. */
+    if (calls->created_count > 0)
+        ng_guard_find_cuda();
+    for (uint32_t i = 0; i < calls->created_count; i++) {
+        struct ng_created *created = &calls->created[i];
+        bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
+        bool condemned = ng_comm_is_condemned(created->comm);
+        void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
+        /* Where the guard aborts it, what the program still does with the handle must not reach
+         * NCCL. */
+        if (handle)
+            ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+        if (ng_guard.registers && handle && result == NG_NCCL_SUCCESS)
+            ng_registrations_made(created->comm);
+        finish_making(created, result);
+        if (condemned && thread) {
+            thread->not_made = created->comm;
+            thread->not_made_generation = created->generation;
+        }
+        if (condemned)
+            continue;
+        if (is_under_way(created, result, handle)) {
+            atomic_store(&created->comm->nonblocking, true);
+            if (handle)
+                created->watched = handle;
+            keep_unfinished(created);
+        } else if (!handle) {
+            ng_comm_end(created->comm, NG_GROUP_FAILED);
+        }
+    }
+    calls->created_count = 0;
+}
+
+/*
+ * The program has asked for the state of `watched`. Once that is no longer in progress, what was
+ * made from it is finished: NCCL has written the handle, which therefore is still there to be read,
+ * and answers questions.
+ */
+static void bind_finished(const struct ng_call *call)
+{
+    int state;
+
+    if (!call->comm || !call->nccl->comm_get_async_error ||
+        call->nccl->comm_get_async_error(call->comm, &state) != NG_NCCL_SUCCESS ||
+        state == NG_NCCL_IN_PROGRESS)
+        return;
+    pthread_mutex_lock(&unbound_lock);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < unbound_count; i++) {
+        const struct ng_created *created = &unbound[i];
+        uint32_t life = atomic_load(&created->comm->group->state);
+        /* Ended meanwhile: its record, its handle and the program's variable may mean something
+         * else by now. */
+        if (created->generation != atomic_load(&created->comm->group->generation) ||
+            (life != NG_GROUP_CREATING && life != NG_GROUP_READY))
+            continue;
+        if (created->watched != call->comm) {
+            unbound[kept++] = *created;
+            continue;
+        }
+        void *handle = atomic_load(&created->comm->handle);
+        if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
+            ng_comm_bind(created->comm, *created->new_comm, true);
+        else if (state == NG_NCCL_SUCCESS && handle)
+            ng_comm_bind(created->comm, handle, true);
+        else if (!handle)
+            ng_comm_end(created->comm, NG_GROUP_FAILED);
+    }
+    atomic_store(&unbound_count, kept);
+    pthread_mutex_unlock(&unbound_lock);
+}
+
+void ng_creation_poll(const struct ng_call *call, int result)
+{
+    if (__builtin_expect(atomic_load_explicit(&unbound_count, memory_order_relaxed) > 0, 0) &&
+        result == NG_NCCL_SUCCESS)
+        bind_finished(call);
+}
+
+void ng_creation_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
+    bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
+
+    if (ng_guard.registers && call->comm && calls && calls->created_count > passage->created_before)
+        ng_registrations_let_go(calls->created[passage->created_before].comm);
+    /* The handles come with the end of the group, which holds them until then. */
+    for (uint32_t i = passage->created_before;
+         calls && calls->depth && good && i < calls->created_count; i++) {
+        calls->created[i].in_group = true;
+        atomic_fetch_add(&calls->created[i].comm->open_groups, 1);
+    }
+    if (result == NG_NCCL_IN_PROGRESS && !(calls && calls->depth))
+        ng_unfinished_stay_here(passage->thread);
+    else
+        ng_thread_leave(passage->thread);
+    if (!calls || (calls->depth && good))
+        return;
+    if (calls->depth) /* Only this call failed; the others of the group may still succeed. */
+        drop_created(calls, passage, result);
+    else
+        ng_creation_bind(calls, result);
+}
+
+static bool ends_handle(enum ng_op op)
+{
+    return op == NG_OP_CommDestroy || op == NG_OP_CommAbort;
+}
+
+/* False: the guard ends it, or another thread of the program does. */
+static bool claim_end(struct ng_comm *comm)
+{
+    uint32_t lives;
+
+    do {
+        lives = NG_FATE_LIVES;
+        ng_callers_await(comm);
+    } while (!atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS) &&
+             lives == NG_FATE_HELD);
+    return lives == NG_FATE_LIVES;
+}
+
+static void let_go(const struct ng_passage *passage)
+{
+    if (passage->turn)
+        ng_family_let_go(passage->turn);
+}
+
+int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
+                    struct ng_passage *passage)
+{
+    const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    struct ng_comm *comm = ng_comm_find(call->comm);
+
+    if (calls && calls->broken)
+        return NG_NCCL_SYSTEM_ERROR;
+    /* Another thread may be inside the call that makes it: an abort is the way out. */
+    if (!comm || ng_comm_is_condemned(comm)) {
+        struct ng_comm *made = ng_comm_find_made(call->comm);
+        comm = made ? made : comm;
+    }
+    passage->comm = comm;
+    passage->turn = NULL;
+    if (!comm)
+        return ng_ended_answer(call->comm, call->op);
+    ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
+    /* Either the program ends it, or the guard. */
+    if (ends_handle(call->op) && claim_end(comm)) {
+        if (call->op == NG_OP_CommAbort)
+            ng_watchdog_cut_off(comm);
+        ng_async_await(comm);
+    } else if (ng_comm_is_shut_now(comm)) {
+        ng_callers_await(comm);
+    }
+    if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
+        passage->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
+    if (!ng_comm_is_condemned_now(comm))
+        return NG_CALL_PROCEED;
+    let_go(passage);
+    ng_thread_leave(thread);
+    return ng_abort_answer(comm, call);
+}
+
+static void finalize(struct ng_comm *comm)
+{
+    uint32_t ready = NG_GROUP_READY;
+    atomic_compare_exchange_strong(&comm->group->state, &ready, NG_GROUP_FINALIZED);
+}
+
+int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+{
+    struct ng_comm *comm = passage->comm;
+    uint32_t ends = NG_FATE_PROGRAM_ENDS;
+    struct ng_group_calls *calls = ng_thread_open_group(passage->thread, call->nccl);
+
+    if (!ends_handle(call->op))
+        result = ng_nonblocking_finish(comm, calls, passage->thread, result);
+    let_go(passage);
+    if (comm && result == NG_NCCL_IN_PROGRESS && !calls)
+        ng_unfinished_stay(comm, passage->thread);
+    else
+        ng_thread_leave(passage->thread);
+    if (!comm)
+        return result;
+    /* NCCL 2.28.9 takes a finalize that an abort has freed for a success. */
+    if (call->op == NG_OP_CommFinalize && result == NG_NCCL_SUCCESS && ng_comm_is_condemned(comm))
+        result = comm->abort_result;
+    if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS) {
+        if (ends_handle(call->op) &&
+            atomic_compare_exchange_strong(&comm->fate, &ends, NG_FATE_LIVES))
+            atomic_store(&comm->cut_off, false);
+        return result;
+    }
+    switch (call->op) {
+    case NG_OP_CommFinalize:
+        finalize(comm);
+        break;
+    case NG_OP_CommDestroy:
+    case NG_OP_CommAbort:
+        ng_unfinished_end(comm);
+        /* The call that makes it, on another thread, ends it when it returns. */
+        if (!ng_comm_is_being_made(comm))
+            ng_comm_end(comm,
+                        call->op == NG_OP_CommDestroy ? NG_GROUP_DESTROYED : NG_GROUP_ABORTED);
+        break;
+    default:
+        break;
+    }
+    return result;
+}
+
+void ng_creation_after_fork(void)
+{
+    unbound_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    unbound_count = 0;
+}

@@ -1,0 +1,437 @@
+/*
+ * NCCL groups: all calls on one communicator and stream become one work when the group is closed.
+ *
+ * Steps 2 to 6 of grouped calls. Entered by the program's threads. Must never block; allocates only
+ * when a group grows larger than any before it on its thread.
+ */
+#include "core/call/group_calls.h"
+
+#include "core/device/capture.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/call/creation.h"
+#include "core/device/gpu.h"
+#include "core/runtime/log.h"
+#include "core/call/nonblocking.h"
+#include "core/device/poison.h"
+#include "core/registration/registrations.h"
+#include "core/comm/ring.h"
+#include "core/config/timing.h"
+#include "core/view/hash_log.h"
+#include "core/device/in_progress.h"
+#include "core/device/device_wait.h"
+#include "core/device/work.h"
+
+/* For ng_capture_add_group, which needs all of them or none. */
+static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending, const struct ng_call *call)
+{
+    struct ng_grouped_call *grouped = pending->calls_lost ? NULL : ng_thread_add_grouped(calls);
+
+    if (!grouped) {
+        pending->calls_lost = true;
+        pending->last_call = 0;
+        return;
+    }
+    *grouped = (struct ng_grouped_call){.call = *call, .before = pending->last_call};
+    pending->last_call = calls->grouped_count;
+}
+
+void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
+{
+    struct ng_group_calls *calls = passage->group_calls;
+    struct ng_pending *pending = NULL;
+
+    for (uint32_t i = calls->pending_count; i > 0 && !pending; i--)
+        if (calls->pending[i - 1].comm == passage->comm &&
+            calls->pending[i - 1].stream == call->stream)
+            pending = &calls->pending[i - 1];
+    if (!pending) {
+        if (!calls->pending_count)
+            calls->grouped_count = 0;
+        pending = ng_thread_add_pending(calls);
+        if (!pending) {
+            /* It would look like a group that is never closed. */
+            ng_work_give_up(NULL, 1);
+            ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+            if (!p2p)
+                NG_STORE(passage->comm->group->scheduled, passage->seq);
+            return;
+        }
+        *pending = (struct ng_pending){.comm = passage->comm,
+                                       .stream = call->stream,
+                                       .entered_mono_ns = passage->entered_mono_ns};
+        atomic_fetch_add(&passage->comm->open_groups, 1);
+    }
+    if (passage->record) {
+        NG_STORE(passage->record->work_previous, pending->last_record);
+        pending->last_record = passage->record_id;
+    }
+    if (p2p) {
+        pending->p2p_count++;
+    } else {
+        if (!pending->first_seq) {
+            pending->first_seq = passage->seq;
+            pending->hash_before = ng_ring_unroll(passage->comm->group, call);
+        }
+        pending->last_seq = passage->seq;
+        pending->coll_count++;
+    }
+    if (ng_capture_is_on())
+        keep_call(calls, pending, call);
+}
+
+/* For who tells launches apart later: NCCL launches together what is in one group. A communicator
+ * is called from one thread at a time. */
+static void count_joined(const struct ng_pending *pending)
+{
+    struct ng_box_group *group = pending->comm->group;
+
+    if (pending->coll_count + pending->p2p_count > 1)
+        NG_STORE(group->groups_closed, NG_LOAD(group->groups_closed) + 1);
+    if (pending->coll_count > 1)
+        NG_STORE(group->coll_joined, NG_LOAD(group->coll_joined) + pending->coll_count - 1);
+    if (pending->p2p_count > 1)
+        NG_STORE(group->p2p_joined, NG_LOAD(group->p2p_joined) + pending->p2p_count - 1);
+}
+
+/*
+ * The work of a closing group, which is measured in its turn: a single call as one outside of
+ * groups; several by how many such groups there were, so that they are not measured more often for
+ * their size.
+ */
+static struct ng_work *start_work(struct ng_pending *pending)
+{
+    struct ng_comm *comm = pending->comm;
+    bool single = pending->coll_count == 1 && pending->p2p_count == 0;
+    _Atomic uint64_t *next = single                ? &comm->timed_coll
+                             : pending->coll_count ? &comm->timed_joined
+                                                   : &comm->timed_p2p;
+    uint64_t number = single                ? pending->first_seq
+                      : pending->coll_count ? NG_LOAD(comm->joined_works) + 1
+                                            : NG_LOAD(comm->p2p_works) + 1;
+
+    if (!ng_timing_may(next, number) ||
+        !ng_timing_take(ng_guard.config.timing, next, number))
+        return ng_gpu_start(comm, pending->stream, &pending->capturing);
+    return ng_gpu_start_timed(comm, pending->stream, &pending->capturing);
+}
+
+static void count_work(const struct ng_pending *pending)
+{
+    struct ng_comm *comm = pending->comm;
+
+    if (!pending->coll_count)
+        NG_STORE(comm->p2p_works, NG_LOAD(comm->p2p_works) + 1);
+    else if (pending->coll_count + pending->p2p_count > 1)
+        NG_STORE(comm->joined_works, NG_LOAD(comm->joined_works) + 1);
+}
+
+/* What a timed work is, by its records: as far back as there are any. */
+static void describe_work(struct ng_work *work, const struct ng_pending *pending)
+{
+    struct ng_box_record *record = ng_ring_find(pending->last_record);
+
+    work->calls = pending->coll_count + pending->p2p_count;
+    work->op = work->calls > 1 || !record ? NG_OP_GroupEnd : (enum ng_op)NG_LOAD(record->op);
+    work->bytes = 0;
+    work->symmetric = record != NULL;
+    for (uint32_t i = 0; record && i < work->calls; i++) {
+        work->bytes += NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
+        work->symmetric &= ng_op_is_symmetric(NG_LOAD(record->op));
+        uint64_t previous = NG_LOAD(record->work_previous);
+        record = ng_ring_find(previous);
+        work->symmetric &= record || !previous;
+    }
+}
+
+/*
+ * None of these calls happened: the group's numbering must stay that of the other ranks, whether or
+ * not there are records of them. Only records tell which peers the sends and receives were for.
+ */
+static void undo_work(const struct ng_pending *pending, enum ng_record_state state, int result)
+{
+    struct ng_box_group *group = pending->comm->group;
+    uint64_t id = pending->last_record;
+
+    atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
+    /* Their numbers come again. */
+    NG_STORE(pending->comm->timed_coll, 0);
+    NG_STORE(pending->comm->timed_joined, 0);
+    NG_STORE(pending->comm->timed_p2p, 0);
+    ng_work_forget_last(group);
+    uint32_t p2p_left = pending->p2p_count;
+    for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        enum ng_op op = (enum ng_op)NG_LOAD(record->op);
+        if (ng_op_table[op].op_class == NG_CLASS_P2P) {
+            ng_comm_uncount_peer(pending->comm, op, NG_LOAD(record->root));
+            p2p_left--;
+        }
+        NG_STORE(record->result, result);
+        NG_STORE(record->rolling_hash, 0);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
+    if (p2p_left)
+        ng_comm_lose_peers(pending->comm);
+}
+
+/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
+static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result)
+{
+    struct ng_work *work = pending->work;
+
+    if (pending->capturing) {
+        /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will count for itself
+         * (core/device/graph.h). */
+        if (result == NG_NCCL_SUCCESS && pending->last_call)
+            ng_capture_add_group(pending->comm, pending->stream, calls->grouped, pending->last_call, pending->begun);
+        return;
+    }
+    count_joined(pending);
+    count_work(pending);
+    if (pending->last_seq && (result == NG_NCCL_SUCCESS || !work))
+        NG_STORE(pending->comm->group->scheduled, pending->last_seq);
+    if (result == NG_NCCL_IN_PROGRESS)
+        atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
+    /* NCCL launches it later, from a thread of its own; an event recorded now would come too early. */
+    if (work && result == NG_NCCL_IN_PROGRESS) {
+        if (work->timed)
+            describe_work(work, pending);
+        ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                     pending->p2p_count, pending->entered_mono_ns);
+        ng_unfinished_keep(pending->comm, work, pending->stream);
+        return;
+    }
+    if (!work || result != NG_NCCL_SUCCESS ||
+        !ng_gpu_record(work->gpu, work->end, pending->stream)) {
+        ng_work_give_up(work, pending->coll_count + pending->p2p_count);
+        ng_ring_set_chain(pending->last_record, NG_RECORD_UNWATCHED);
+        return;
+    }
+    if (work->timed)
+        describe_work(work, pending);
+    ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                 pending->p2p_count, pending->entered_mono_ns);
+    ng_ring_set_chain(pending->last_record, NG_RECORD_SCHEDULED);
+    if (__builtin_expect(ng_guard.tends_works, 0)) {
+        if (ng_poison_is_on())
+            ng_poison_note(pending->comm, work->gpu, pending->stream);
+        if (ng_guard.config.blocking_wait)
+            pending->waiter = ng_wait_begin(work->gpu, pending->stream);
+    }
+    ng_work_hand_over(pending->comm, work);
+}
+
+void ng_group_calls_let_go(struct ng_group_calls *calls)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (!calls->pending[i].let_go)
+            atomic_fetch_sub(&calls->pending[i].comm->open_groups, 1);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        calls->pending[i].let_go = true;
+    for (uint32_t i = 0; i < calls->created_count; i++) {
+        if (calls->created[i].in_group)
+            atomic_fetch_sub(&calls->created[i].comm->open_groups, 1);
+        calls->created[i].in_group = false;
+    }
+}
+
+void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)
+{
+    if (result <= NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)
+        return;
+    struct ng_thread *thread = ng_thread_get();
+    struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
+    if (calls)
+        calls->error = result; /* the newest counts, as in NCCL */
+}
+
+bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread)
+{
+    const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+
+    return calls && calls->error != NG_NCCL_SUCCESS;
+}
+
+/* NCCL is about to close a group of which it has not seen all: with an error of its own it launches
+ * nothing. The call is one that every release refuses, before it asks CUDA for anything. */
+static void spoil(const struct ng_nccl *nccl)
+{
+    if (nccl->all_reduce)
+        nccl->all_reduce(NULL, NULL, 0, 0, 0, NULL, NULL);
+}
+
+/* One of the group's communicators whose abort by the guard is under way, or over; NULL none. */
+static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (atomic_load(&calls->pending[i].comm->fate) >= NG_FATE_ABORTING)
+            return calls->pending[i].comm;
+    for (uint32_t i = 0; i < calls->created_count; i++)
+        if (atomic_load(&calls->created[i].comm->fate) >= NG_FATE_ABORTING)
+            return calls->created[i].comm;
+    return NULL;
+}
+
+/* Of several streams of one communicator, the one that its first collective was on knows the rolling
+ * hash before it: not always the one that came first, which may have begun with a send. */
+static void undo_hash(const struct ng_pending *pending)
+{
+    struct ng_box_group *group = pending->comm->group;
+
+    if (pending->first_seq && pending->first_seq == NG_LOAD(group->entered) + 1)
+        NG_STORE(group->rolling_hash, pending->hash_before);
+}
+
+/* What went into CUDA graphs. From the newest, as below. */
+static void undo_captured(const struct ng_group_calls *calls)
+{
+    for (uint32_t i = calls->pending_count; i > 0; i--)
+        if (calls->pending[i - 1].capturing)
+            undo_work(&calls->pending[i - 1], NG_RECORD_CAPTURED, NG_NCCL_SUCCESS);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (calls->pending[i].capturing)
+            undo_hash(&calls->pending[i]);
+}
+
+static void undo_all(struct ng_group_calls *calls, int result)
+{
+    for (uint32_t i = calls->pending_count; i > 0; i--) {
+        struct ng_pending *pending = &calls->pending[i - 1];
+        if (pending->work)
+            ng_gpu_give(pending->work);
+        undo_work(pending, NG_RECORD_FAILED, result);
+    }
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        undo_hash(&calls->pending[i]);
+    calls->pending_count = 0;
+}
+
+/* NCCL would read what it has freed. */
+static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread, int result)
+{
+    if (ng_guard.registers)
+        ng_registrations_leave_group(calls);
+    calls->broken = true;
+    ng_log(NG_LOG_ERROR,
+           "thread %u has kept a NCCL group open while a communicator in it was aborted: NCCL "
+           "cannot be used from this thread any more",
+           thread->tid);
+    ng_thread_leave(thread);
+    undo_all(calls, result);
+    ng_creation_bind(calls, result);
+    return result;
+}
+
+/* The last look before NCCL closes the group. */
+static int let_close(struct ng_group_calls *calls, struct ng_thread *thread,
+                     const struct ng_nccl *nccl)
+{
+    const struct ng_comm *aborted = find_aborted(calls);
+
+    if (aborted)
+        return refuse_end(calls, thread, aborted->abort_result);
+    if (calls->error != NG_NCCL_SUCCESS)
+        spoil(nccl);
+    return NG_CALL_PROCEED;
+}
+
+int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
+{
+    struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+
+    if (!calls)
+        return NG_CALL_PROCEED;
+    if (__builtin_expect(calls->broken, 0))
+        return NG_NCCL_SYSTEM_ERROR;
+    if (call->op == NG_OP_GroupStart || calls->depth != 1)
+        return NG_CALL_PROCEED;
+    if (call->op == NG_OP_GroupSimulateEnd)
+        return let_close(calls, thread, call->nccl);
+    for (uint32_t i = 0; i < calls->pending_count && calls->error == NG_NCCL_SUCCESS; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        pending->work = start_work(pending);
+        if (pending->capturing && pending->first_seq)
+            ng_trail_capture(pending->comm->trail, pending->first_seq);
+        if (pending->capturing)
+            pending->begun = ng_capture_begin(pending->comm, pending->stream);
+    }
+    /* Named after the first communicator in the group; the whole group waits in this call. */
+    const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
+                                 : calls->created_count ? calls->created[0].comm
+                                                        : NULL;
+    ng_thread_enter(thread, call->op, comm, 0,
+                    calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
+    ng_group_calls_let_go(calls);
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_enter_group(calls);
+    return let_close(calls, thread, call->nccl);
+}
+
+static void open_group(const struct ng_call *call, struct ng_thread *thread)
+{
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
+
+    if (!calls)
+        return;
+    calls->depth++;
+    NG_STORE(thread->slot->group_depth, ++thread->open_groups);
+}
+
+/* All of the group that is waited for, one after the other; the first failure counts. */
+static int await_works(struct ng_group_calls *calls, int result)
+{
+    uint32_t newest = ng_wait_newest();
+
+    for (uint32_t i = 0; i < calls->pending_count; i++) {
+        struct ng_pending *pending = &calls->pending[i];
+        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns, newest);
+        pending->waiter = NULL;
+        if (result == NG_NCCL_SUCCESS)
+            result = one;
+    }
+    return result;
+}
+
+int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+{
+    if (call->op == NG_OP_GroupStart) {
+        if (result == NG_NCCL_SUCCESS)
+            open_group(call, thread);
+        return result;
+    }
+    struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
+    if (calls && calls->depth == 1 && calls->error != NG_NCCL_SUCCESS)
+        result = calls->error;
+    if (calls && calls->depth == 1)
+        result = ng_nonblocking_finish_group(calls, thread, result);
+    if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
+        ng_unfinished_stay_here(thread);
+    else
+        ng_thread_leave(thread);
+    if (!calls)
+        return result;
+    NG_STORE(thread->slot->group_depth, --thread->open_groups);
+    if (--calls->depth)
+        return result;
+    bool taken =
+        call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
+    ng_group_calls_let_go(calls);
+    if (__builtin_expect(ng_guard.registers, 0))
+        ng_registrations_leave_group(calls);
+    for (uint32_t i = 0; taken && i < calls->pending_count; i++)
+        close_work(calls, &calls->pending[i], result);
+    if (taken)
+        undo_captured(calls);
+    else /* The group failed as a whole, or was only simulated. */
+        undo_all(calls, result);
+    ng_creation_bind(calls, result);
+    if (__builtin_expect(ng_guard.tends_works && taken, 0))
+        result = await_works(calls, result);
+    calls->pending_count = 0;
+    calls->joined_count = 0;
+    calls->error = NG_NCCL_SUCCESS;
+    return result;
+}

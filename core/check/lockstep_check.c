@@ -1,0 +1,471 @@
+/*
+ * Agreeing before each launch.
+ *
+ * Step 2. What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing needs to be
+ * sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread, which
+ * alone may look at the neighbours' black boxes, looks every millisecond while somebody waits.
+ *
+ * Where the group has ranks on other hosts, the lowest rank of a host says in its trail which collective
+ * all of its host have come to; the store's thread tells that to the other hosts, and puts what comes back
+ * into the same trail (store/publish/publish_lockstep.c). The others of the host read it there.
+ *
+ * A call that is turned down did not happen, on any rank: its number comes again. So that nobody
+ * takes what was turned down for what comes again, each rank counts what it has turned down, and only
+ * ranks with equal counts are compared. Who counts more has given up what the others still wait for.
+ */
+#include "core/check/lockstep_check.h"
+
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/check/signature_compare.h"
+#include "core/nccl/board.h"
+#include "core/nccl/call.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/comm/deadline.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/runtime/log.h"
+#include "core/view/hash_log.h"
+
+#define SLOTS     64u
+#define SLICE_NS  (50 * NG_MS)
+#define BOXES_MAX 256u
+#define VERDICT_NS (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
+#define CERTAIN_NS (20 * NG_MS) /* a call that goes into a CUDA graph says so when it has entered already */
+
+/* States of a slot: the lower bits of a futex word. The others count who takes it, so that nobody gets the answer
+ * to the question of one who has given up. */
+#define STATE 7u
+enum {
+    FREE,
+    FILLING, /* the calling thread's */
+    POSTED,  /* the incident thread's */
+    BUSY,    /* likewise, and for a moment: it writes */
+    JUDGED,  /* likewise; there is no agreement any more, and the verdict is being worked out, or on its way */
+    DONE,    /* the calling thread's again */
+};
+
+struct slot {
+    _Atomic uint32_t word;
+    uint32_t comm; /* index */
+    uint64_t seq;
+    int64_t deadline_mono_ns; /* INT64_MAX none */
+    int result;
+    int other; /* group rank that differs, or gave up; -1 none */
+    int64_t judged_mono_ns; /* the incident thread's own */
+    int64_t differ_mono_ns; /* likewise: since when; 0 they do not */
+};
+
+static struct slot slots[SLOTS];
+
+/* There is more to tell the other hosts than that somebody waits. */
+static atomic_bool stirred;
+
+/* The incident thread's own. */
+static const struct ng_box *boxes[BOXES_MAX];
+static uint32_t box_count;
+static bool told_of_loss; /* other hosts cannot be asked */
+
+static bool is_reached(uint64_t from, uint64_t seq)
+{
+    return from && from <= seq;
+}
+
+/* A capture may be thrown away, on one rank alone: from the first call in a graph on nobody waits. */
+static bool is_captured(const struct ng_box_trail *trail, uint64_t seq)
+{
+    return is_reached(NG_LOAD(trail->captured), seq) || is_reached(NG_LOAD(trail->unasked), seq);
+}
+
+/* ---- The calling thread ---- */
+
+static struct slot *take_slot(void)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        uint32_t word = atomic_load(&slots[i].word);
+        if ((word & STATE) == FREE &&
+            atomic_compare_exchange_strong(&slots[i].word, &word, word + STATE + 1 + FILLING))
+            return &slots[i];
+    }
+    return NULL;
+}
+
+/* The same taking, in another state. */
+static uint32_t in_state(uint32_t word, uint32_t state)
+{
+    return (word & ~STATE) | state;
+}
+
+/* Back from the incident thread, whatever it is at. */
+static void take_back(struct slot *slot)
+{
+    for (;;) {
+        uint32_t word = atomic_load(&slot->word);
+        if ((word & STATE) != BUSY && atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE)))
+            return;
+    }
+}
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t value)
+{
+    struct timespec pause = {.tv_nsec = SLICE_NS};
+
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &pause, NULL, 0);
+}
+
+static void stir(void)
+{
+    atomic_store(&stirred, true);
+    ng_incident_wake();
+}
+
+static void lower(_Atomic uint64_t *word, uint64_t seq)
+{
+    if (atomic_load(word) >= seq)
+        atomic_store(word, seq - 1);
+}
+
+void ng_strict_take_back(struct ng_comm *comm, uint64_t seq)
+{
+    lower(&comm->trail->here, seq);
+    lower(&comm->trail->agreed, seq);
+    lower(&comm->trail->passed, seq);
+}
+
+void ng_strict_pass(struct ng_comm *comm, uint64_t seq)
+{
+    if (!ng_guard.board || !ng_guard.board->ops->agree)
+        return;
+    atomic_store(&comm->trail->passed, seq);
+    stir();
+}
+
+static int turn_down(struct ng_comm *comm, uint64_t seq, int result)
+{
+    struct ng_box_trail *trail = comm->trail;
+
+    /* Before anybody takes it for the one that comes again. */
+    ng_strict_take_back(comm, seq);
+    atomic_store(&trail->refused, NG_LOAD(trail->refused) + 1);
+    stir();
+    return result;
+}
+
+/* A capture waits for nobody. */
+static bool goes_into_graph(const struct ng_call *call)
+{
+    const struct ng_cuda *cuda = ng_guard_cuda();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return cuda && cuda->stream_is_capturing(call->stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+int ng_strict_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
+                    char *ret_reason, unsigned bytes)
+{
+    int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
+    uint32_t word;
+
+    if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->trail->captured), seq)) {
+        ng_trail_capture(comm->trail, seq);
+        stir();
+    }
+    if (is_captured(comm->trail, seq))
+        return NG_CALL_PROCEED;
+    struct slot *slot = ng_guard.board ? take_slot() : NULL;
+    if (!slot) {
+        ng_strict_pass(comm, seq);
+        return NG_CALL_PROCEED;
+    }
+    word = atomic_load(&slot->word);
+    slot->comm = comm->slot;
+    slot->seq = seq;
+    slot->deadline_mono_ns = timeout_ns ? begun + timeout_ns : INT64_MAX;
+    slot->other = -1;
+    slot->result = NG_CALL_PROCEED;
+    slot->differ_mono_ns = 0;
+    atomic_store(&slot->word, in_state(word, POSTED));
+    ng_incident_wake();
+    while (((word = atomic_load(&slot->word)) & STATE) != DONE) {
+        sleep_on(&slot->word, word);
+        if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
+            ng_comm_is_condemned(comm)) {
+            take_back(slot);
+            return NG_CALL_PROCEED; /* and from there to what such a call returns */
+        }
+        if (timeout_ns && ng_clock_mono_ns() - begun >= timeout_ns + NG_S) {
+            take_back(slot);
+            snprintf(ret_reason, bytes, "NCCLGUARD_CHECK=strict: not all ranks came to %s #%" PRIu64
+                                        " by its deadline", ng_op_name(call->op), seq);
+            return turn_down(comm, seq, NG_NCCL_SYSTEM_ERROR);
+        }
+    }
+    int result = slot->result, other = slot->other;
+    atomic_store(&slot->word, in_state(word, FREE));
+    if (result == NG_CALL_PROCEED)
+        return result;
+    snprintf(ret_reason, bytes,
+             "NCCLGUARD_CHECK=strict: group rank %d called something else as #%" PRIu64
+             ", or has given it up, where this rank called %s: no rank has made it", other, seq,
+             ng_op_name(call->op));
+    return turn_down(comm, seq, result);
+}
+
+/* ---- The incident thread ---- */
+
+static void take_box(void *context, const struct ng_box *box)
+{
+    (void)context;
+    if (box_count < BOXES_MAX)
+        boxes[box_count++] = box;
+}
+
+/* False: the calling thread has given up meanwhile. */
+static bool seize(struct slot *slot, uint32_t word)
+{
+    return atomic_compare_exchange_strong(&slot->word, &word, in_state(word, BUSY));
+}
+
+static void answer(struct slot *slot, uint32_t word, int result, int other)
+{
+    if (!seize(slot, word))
+        return;
+    slot->result = result;
+    slot->other = other;
+    atomic_store(&slot->word, in_state(word, DONE));
+    syscall(SYS_futex, &slot->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static bool is_open(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return state == NG_GROUP_CREATING || state == NG_GROUP_READY;
+}
+
+/* Tell of it, by a verdict on what is there now, before anybody takes it back. */
+static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
+{
+    struct ng_disagreement disagreement = {.group_id = group_id,
+                                           .difference = {.after = seq - 1, .seq = seq},
+                                           .ranks = {rank, other}};
+
+    ng_agreement_raise(&disagreement, NG_INCIDENT_SUSPECT);
+}
+
+/* The call is answered once a verdict has told of it. */
+static void await_verdict(struct slot *slot, uint32_t word, int other)
+{
+    slot->other = other;
+    slot->judged_mono_ns = ng_clock_mono_ns();
+    atomic_store(&slot->word, in_state(word, JUDGED));
+}
+
+/* Ranks differ: a verdict is worked out while they are all still there. */
+static void judge(struct slot *slot, uint32_t word, int other)
+{
+    const struct ng_box_group *mine = ng_comm_at(slot->comm)->group;
+
+    if (!seize(slot, word))
+        return;
+    raise(NG_LOAD(mine->id), slot->seq, NG_LOAD(mine->group_rank), other);
+    await_verdict(slot, word, other);
+}
+
+/* Another rank has given up what this one waits for: since they differ, of which it has had the verdict, and this one
+ * has not perhaps; or since its deadline has passed, and then ours mostly has, too. */
+static void give_up_too(struct slot *slot, uint32_t word, int other, int64_t now_mono_ns)
+{
+    if (now_mono_ns >= slot->deadline_mono_ns)
+        answer(slot, word, NG_NCCL_INVALID_USAGE, other);
+    else if (seize(slot, word))
+        await_verdict(slot, word, other);
+}
+
+/* Which ranks of a slot's group are on this host. */
+struct here {
+    uint32_t count;
+    int lowest_rank;
+    const struct ng_box_trail *lowest; /* of that rank */
+    bool passed;                       /* one of them has made the collective without asking */
+};
+
+/* From this collective on nobody waits. */
+static void leave_unasked(struct ng_box_trail *trail, uint64_t seq)
+{
+    uint64_t before = NG_LOAD(trail->unasked);
+
+    if (is_reached(before, seq))
+        return;
+    NG_STORE(trail->unasked, seq);
+    atomic_store(&stirred, true);
+}
+
+/* False: other hosts cannot be asked. */
+static bool ask_hosts(struct ng_board *board, struct ng_box_trail *trail, uint64_t seq, uint32_t count)
+{
+    bool changed = NG_LOAD(trail->here) != seq;
+
+    NG_STORE(trail->here_count, count);
+    atomic_store_explicit(&trail->here, seq, memory_order_release);
+    bool lost = board->ops->agree(board, changed) != 0;
+    if (lost && !told_of_loss)
+        ng_log(NG_LOG_WARN, "NCCLGUARD_CHECK=strict: other hosts cannot be asked at the moment: ranks of each host "
+                            "agree alone");
+    told_of_loss = lost;
+    return !lost;
+}
+
+/* All ranks of this host have come, alike, and there are others. The slot is the caller's of `word`, if it is still so:
+ * nothing is said of a call that has been given up. */
+static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word, const struct here *here,
+                        int64_t now_mono_ns)
+{
+    if (!seize(slot, word))
+        return;
+    struct ng_box_trail *trail = ng_comm_at(slot->comm)->trail;
+    uint64_t seq = slot->seq, refused = NG_LOAD(trail->refused);
+    bool lowest = here->lowest == trail;
+    if (!lowest)
+        NG_STORE(trail->here_count, 0);
+    else if (!ask_hosts(board, trail, seq, here->count))
+        NG_STORE(trail->agreed, seq);
+    atomic_store(&slot->word, in_state(word, POSTED));
+    if (NG_LOAD(here->lowest->agreed) >= seq)
+        answer(slot, word, NG_CALL_PROCEED, -1);
+    else if (lowest && atomic_load(&trail->given_up) > refused)
+        give_up_too(slot, word, (int)NG_LOAD(trail->given_up_rank), now_mono_ns);
+    else if (lowest && atomic_load(&trail->apart) == seq && NG_LOAD(trail->apart_after) == refused)
+        judge(slot, word, (int)NG_LOAD(trail->apart_rank));
+}
+
+/* All ranks of this host have come, alike. As look_abroad, as to the slot. */
+static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t word, const struct here *here,
+                          int64_t now_mono_ns)
+{
+    const struct ng_comm *comm = ng_comm_at(slot->comm);
+    struct ng_box_trail *trail = comm->trail;
+    uint64_t seq = slot->seq;
+
+    /* Also once some have ended their communicators. */
+    if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(trail->whole))
+        NG_STORE(trail->whole, 1);
+    bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(trail->whole) &&
+                      ng_agreement_is_clear(&ng_guard.box, comm->slot);
+    if (has_others && !here->passed && !is_captured(trail, seq)) {
+        look_abroad(board, slot, word, here, now_mono_ns);
+        return;
+    }
+    if (board->ops->agree && seize(slot, word)) {
+        if (here->passed) { /* nobody can be kept from it, and others may end before somebody has asked them */
+            atomic_store(&trail->passed, seq);
+            atomic_store(&stirred, true);
+        } else if (NG_LOAD(trail->here) > NG_LOAD(trail->agreed)) { /* some of this host were seen late */
+            NG_STORE(trail->agreed, seq);
+        }
+        atomic_store(&slot->word, in_state(word, POSTED));
+    }
+    answer(slot, word, NG_CALL_PROCEED, -1);
+}
+
+static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64_t now_mono_ns)
+{
+    const struct ng_comm *comm = ng_comm_at(slot->comm);
+    const struct ng_box_group *mine = comm->group;
+    uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->trail->refused), seq = slot->seq;
+    struct here here = {1, NG_LOAD(mine->group_rank), comm->trail, false};
+    struct ng_trail trail;
+    bool missing = false, differ = false;
+
+    ng_trail_copy(comm->trail, seq, seq, &trail);
+    uint64_t hash = ng_trail_at(&trail, seq);
+    for (uint32_t i = 0; i < box_count; i++) {
+        uint32_t used = NG_LOAD(boxes[i]->header->group_used);
+        for (uint32_t k = 0; k < used && k < boxes[i]->trail_capacity; k++) {
+            const struct ng_box_group *group = &boxes[i]->groups[k];
+            const struct ng_box_trail *theirs = &boxes[i]->trails[k];
+            if (group == mine || NG_LOAD(group->id) != id || !is_open(group))
+                continue;
+            uint64_t given_up = NG_LOAD(theirs->refused);
+            uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
+            int rank = NG_LOAD(group->group_rank);
+            here.count++;
+            if (rank < here.lowest_rank) {
+                here.lowest_rank = rank;
+                here.lowest = theirs;
+            }
+            if (given_up > refused) {
+                give_up_too(slot, word, rank, now_mono_ns);
+                return;
+            }
+            if (is_captured(theirs, seq)) {
+                leave_unasked(comm->trail, seq);
+                answer(slot, word, NG_CALL_PROCEED, -1);
+                return;
+            }
+            here.passed |= atomic_load(&theirs->passed) >= seq;
+            ng_trail_copy(theirs, seq, seq, &trail);
+            uint64_t other = ng_trail_at(&trail, seq);
+            if (given_up < refused || entered < seq) {
+                missing = true;
+            } else if (other && other != hash) { /* 0: it is so far ahead that it no longer says */
+                differ = true;
+                if (!slot->differ_mono_ns)
+                    slot->differ_mono_ns = now_mono_ns;
+                if (now_mono_ns - slot->differ_mono_ns < CERTAIN_NS)
+                    continue;
+                judge(slot, word, rank);
+                return;
+            }
+        }
+    }
+    if (!differ)
+        slot->differ_mono_ns = 0;
+    if (missing || differ)
+        return;
+    all_came_here(board, slot, word, &here, now_mono_ns);
+}
+
+bool ng_strict_tend(struct ng_board *board, int64_t now_mono_ns)
+{
+    bool waiting = false;
+
+    box_count = 0;
+    for (unsigned i = 0; board && i < SLOTS; i++) {
+        struct slot *slot = &slots[i];
+        uint32_t word = atomic_load(&slot->word), state = word & STATE;
+        if (state == JUDGED && (ng_agreement_is_told(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
+                                now_mono_ns - slot->judged_mono_ns >= VERDICT_NS))
+            answer(slot, word, NG_NCCL_INVALID_USAGE, slot->other);
+        waiting |= state == JUDGED;
+        if (state != POSTED)
+            continue;
+        if (!box_count) {
+            boxes[box_count++] = &ng_guard.box;
+            if (board->ops->each)
+                board->ops->each(board, take_box, NULL);
+        }
+        look(board, slot, word, now_mono_ns);
+        state = atomic_load(&slot->word) & STATE;
+        waiting |= state == POSTED || state == JUDGED;
+    }
+    box_count = 0;
+    if (board && board->ops->agree && atomic_exchange(&stirred, false))
+        board->ops->agree(board, true);
+    return waiting;
+}
+
+void ng_strict_after_fork(void)
+{
+    memset(slots, 0, sizeof(slots));
+    atomic_store(&stirred, false);
+    told_of_loss = false;
+}

@@ -1,0 +1,10 @@
+/*
+ * The kernel of core/check/nan_kernel.cu as the build made it: PTX, ended by a zero.
+ */
+#ifndef NCCLGUARD_CORE_CHECK_NAN_IMAGE_H
+#define NCCLGUARD_CORE_CHECK_NAN_IMAGE_H
+
+/* NULL: it was built without the CUDA toolkit. */
+extern const char *const ng_nan_image __attribute__((visibility("hidden")));
+
+#endif

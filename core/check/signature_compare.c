@@ -1,0 +1,370 @@
+/*
+ * Do the ranks of a host call the same?
+ *
+ * Beside the life of a call. The incident thread. An essay, for what is not obvious here.
+ *
+ * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
+ * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
+ * What each called is in its rolling hash (core/view/signature.h), and which hash it had after which
+ * collective in its trail (core/view/hash_log.h). So a difference is seen without looking at records, and
+ * without waiting for anybody.
+ *
+ * No alarm is ever false, whatever NCCL lets ranks do:
+ *   - sends, receives and one-sided work are not in the hash: their numbers and peers differ freely;
+ *   - each group is compared by itself, by its id, with the same number of ranks: what ranks call in
+ *     other groups, or in which order across groups, does not count; nor does a communicator that
+ *     was found when it had made calls already, whose numbers are not those of the others;
+ *   - where several communicators may have one id, as all have with NCCL_COMM_ID, one is compared only
+ *     as long as no other of its id and rank lives in its process, be it in the making; and those of
+ *     which two have lived at once never, since ranks may end them in any order;
+ *   - buffers, streams, in place or not are not in the hash; operators that the program made itself
+ *     are numbered by each rank alone, and are alike;
+ *   - a call counts once NCCL took it: one that was refused, or in a group that is still open, has not
+ *     happened yet. In a call that has not returned for a second, NCCL is past its checks;
+ *   - from the first call in a CUDA graph on nothing is compared: a capture may be thrown away, and
+ *     then numbers differ though nothing does;
+ *   - a trail never gives the hash of one call for that of another, however the rings have wrapped; nor
+ *     does a record (core/view/recall.h), which says when it was made, and so for which communicator.
+ */
+#include "core/check/signature_compare.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "core/nccl/board.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/view/recall.h"
+#include "core/watchdog/watchdog.h"
+
+#define ROUND_NS   NG_S
+#define BLOCKED_NS NG_S /* a host call that takes so long waits for its peers */
+#define BOXES_MAX  256u
+#define LOOKS_MAX  (1u << 18) /* at slots of neighbours, in one round */
+#define TOLD_MAX   64u
+#define AGAIN      10u   /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as many */
+#define AGAIN_MAX  1280u /* at the most */
+
+/* What the store found; protects `found`. Nests inside nothing, held for copies. */
+static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_disagreement found;
+
+/* The thread's own. */
+static struct {
+    const struct ng_box *boxes[BOXES_MAX]; /* our own first; of this round */
+    uint32_t box_count;
+    uint32_t at; /* the slot that the round begins with */
+    int64_t next_ns;
+    uint64_t rounds;
+    struct {
+        uint64_t group_id;
+        bool told;      /* by a verdict; else an alarm was raised, no more … */
+        uint64_t until; /* … which counts until this round: it may have been dropped, as with others at an abort */
+        uint32_t pause;
+    } known[TOLD_MAX];
+    uint32_t known_count;
+} own;
+
+/* Is a thread of the process waiting in NCCL for this communicator, for long? */
+static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered, int64_t now)
+{
+    ng_box_read(box, NG_BOX_THREADS);
+    uint32_t used = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
+        const struct ng_box_thread *thread = &box->threads[i];
+        uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
+        int64_t since = NG_LOAD(thread->since_mono_ns);
+        if (!op || op >= NG_OP_LIMIT || NG_LOAD(thread->group_slot) != slot || !since ||
+            now - since < BLOCKED_NS)
+            continue;
+        bool collective =
+            ng_op_table[op].op_class == NG_CLASS_COLLECTIVE && NG_LOAD(thread->seq) == entered;
+        atomic_thread_fence(memory_order_acquire);
+        ng_box_read(box, NG_BOX_THREADS);
+        if ((collective || op == NG_OP_GroupEnd) &&
+            atomic_load_explicit(&thread->op, memory_order_acquire) == op &&
+            NG_LOAD(thread->since_mono_ns) == since)
+            return true;
+    }
+    return false;
+}
+
+bool ng_agreement_trail(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
+                        struct ng_trail *ret_trail)
+{
+    const struct ng_box_group *group = &box->groups[slot];
+
+    if (slot >= box->trail_capacity || !NG_LOAD(group->created_by))
+        return false;
+    uint64_t taken = atomic_load_explicit(&group->scheduled, memory_order_acquire);
+    uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
+    if (taken > entered)
+        taken = entered;
+    if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
+        taken = entered;
+    ng_trail_copy(&box->trails[slot], taken, entered, ret_trail);
+    return true;
+}
+
+/* Also one that is in the making. */
+static bool is_there(const struct ng_box_group *group, uint64_t id)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return NG_LOAD(group->id) == id && NG_LOAD(group->group_rank) >= 0 &&
+           (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED);
+}
+
+static bool is_compared(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return (state == NG_GROUP_READY || state == NG_GROUP_FINALIZED) && NG_LOAD(group->id) &&
+           NG_LOAD(group->nranks) > 1 && NG_LOAD(group->group_rank) >= 0;
+}
+
+bool ng_agreement_is_clear(const struct ng_box *own_box, uint32_t slot)
+{
+    const struct ng_box_group *mine = &own_box->groups[slot];
+    uint32_t used = NG_LOAD(own_box->header->group_used);
+    uint64_t id = NG_LOAD(mine->id);
+
+    for (uint32_t i = 0; i < used && i < own_box->group_capacity; i++) {
+        const struct ng_box_group *group = &own_box->groups[i];
+        if (i != slot && is_there(group, id) &&
+            (NG_LOAD(group->group_rank) == NG_LOAD(mine->group_rank) ||
+             NG_LOAD(group->nranks) != NG_LOAD(mine->nranks)))
+            return false;
+    }
+    return is_compared(mine) && !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
+}
+
+bool ng_agreement_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
+{
+    struct ng_box_trail *trail = &own_box->trails[slot];
+
+    if (!NG_LOAD(trail->heard))
+        NG_STORE(trail->heard, turn);
+    return NG_LOAD(trail->heard) != turn;
+}
+
+/* The next rank of the same group on this host, and whether ours is the lowest there. False: there is
+ * no other, or it is not sure which. */
+static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t *ret_slot,
+                      bool *ret_lowest, uint32_t *looks)
+{
+    const struct ng_box_group *mine = &ng_guard.box.groups[own_slot];
+    int nranks = NG_LOAD(mine->nranks), rank = NG_LOAD(mine->group_rank), nearest = nranks;
+    bool twice = false;
+
+    *ret_lowest = true;
+
+    for (uint32_t i = 0; i < own.box_count; i++) {
+        const struct ng_box *box = own.boxes[i];
+        uint32_t used = NG_LOAD(box->header->group_used);
+        if (used > box->group_capacity)
+            used = box->group_capacity;
+        *looks += used;
+        for (uint32_t slot = 0; slot < used; slot++) {
+            const struct ng_box_group *group = &box->groups[slot];
+            if (group == mine || !is_there(group, NG_LOAD(mine->id)) ||
+                NG_LOAD(group->nranks) != nranks)
+                continue;
+            int distance = (NG_LOAD(group->group_rank) - rank + nranks) % nranks;
+            if (distance == 0) { /* the same rank, once more */
+                *ret_lowest = false;
+                return false;
+            }
+            *ret_lowest &= NG_LOAD(group->group_rank) > rank;
+            twice = distance == nearest || (twice && distance > nearest);
+            if (distance >= nearest)
+                continue;
+            nearest = distance;
+            *ret_box = box;
+            *ret_slot = slot;
+        }
+    }
+    return nearest < nranks && !twice && is_compared(&(*ret_box)->groups[*ret_slot]);
+}
+
+/* Is the slot still that of this group, whose trail was copied? */
+static bool is_still(const struct ng_box_group *group, uint32_t generation, uint64_t id)
+{
+    atomic_thread_fence(memory_order_acquire);
+    return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
+           is_compared(group);
+}
+
+/* TOLD_MAX: it is not. */
+static uint32_t find_known(uint64_t group_id)
+{
+    for (uint32_t i = 0; i < TOLD_MAX && i < own.known_count; i++)
+        if (own.known[i].group_id == group_id)
+            return i;
+    return TOLD_MAX;
+}
+
+static bool is_known(uint64_t group_id)
+{
+    uint32_t at = find_known(group_id);
+
+    return at < TOLD_MAX && (own.known[at].told || own.rounds < own.known[at].until);
+}
+
+static void keep_known(uint64_t group_id, bool told)
+{
+    uint32_t at = find_known(group_id);
+
+    if (at == TOLD_MAX) {
+        at = own.known_count++ % TOLD_MAX;
+        own.known[at].group_id = group_id;
+        own.known[at].told = false;
+        own.known[at].pause = AGAIN;
+    } else if (own.known[at].pause < AGAIN_MAX) {
+        own.known[at].pause *= 2;
+    }
+    own.known[at].told |= told; /* and it stays so, whoever finds it once more */
+    own.known[at].until = own.rounds + own.known[at].pause;
+}
+
+void ng_agreement_told(uint64_t group_id)
+{
+    keep_known(group_id, true);
+}
+
+bool ng_agreement_is_told(uint64_t group_id)
+{
+    uint32_t at = find_known(group_id);
+
+    return at < TOLD_MAX && own.known[at].told;
+}
+
+void ng_agreement_raise(const struct ng_disagreement *disagreement, enum ng_incident_level level)
+{
+    struct ng_alarm alarm = {.level = level,
+                             .group_id = disagreement->group_id,
+                             .seq = disagreement->difference.seq,
+                             .disagreement = *disagreement,
+                             .restarts = ng_watchdog_restarts()};
+
+    keep_known(disagreement->group_id, false);
+    ng_incident_raise(&alarm);
+}
+
+/* What this rank called there; NG_OP_NONE: nothing, or it is not known any more. */
+static enum ng_op own_op(uint64_t group_id, uint64_t seq)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t slot = 0; slot < used && slot < box->group_capacity; slot++)
+        if (is_there(&box->groups[slot], group_id))
+            return ng_recall_op(box, slot, seq);
+    return NG_OP_NONE;
+}
+
+/* `their_op`: what the other one called, as far as it is known. */
+static void raise(const struct ng_disagreement *disagreement, enum ng_op their_op)
+{
+    uint64_t id = disagreement->group_id;
+    bool ends = ng_check_ends(id, own_op(id, disagreement->difference.seq)) || ng_check_ends(id, their_op);
+
+    ng_agreement_raise(disagreement, ends ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT);
+}
+
+static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
+{
+    const struct ng_box_group *mine = &ng_guard.box.groups[slot], *theirs;
+    uint64_t id = NG_LOAD(mine->id);
+    struct ng_disagreement disagreement = {.group_id = id};
+    struct ng_trail trail, other;
+    const struct ng_box *box = NULL;
+    uint32_t there = 0;
+    bool lowest = false;
+
+    NG_STORE(ng_guard.box.trails[slot].across, NG_TRAIL_SILENT);
+    if (!NG_LOAD(mine->entered) || is_known(id) || !ng_check_compares(id) ||
+        !ng_agreement_is_clear(&ng_guard.box, slot))
+        return;
+    bool has_next = find_next(slot, &box, &there, &lowest, looks);
+    /* Also where it is the only one on this host. */
+    NG_STORE(ng_guard.box.trails[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_TRAIL_TELLS
+                                               : lowest                       ? NG_TRAIL_ASKS
+                                                                              : NG_TRAIL_SILENT);
+    if (!has_next || there >= box->trail_capacity || NG_LOAD(box->trails[there].shared))
+        return;
+    theirs = &box->groups[there];
+    uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);
+    if (!ng_agreement_trail(&ng_guard.box, slot, now_mono_ns, &trail) ||
+        !ng_agreement_trail(box, there, now_mono_ns, &other))
+        return;
+    const struct ng_trail *ahead = ng_trail_ahead(&trail, &other);
+    if (ahead == &trail)
+        *looks += ng_recall(&ng_guard.box, slot, other.last, &trail);
+    else if (ahead)
+        *looks += ng_recall(box, there, trail.last, &other);
+    if (!ng_trail_differ(&trail, &other, &disagreement.difference))
+        return;
+    ng_box_read(box, NG_BOX_GROUPS);
+    if (!is_still(mine, generation, id) || !is_still(theirs, their_generation, id))
+        return;
+    disagreement.ranks[0] = NG_LOAD(mine->group_rank);
+    disagreement.ranks[1] = NG_LOAD(theirs->group_rank);
+    raise(&disagreement, ng_recall_op(box, there, disagreement.difference.seq));
+}
+
+static void take_box(void *context, const struct ng_box *box)
+{
+    (void)context;
+    if (own.box_count < BOXES_MAX)
+        own.boxes[own.box_count++] = box;
+}
+
+void ng_agreement_found(const struct ng_disagreement *disagreement)
+{
+    pthread_mutex_lock(&found_lock);
+    found = *disagreement;
+    pthread_mutex_unlock(&found_lock);
+    ng_incident_wake();
+}
+
+static void take_found(void)
+{
+    pthread_mutex_lock(&found_lock);
+    struct ng_disagreement taken = found;
+    found.group_id = 0;
+    pthread_mutex_unlock(&found_lock);
+    if (taken.group_id && !is_known(taken.group_id))
+        raise(&taken, NG_OP_NONE);
+}
+
+void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns)
+{
+    uint32_t used = NG_LOAD(ng_guard.box.header->group_used), looks = 0;
+
+    take_found();
+    if (now_mono_ns < own.next_ns || !ng_check_signatures() || !used)
+        return;
+    own.next_ns = now_mono_ns + ROUND_NS;
+    own.rounds++;
+    own.boxes[0] = &ng_guard.box;
+    own.box_count = 1;
+    if (board && board->ops->each)
+        board->ops->each(board, take_box, NULL);
+    for (uint32_t i = 0; i < used && looks < LOOKS_MAX; i++) {
+        own.at = own.at + 1 < used ? own.at + 1 : 0;
+        compare(own.at, now_mono_ns, &looks);
+    }
+    own.box_count = 0; /* they may be closed before the next round */
+}
+
+void ng_agreement_after_fork(void)
+{
+    found_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    found.group_id = 0;
+    memset(&own, 0, sizeof(own));
+}

@@ -1,0 +1,70 @@
+/*
+ * Where a call was made: the innermost frames of the program's thread, kept with its record.
+ *
+ * Step 3, where NCCLGUARD_STACKS is `call`. The thread walks its own stack by rules that a guard
+ * thread has made (core/comm/frame_symbolizer.h): no lock, no allocation, no system call, and no look at a
+ * library's tables. Where a rule is missing, the rest of the stack is copied, and the guard thread
+ * completes the record; from then on the rule is there.
+ */
+#ifndef NCCLGUARD_CORE_COMM_CALL_STACK_H
+#define NCCLGUARD_CORE_COMM_CALL_STACK_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/runtime/runtime.h"
+#include "core/comm/thread.h"
+#include "core/unwind/fast_unwind.h"
+
+#define NG_CALL_STACK_COPIES     8
+#define NG_CALL_STACK_COPY_BYTES (32u << 10)
+/* From a call into core to the program: our own frames, which are left out. */
+#define NG_CALL_STACK_OWN_MAX 8
+
+/* A walk that met a place without a rule. */
+struct ng_call_stack_miss {
+    enum ng_miss_state {
+        NG_MISS_FREE,
+        NG_MISS_TAKEN, /* a thread of the program fills it */
+        NG_MISS_READY, /* for the guard; or for a thread whose call is newer */
+        NG_MISS_BUSY,  /* the guard is at it */
+    } _Atomic state;
+    uint64_t record_id;
+    uint64_t caller;   /* return address in the program */
+    struct ng_walk at; /* where it ended: walk.stack and on are in `copy` */
+    uint32_t found;    /* frames in the record, the last of them that without a rule; 0: it ended
+                          before the program's own frames */
+    uint32_t bytes;
+    uint8_t copy[NG_CALL_STACK_COPY_BYTES];
+};
+
+struct ng_call_stacks {
+    struct ng_walk_table table;
+    struct ng_call_stack_miss misses[NG_CALL_STACK_COPIES];
+    _Atomic uint32_t turn; /* of the misses */
+};
+
+/* NULL: calls keep no frames. Set before the guard runs. */
+extern struct ng_call_stacks *ng_call_stacks __attribute__((visibility("hidden")));
+
+/* Of this thread: the bounds of its stack, once. Thread's first call; may allocate. */
+void ng_call_stack_find_bounds(struct ng_thread *thread);
+
+/* The slow half of ng_call_stack_keep. */
+void ng_call_stack_take(const struct ng_thread *thread, const void *caller, uint64_t record_id);
+
+/* The frames of record `record_id`, which this thread has just made. */
+static inline void ng_call_stack_keep(const struct ng_thread *thread, const void *caller,
+                                      uint64_t record_id)
+{
+    if (__builtin_expect(ng_guard.box.frames_capacity != 0, 0))
+        ng_call_stack_take(thread, caller, record_id);
+}
+
+/* Up from `walk` past our own frames, to that which `caller` returns to. GOES_ON: *walk is there.
+ */
+enum ng_walk_end ng_call_stack_leave_own(struct ng_walk_table *table,
+                                         const struct ng_walk_memory *memory, uint64_t caller,
+                                         struct ng_walk *walk);
+
+#endif

@@ -1,0 +1,663 @@
+/*
+ * The registry of communicators.
+ *
+ * Step 2. Must never give back memory that a program thread may still look at: records are reused,
+ * oldest first, and only after many others have ended in between, which also keeps their evidence
+ * in the black box for a while.
+ */
+#include "core/comm/comm.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/comm/in_flight_calls.h"
+#include "core/util/clock.h"
+#include "core/device/gpu.h"
+#include "core/nccl/group_id.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/device/poison.h"
+#include "core/comm/rules_file.h"
+#include "core/config/timing.h"
+#include "core/view/hash_log.h"
+
+#define KEEP_ENDED 64u /* ended records that keep their slot */
+#define TOMBSTONE  ((void *)1)
+#define TABLE_SIZE NG_COMM_TABLE_SIZE
+
+/* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and
+ * CUDA are never called with it held. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_comm *comms; /* set before the table is */
+struct ng_comm_entry *_Atomic ng_comm_table;
+static _Atomic uint32_t comm_count;
+static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
+static uint32_t ended_first, ended_count;
+static uint16_t aborted[NG_COMM_CAPACITY]; /* by the guard: likewise, and their handles are kept */
+static uint32_t aborted_first, aborted_count;
+static atomic_bool
+    some_not_known; /* there was no room for a communicator: it may have any handle */
+
+static void *reserve_memory(size_t bytes)
+{
+    /* Untouched pages cost nothing; a fixed place spares every reader a lock. */
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static void table_insert(void *handle, struct ng_comm *comm)
+{
+    struct ng_comm_entry *entries = ng_comm_table;
+
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
+         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
+        if (there && there != TOMBSTONE && there != handle)
+            continue;
+        atomic_store_explicit(&entries[i].comm, comm, memory_order_relaxed);
+        atomic_store_explicit(&entries[i].handle, handle, memory_order_release);
+        return;
+    }
+}
+
+static void table_remove(const void *handle, const struct ng_comm *comm)
+{
+    struct ng_comm_entry *entries = ng_comm_table;
+
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
+         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
+        if (!there)
+            return;
+        if (there == handle &&
+            atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
+            atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
+            return;
+        }
+    }
+}
+
+uint32_t ng_comm_count(void)
+{
+    return atomic_load_explicit(&comm_count, memory_order_acquire);
+}
+
+struct ng_comm *ng_comm_at(uint32_t index)
+{
+    return &comms[index];
+}
+
+bool ng_comm_has_works(const struct ng_comm *comm)
+{
+    return atomic_load(&comm->group->pending_works) != 0 || atomic_load(&comm->incoming) ||
+           atomic_load(&comm->unfinished) ||
+           atomic_load(&comm->group->pending_works) != 0;
+}
+
+/* There is no other room: the handle that the guard aborted first is forgotten. Under the lock. */
+static struct ng_comm *take_aborted(void)
+{
+    for (uint32_t tries = aborted_count; tries > 0; tries--) {
+        struct ng_comm *comm = &comms[aborted[aborted_first]];
+        aborted_first = (aborted_first + 1) % NG_COMM_CAPACITY;
+        aborted_count--;
+        if (atomic_load(&comm->fate) == NG_FATE_ABORTED && !ng_comm_has_works(comm)) {
+            void *handle = atomic_exchange(&comm->handle, NULL);
+            if (handle)
+                table_remove(handle, comm);
+            return comm;
+        }
+        aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+    }
+    return NULL;
+}
+
+/* A record that nobody uses, or NULL. Under the lock. */
+static struct ng_comm *take_record(void)
+{
+    struct ng_comm *comm;
+
+    if (!comms) {
+        struct ng_comm_entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
+        struct ng_comm *all = reserve_memory(NG_COMM_CAPACITY * sizeof(*all));
+        if (!entries || !all)
+            return NULL;
+        comms = all;
+        atomic_store_explicit(&ng_comm_table, entries, memory_order_release);
+    }
+    for (uint32_t tries = ended_count; ended_count > KEEP_ENDED && tries > 0; tries--) {
+        uint32_t index = ended[ended_first];
+        ended_first = (ended_first + 1) % NG_COMM_CAPACITY;
+        ended_count--;
+        comm = &comms[index];
+        /* Work still in flight belongs to the old communicator: its turn comes later. */
+        if (!ng_comm_has_works(comm))
+            return comm;
+        ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
+    }
+    uint32_t index = comm_count;
+    if (index == NG_COMM_CAPACITY)
+        return take_aborted();
+    comm = &comms[index];
+    comm->slot = index;
+    comm->group = &comm->spare;
+    comm->trail = &comm->spare_trail;
+    if (ng_box_reserve_group(&ng_guard.box, index) == 0) {
+        comm->group = &ng_guard.box.groups[index];
+        comm->trail = &ng_guard.box.trails[index];
+    }
+    return comm;
+}
+
+static void reset_group(struct ng_box_group *group)
+{
+    uint32_t generation = atomic_load(&group->generation);
+
+    /* Readers skip a free slot, so the order in between does not matter. */
+    atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
+    atomic_store(&group->id, 0);
+    atomic_store(&group->parent_id, 0);
+    atomic_store(&group->device, -1);
+    atomic_store(&group->color, -1);
+    atomic_store(&group->ordinal, 0);
+    atomic_store(&group->derived, 0);
+    atomic_store(&group->async_error, 0);
+    NG_STORE(group->error_mono_ns, 0);
+    atomic_store(&group->cuda_error, 0);
+    atomic_store(&group->creator_tid, 0);
+    atomic_store(&group->handle, 0);
+    atomic_store(&group->ended_mono_ns, 0);
+    NG_STORE(group->pci_id[0], 0);
+    NG_STORE(group->pci_id[1], 0);
+    NG_STORE(group->joined_id, 0);
+    NG_STORE(group->former_id, 0);
+    NG_STORE(group->excluded, 0);
+    NG_STORE(group->coll_joined, 0);
+    NG_STORE(group->p2p_joined, 0);
+    NG_STORE(group->groups_closed, 0);
+    atomic_store(&group->rolling_hash, 0);
+    atomic_store(&group->entered, 0);
+    atomic_store(&group->scheduled, 0);
+    atomic_store(&group->started, 0);
+    atomic_store(&group->completed, 0);
+    atomic_store(&group->entered_record, 0);
+    atomic_store(&group->last_call, 0);
+    atomic_store(&group->p2p_entered, 0);
+    atomic_store(&group->p2p_completed, 0);
+    atomic_store(&group->pending_record, 0);
+    atomic_store(&group->pending_age_ns, 0);
+    atomic_store(&group->generation, generation + 1);
+}
+
+/* Readers look at the generation before and after. */
+static void reset_trail(struct ng_box_trail *trail)
+{
+    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+        NG_STORE(trail->newest[i], 0);
+    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++)
+        for (unsigned i = 0; i < 2; i++)
+            NG_STORE(trail->marks[level][i], 0);
+    NG_STORE(trail->captured, 0);
+    NG_STORE(trail->refused, 0);
+    NG_STORE(trail->heard, 0);
+    NG_STORE(trail->across, NG_TRAIL_SILENT);
+    NG_STORE(trail->shared, 0);
+    NG_STORE(trail->passed, 0);
+    NG_STORE(trail->whole, 0);
+    NG_STORE(trail->here, 0);
+    NG_STORE(trail->agreed, 0);
+    NG_STORE(trail->apart, 0);
+    NG_STORE(trail->apart_after, 0);
+    NG_STORE(trail->given_up, 0);
+    NG_STORE(trail->unasked, 0);
+    NG_STORE(trail->here_count, 0);
+    NG_STORE(trail->apart_rank, 0);
+    NG_STORE(trail->given_up_rank, 0);
+}
+
+static void reset_timing(struct ng_comm *comm)
+{
+    uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
+
+    NG_STORE(comm->timed_coll, first);
+    NG_STORE(comm->timed_joined, first);
+    NG_STORE(comm->timed_p2p, first);
+    NG_STORE(comm->joined_works, 0);
+    NG_STORE(comm->p2p_works, 0);
+}
+
+static void forget_peers(struct ng_comm *comm)
+{
+    struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
+
+    if (peers)
+        munmap(peers, comm->peers_bytes);
+}
+
+static void reset_counts(struct ng_comm *comm)
+{
+    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
+        NG_STORE(comm->counts[op].calls, 0);
+        NG_STORE(comm->counts[op].bytes, 0);
+    }
+    NG_STORE(comm->uncounted, 0);
+    NG_STORE(comm->stalls.suspects, 0);
+    NG_STORE(comm->stalls.timeouts, 0);
+}
+
+struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
+                               int nranks, int rank, const char *name)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct ng_comm *comm = take_record();
+    if (!comm) {
+        pthread_mutex_unlock(&registry_lock);
+        atomic_store(&some_not_known, true);
+        atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
+        return NULL;
+    }
+    struct ng_box_group *group = comm->group;
+    reset_group(group);
+    reset_trail(comm->trail);
+    reset_counts(comm);
+    forget_peers(comm);
+    comm->peers_lost = false;
+    reset_timing(comm);
+    atomic_store(&comm->handle, NULL);
+    atomic_store(&comm->fate, NG_FATE_LIVES);
+    atomic_store(&comm->cut_off, false);
+    atomic_store(&comm->nonblocking, false);
+    atomic_store(&comm->converted, false);
+    atomic_store(&comm->may_retry, false);
+    atomic_store(&comm->questions, 0);
+    atomic_store(&comm->unfinished, NULL);
+    atomic_store(&comm->stays_in, NULL);
+    atomic_store(&comm->overdue_mono_ns, 0);
+    atomic_store(&comm->wait_failed, false);
+    comm->being_made = false;
+    comm->made_at = NULL;
+    atomic_store(&comm->parent, NULL);
+    atomic_store(&comm->invited_id, 0);
+    atomic_store(&comm->barriers, 0);
+    atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
+    atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
+    atomic_store(&group->id, id);
+    atomic_store(&group->nranks, nranks);
+    atomic_store(&group->group_rank, rank);
+    atomic_store(&group->nccl_version, nccl->version);
+    atomic_store(&group->created_by, created_by);
+    atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
+    ng_rules_file_begin(comm, name);
+    atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
+    if (comm->slot == comm_count) {
+        atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
+        if (comm->group != &comm->spare)
+            atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1,
+                                  memory_order_release);
+        else
+            atomic_fetch_add(&ng_guard.box.header->groups_lost, 1);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return comm;
+}
+
+/* The driver touches no stream for this: no matter whether one is being captured. */
+static void find_pci_id(struct ng_box_group *group, int device)
+{
+    const struct ng_cuda *cuda = ng_guard_cuda();
+    char text[sizeof(group->pci_id)] = "";
+    uint64_t words[2];
+
+    if (NG_LOAD(group->pci_id[0]) || !cuda || !cuda->device_get_pci_bus_id ||
+        cuda->device_get_pci_bus_id(text, sizeof(text), device) != CUDA_SUCCESS)
+        return;
+    text[sizeof(text) - 1] = '\0';
+    for (char *at = text; *at; at++)
+        *at = (char)tolower((unsigned char)*at);
+    memcpy(words, text, sizeof(words));
+    NG_STORE(group->pci_id[1], words[1]);
+    NG_STORE(group->pci_id[0], words[0]);
+}
+
+void ng_comm_place(struct ng_comm *comm, int device)
+{
+    const struct ng_nccl *nccl = atomic_load_explicit(&comm->nccl, memory_order_relaxed);
+    const struct ng_cuda *cuda = nccl->foreign ? NULL : ng_guard_cuda();
+    CUdevice current;
+
+    if (device < 0 && cuda && cuda->ctx_get_device &&
+        cuda->ctx_get_device(&current) == CUDA_SUCCESS)
+        device = current;
+    if (device < 0)
+        return;
+    atomic_store(&comm->group->device, device);
+    if (cuda)
+        find_pci_id(comm->group, device);
+}
+
+void ng_comm_ask(struct ng_comm *comm, void *handle)
+{
+    struct ng_box_group *group = comm->group;
+    const struct ng_nccl *nccl = atomic_load_explicit(&comm->nccl, memory_order_relaxed);
+    int value;
+
+    if (atomic_load(&group->nranks) <= 0 && nccl->comm_count &&
+        nccl->comm_count(handle, &value) == 0)
+        atomic_store(&group->nranks, value);
+    if (atomic_load(&group->group_rank) < 0 && nccl->comm_user_rank &&
+        nccl->comm_user_rank(handle, &value) == 0)
+        atomic_store(&group->group_rank, value);
+    if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0) {
+        if (atomic_exchange(&group->device, value) != value)
+            NG_STORE(group->pci_id[0], 0); /* of another one, which the thread had before */
+        if (!nccl->foreign)
+            find_pci_id(group, value);
+    }
+    ng_rules_file_apply(comm);
+}
+
+static bool has_life(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load(&group->state);
+
+    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+}
+
+/* A process may have several ranks of one communicator, each on a device of its own. What is made from another one does
+ * not know its rank yet. */
+static bool is_twin(const struct ng_box_group *group, const struct ng_box_group *other, int device)
+{
+    int rank = NG_LOAD(group->group_rank);
+
+    return NG_LOAD(other->id) == NG_LOAD(group->id) && has_life(other) &&
+           ((device >= 0 && NG_LOAD(other->device) == device) ||
+            (rank >= 0 &&
+             (NG_LOAD(other->group_rank) == rank || NG_LOAD(other->nranks) != NG_LOAD(group->nranks))));
+}
+
+void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
+{
+    bool shared = parent && NG_LOAD(parent->trail->shared);
+    int device = NG_LOAD((parent ? parent : comm)->group->device);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < comm_count; i++) {
+        if (&comms[i] == comm || !is_twin(comm->group, comms[i].group, device))
+            continue;
+        NG_STORE(comms[i].trail->shared, 1);
+        shared = true;
+    }
+    if (shared)
+        NG_STORE(comm->trail->shared, 1);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void set_ended(struct ng_comm *comm, enum ng_group_state state)
+{
+    atomic_store(&comm->group->ended_mono_ns, ng_clock_mono_ns());
+    atomic_store_explicit(&comm->group->state, state, memory_order_release);
+}
+
+/* Under the lock. */
+static void end_locked(struct ng_comm *comm, enum ng_group_state state)
+{
+    if (!has_life(comm->group))
+        return;
+    void *handle = atomic_exchange(&comm->handle, NULL);
+    if (handle)
+        table_remove(handle, comm);
+    set_ended(comm, state);
+    ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+}
+
+/* The handle belongs to this record from now on. Under the lock. */
+static void give_handle(struct ng_comm *comm, void *handle)
+{
+    /* NCCL gave the memory of another communicator to this one: that other one has ended, perhaps
+     * unseen (its destruction reported an error, or came from where we do not look), or by our own
+     * hand. */
+    struct ng_comm *before = ng_comm_find(handle);
+    if (before && before != comm) {
+        end_locked(before, NG_GROUP_DESTROYED);
+        table_remove(handle, before);
+        atomic_store(&before->handle, NULL);
+    }
+    atomic_store(&comm->group->handle, (uintptr_t)handle);
+    atomic_store(&comm->handle, handle);
+    table_insert(handle, comm);
+}
+
+void ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
+{
+    /* Counted, so that the guard's abort waits for the answers. */
+    atomic_fetch_add(&comm->guests, 1);
+    if (made && !ng_comm_is_condemned(comm))
+        ng_comm_ask(comm, handle);
+    atomic_fetch_sub(&comm->guests, 1);
+    pthread_mutex_lock(&registry_lock);
+    /* One that was aborted in the making may come late, when NCCL has given its memory away again. */
+    bool was_its_own = ng_comm_is_condemned(comm) &&
+                       atomic_load(&comm->group->handle) == (uintptr_t)handle;
+    if (atomic_load(&comm->handle) != handle && !was_its_own)
+        give_handle(comm, handle);
+    if (made)
+        atomic_store(&comm->parent, NULL);
+    made = made && !ng_comm_is_condemned(comm);
+    if (made)
+        atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
+    pthread_mutex_unlock(&registry_lock);
+    if (made)
+        ng_poison_made(NG_LOAD(comm->group->created_mono_ns)); /* the program goes on with it */
+}
+
+void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)
+{
+    pthread_mutex_lock(&registry_lock);
+    comm->being_made = true;
+    comm->made_at = made_at;
+    atomic_store(&comm->parent, parent);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void ng_comm_made(struct ng_comm *comm)
+{
+    pthread_mutex_lock(&registry_lock);
+    comm->being_made = false;
+    comm->made_at = NULL;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+bool ng_comm_is_being_made(const struct ng_comm *comm)
+{
+    pthread_mutex_lock(&registry_lock);
+    bool being_made = comm->being_made;
+    pthread_mutex_unlock(&registry_lock);
+    return being_made;
+}
+
+/* What NCCL, on another thread, has written by now. Under the lock. */
+static void *read_made(const struct ng_comm *comm)
+{
+    return comm->made_at ? __atomic_load_n(comm->made_at, __ATOMIC_ACQUIRE) : NULL;
+}
+
+bool ng_comm_has_ended(const void *handle)
+{
+    bool ended = false;
+
+    if (!handle || ng_comm_find(handle) || atomic_load(&some_not_known))
+        return false;
+    /* The table knows those that live alone; records keep theirs until they are used again. */
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        uint32_t state = atomic_load_explicit(&comms[i].group->state, memory_order_acquire);
+        if (NG_LOAD(comms[i].group->handle) != (uintptr_t)handle)
+            continue;
+        if (state != NG_GROUP_DESTROYED && state != NG_GROUP_ABORTED)
+            return false;
+        ended = true;
+    }
+    return ended;
+}
+
+struct ng_comm *ng_comm_find_made(const void *handle)
+{
+    struct ng_comm *found = NULL;
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count && handle && !found; i++)
+        if (comms[i].made_at && read_made(&comms[i]) == handle)
+            found = &comms[i];
+    pthread_mutex_unlock(&registry_lock);
+    return found;
+}
+
+/* False also where it is held at this moment. */
+static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
+{
+    uint32_t lives = NG_FATE_LIVES;
+
+    pthread_mutex_lock(&registry_lock);
+    bool condemned = has_life(comm->group) && atomic_load(&comm->fate) == NG_FATE_LIVES;
+    if (condemned) {
+        /* Nobody reads these before the fate says so; a program that claims it now loses nothing
+         * by them. */
+        comm->abort_result = result;
+        comm->abort_until_mono_ns = until_mono_ns;
+        snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%s", reason);
+        condemned = atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_CONDEMNED);
+    }
+    if (condemned) {
+        set_ended(comm, NG_GROUP_ABORTED);
+        aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return condemned;
+}
+
+bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
+{
+    bool condemned;
+
+    while (!(condemned = condemn(comm, result, reason, until_mono_ns)) &&
+           atomic_load(&comm->fate) == NG_FATE_HELD)
+        ng_callers_await(comm);
+    /* Who sleeps until NCCL has got further: core/call/nonblocking.h. */
+    if (condemned)
+        syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    return condemned;
+}
+
+void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
+{
+    pthread_mutex_lock(&registry_lock);
+    void *handle = atomic_load(&comm->handle);
+    if (!handle && (handle = read_made(comm)))
+        give_handle(comm, handle);
+    *ret_making = comm->being_made;
+    pthread_mutex_unlock(&registry_lock);
+    return handle;
+}
+
+struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
+{
+    /* Nobody told us how it was made, so its id is this process's alone: it takes no part in
+     * verdicts over ranks. */
+    uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid,
+                        ng_guard.box.header->start_ticks};
+    struct ng_comm *comm =
+        ng_comm_create(nccl, NG_OP_NONE, ng_hash(0, words, sizeof(words)), 0, -1, "");
+
+    if (comm)
+        ng_comm_bind(comm, handle, true);
+    return comm;
+}
+
+void ng_comm_rename(struct ng_comm *comm, const char *name)
+{
+    uint64_t id = atomic_load(&comm->group->id);
+
+    pthread_mutex_lock(&registry_lock);
+    for (uint32_t i = 0; i < comm_count; i++)
+        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
+            ng_rules_file_rename(&comms[i], name);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
+{
+    pthread_mutex_lock(&registry_lock);
+    end_locked(comm, state);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
+{
+    int nranks = atomic_load_explicit(&comm->group->nranks, memory_order_relaxed);
+    struct ng_peer_count *peers = atomic_load_explicit(&comm->peers, memory_order_acquire);
+
+    if (peer < 0 || peer >= nranks)
+        return NULL;
+    if (__builtin_expect(!peers, 0)) {
+        if (comm->peers_lost)
+            return NULL;
+        /* Not from malloc: leak checkers do not see who holds it. */
+        size_t bytes = (size_t)nranks * sizeof(*peers);
+        struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
+        if (!made)
+            return NULL;
+        if (atomic_compare_exchange_strong(&comm->peers, &expected, made)) {
+            comm->peers_bytes = bytes;
+            peers = made;
+        } else {
+            munmap(made, bytes);
+            peers = expected;
+        }
+    }
+    return &peers[peer];
+}
+
+void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer)
+{
+    struct ng_peer_count *counts = ng_comm_peer(comm, peer);
+
+    if (counts)
+        atomic_fetch_sub_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
+                                  memory_order_relaxed);
+}
+
+void ng_comm_lose_peers(struct ng_comm *comm)
+{
+    comm->peers_lost = true;
+    forget_peers(comm);
+}
+
+void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)
+{
+    const struct ng_box_group *group = comm->group;
+    char name[NG_BOX_NAME_BYTES];
+
+    ng_box_read_name(group, name);
+    snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
+             name[0] ? "\", id " : "", (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
+             atomic_load(&group->nranks));
+}
+
+void ng_comm_after_fork(void)
+{
+    /* The parent's mutex may have been held by a thread that does not exist here. */
+    registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    comms = NULL;
+    ng_comm_table = NULL;
+    comm_count = 0;
+    ended_first = ended_count = 0;
+    aborted_first = aborted_count = 0;
+    atomic_store(&some_not_known, false);
+}

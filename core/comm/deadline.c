@@ -1,0 +1,375 @@
+/*
+ * Deadlines of communicators and operations.
+ *
+ * Step 7. Entered by the watchdog, by the incident thread and by program threads. All state is
+ * atomic words, each complete by itself. Must never wait: the watchdog asks here on its rounds.
+ */
+#include "core/comm/deadline.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+
+/* Whoever still has to wait with others after this looks at them again. */
+#define WITH_OTHERS_NS (10 * NG_S)
+
+/* Said of all communicators, those to come included; and of calls that belong to none. */
+static struct ng_deadline everything;
+
+/* Suspended from outside: the job, and groups one by one. Written by the incident thread only. */
+static struct suspension {
+    _Atomic uint64_t group_id;     /* [0]: of the job */
+    _Atomic int64_t until_mono_ns; /* 0 it is over */
+    atomic_bool with_others;       /* not by order */
+} suspensions[65];
+#define SUSPENSIONS (sizeof(suspensions) / sizeof(suspensions[0]))
+
+static void reset(struct ng_deadline *deadline)
+{
+    for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
+        NG_STORE(deadline->timeout_ns[op], 0);
+        NG_STORE(deadline->suspect_ns[op], 0);
+        NG_STORE(deadline->policy[op], 0);
+        NG_STORE(deadline->check[op], NG_RULE_CHECK_UNSAID);
+    }
+    NG_STORE(deadline->set_ns, 0);
+    NG_STORE(deadline->phases, 0);
+    NG_STORE(deadline->extended_ns, 0);
+    NG_STORE(deadline->last_extended_ns, 0);
+    NG_STORE(deadline->last_extended_mono_ns, 0);
+}
+
+static enum ng_rest suspension_of(uint64_t group_id)
+{
+    enum ng_rest rest = NG_REST_NONE;
+
+    for (unsigned i = 0; i < SUSPENSIONS; i++) {
+        if (!atomic_load_explicit(&suspensions[i].until_mono_ns, memory_order_acquire) ||
+            (i > 0 && (!group_id || NG_LOAD(suspensions[i].group_id) != group_id)))
+            continue;
+        if (!NG_LOAD(suspensions[i].with_others))
+            return NG_REST_OWN;
+        rest = NG_REST_WITH_OTHERS;
+    }
+    return rest;
+}
+
+static enum ng_rest rest_of(const struct ng_comm *comm)
+{
+    if (atomic_load(&everything.phases) || (comm && atomic_load(&comm->deadline.phases)))
+        return NG_REST_OWN;
+    return suspension_of(comm ? NG_LOAD(comm->group->id) : 0);
+}
+
+bool ng_deadline_rests(const struct ng_comm *comm)
+{
+    return rest_of(comm) != NG_REST_NONE;
+}
+
+int64_t ng_deadline_shown(const struct ng_comm *comm)
+{
+    int64_t timeout_ns = ng_deadline_timeout(comm, NG_OP_NONE);
+
+    return timeout_ns ? timeout_ns : NG_DEADLINE_NONE;
+}
+
+/* Into the black box: others look there. */
+static void show(struct ng_comm *comm)
+{
+    NG_STORE(comm->group->timeout_ns, ng_deadline_shown(comm));
+    /* Whoever changed something last has looked last. */
+    enum ng_rest rest;
+    do
+        atomic_store(&comm->group->rests, rest = rest_of(comm));
+    while (rest != rest_of(comm));
+}
+
+static void show_all(void)
+{
+    uint32_t count = ng_comm_count();
+
+    for (uint32_t i = 0; i < count; i++)
+        show(ng_comm_at(i));
+}
+
+void ng_deadline_begin(struct ng_comm *comm)
+{
+    reset(&comm->deadline);
+    show(comm);
+}
+
+void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *limits)
+{
+    struct ng_deadline *deadline = &comm->deadline;
+
+    for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
+        NG_STORE(deadline->timeout_ns[op], limits->timeout_ns[op]);
+        NG_STORE(deadline->suspect_ns[op], limits->suspect_ns[op]);
+        NG_STORE(deadline->policy[op], limits->policy[op]);
+        NG_STORE(deadline->check[op], limits->check[op]);
+    }
+    show(comm);
+}
+
+/* The closing of a NCCL group that makes communicators is as long as what they were asked for by.
+ */
+static enum ng_op made_by(const struct ng_comm *comm, enum ng_op op)
+{
+    if (comm && ng_op_table[op].op_class == NG_CLASS_GROUP &&
+        NG_LOAD(comm->group->state) == NG_GROUP_CREATING)
+        return (enum ng_op)NG_LOAD(comm->group->created_by);
+    return op;
+}
+
+static bool is_init(enum ng_op op)
+{
+    return ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END;
+}
+
+/* The first that says anything; 0 for "none". */
+static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (said[i])
+            return said[i] == NG_DEADLINE_NONE ? 0 : said[i];
+    return otherwise;
+}
+
+int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
+{
+    op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
+    bool init = is_init(op);
+    int64_t said[] = {
+        comm && !init ? NG_LOAD(comm->deadline.set_ns) : 0,
+        init ? 0 : NG_LOAD(everything.set_ns),
+        comm ? NG_LOAD(comm->deadline.timeout_ns[op]) : 0,
+    };
+
+    /* Who tries again keeps the time, and no deadline has passed before the last attempt's. */
+    if (init && comm && atomic_load(&comm->may_retry))
+        return 0;
+
+    return choose(said, sizeof(said) / sizeof(said[0]),
+                  init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
+}
+
+int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold)
+{
+    op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
+    int64_t said = comm ? NG_LOAD(comm->deadline.suspect_ns[op]) : 0;
+    int64_t configured = ng_guard.config.suspect_ns;
+
+    if (configured && (cold || ng_op_table[op].op_class == NG_CLASS_CREATE))
+        configured = ng_guard.config.cold_suspect_ns;
+    return choose(&said, 1, configured);
+}
+
+static int suspend(uint64_t group_id, int64_t until_mono_ns, bool with_others)
+{
+    struct suspension *place = group_id ? NULL : &suspensions[0];
+
+    for (unsigned i = SUSPENSIONS; group_id && i-- > 1;)
+        if (!NG_LOAD(suspensions[i].until_mono_ns))
+            place = &suspensions[i];
+    for (unsigned i = 1; group_id && i < SUSPENSIONS; i++)
+        if (NG_LOAD(suspensions[i].until_mono_ns) && NG_LOAD(suspensions[i].group_id) == group_id)
+            place = &suspensions[i];
+    if (!place)
+        return -ENOSPC;
+    /* An order, or a longer rest, is left as it is. */
+    int64_t there = NG_LOAD(place->until_mono_ns);
+    if (with_others && there && (!NG_LOAD(place->with_others) || there >= until_mono_ns))
+        return 0;
+    NG_STORE(place->group_id, group_id);
+    NG_STORE(place->with_others, with_others);
+    atomic_store(&place->until_mono_ns, until_mono_ns);
+    show_all();
+    return 0;
+}
+
+int ng_deadline_suspend(uint64_t group_id, int64_t until_mono_ns)
+{
+    return suspend(group_id, until_mono_ns, false);
+}
+
+int ng_deadline_rest_with_others(uint64_t group_id)
+{
+    return suspend(group_id, ng_clock_mono_ns() + WITH_OTHERS_NS, true);
+}
+
+void ng_deadline_resume(uint64_t group_id)
+{
+    for (unsigned i = 0; i < SUSPENSIONS; i++)
+        if (!group_id || NG_LOAD(suspensions[i].group_id) == group_id)
+            atomic_store(&suspensions[i].until_mono_ns, 0);
+    show_all();
+}
+
+void ng_deadline_tend(int64_t now_mono_ns)
+{
+    bool over = false;
+
+    for (unsigned i = 0; i < SUSPENSIONS; i++) {
+        int64_t until = NG_LOAD(suspensions[i].until_mono_ns);
+        /* Not where an order has just changed it. */
+        if (until && until <= now_mono_ns &&
+            atomic_compare_exchange_strong(&suspensions[i].until_mono_ns, &until, 0)) {
+            over = true;
+            if (!NG_LOAD(suspensions[i].with_others))
+                ng_log(NG_LOG_WARN, "the time of a suspension is over: deadlines run again");
+        }
+    }
+    if (over)
+        show_all();
+}
+
+static const struct ng_deadline *deadline_of(const struct ng_comm *comm)
+{
+    return comm ? &comm->deadline : &everything;
+}
+
+int64_t ng_deadline_mark(const struct ng_comm *comm, int64_t entered_mono_ns)
+{
+    const struct ng_deadline *deadline = deadline_of(comm);
+    int64_t mark = NG_LOAD(deadline->extended_ns);
+
+    /* It was pending already when the last one was asked for, though nobody had seen it yet. */
+    if (NG_LOAD(deadline->last_extended_mono_ns) >= entered_mono_ns)
+        mark -= NG_LOAD(deadline->last_extended_ns);
+    return mark;
+}
+
+int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark)
+{
+    return NG_LOAD(deadline_of(comm)->extended_ns) - mark;
+}
+
+enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
+{
+    uint32_t count = ng_comm_count();
+
+    if ((unsigned)op >= NG_OP_LIMIT)
+        op = NG_OP_NONE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        int policy = NG_LOAD(comm->deadline.policy[op]);
+        if (policy && NG_LOAD(comm->group->id) == group_id)
+            return (enum ng_on_timeout)(policy - 1);
+    }
+    return (enum ng_on_timeout)ng_guard.config.on_timeout;
+}
+
+/* Does `group_id` mean this communicator, and does it live? Also by the id that a group had before
+ * others joined it: core/comm/grow_id.h. */
+static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
+{
+    uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
+    bool lives =
+        state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+
+    return lives && (!group_id || NG_LOAD(comm->group->id) == group_id ||
+                     NG_LOAD(comm->group->former_id) == group_id);
+}
+
+/* `change` each deadline that is meant. */
+static int for_each(uint64_t group_id, int (*change)(struct ng_deadline *deadline, int64_t ns),
+                    int64_t ns)
+{
+    uint32_t count = ng_comm_count();
+    int result = -ENOENT;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (is_meant(ng_comm_at(i), group_id)) {
+            result = change(&ng_comm_at(i)->deadline, ns);
+            show(ng_comm_at(i));
+        }
+    return result;
+}
+
+static int set_timeout(struct ng_deadline *deadline, int64_t ns)
+{
+    NG_STORE(deadline->set_ns, ns ? ns : NG_DEADLINE_NONE);
+    return 0;
+}
+
+int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns)
+{
+    if (timeout_ns < 0)
+        return -EINVAL;
+    if (group_id)
+        return for_each(group_id, set_timeout, timeout_ns);
+    /* What was said of single groups before is over with this. */
+    uint32_t count = ng_comm_count();
+    for (uint32_t i = 0; i < count; i++)
+        NG_STORE(ng_comm_at(i)->deadline.set_ns, 0);
+    set_timeout(&everything, timeout_ns);
+    show_all();
+    return 0;
+}
+
+static int extend(struct ng_deadline *deadline, int64_t ns)
+{
+    NG_STORE(deadline->last_extended_ns, ns);
+    NG_STORE(deadline->last_extended_mono_ns, ng_clock_mono_ns());
+    atomic_fetch_add(&deadline->extended_ns, ns);
+    return 0;
+}
+
+int ng_deadline_extend(uint64_t group_id, int64_t more_ns)
+{
+    if (more_ns < 0)
+        return -EINVAL;
+    int result = for_each(group_id, extend, more_ns);
+    return group_id ? result : extend(&everything, more_ns);
+}
+
+static int begin(struct ng_deadline *deadline, int64_t unused)
+{
+    (void)unused;
+    atomic_fetch_add(&deadline->phases, 1);
+    return 0;
+}
+
+static int end(struct ng_deadline *deadline, int64_t unused)
+{
+    uint32_t phases = atomic_load(&deadline->phases);
+
+    (void)unused;
+    do
+        if (!phases)
+            return -EPERM;
+    while (!atomic_compare_exchange_weak(&deadline->phases, &phases, phases - 1));
+    return 0;
+}
+
+/* Of one group, or of everything. */
+static int change_phases(uint64_t group_id, int (*change)(struct ng_deadline *deadline, int64_t ns))
+{
+    if (group_id)
+        return for_each(group_id, change, 0);
+    int error = change(&everything, 0);
+    show_all();
+    return error;
+}
+
+int ng_deadline_rest_begin(uint64_t group_id)
+{
+    return change_phases(group_id, begin);
+}
+
+int ng_deadline_rest_end(uint64_t group_id)
+{
+    return change_phases(group_id, end);
+}
+
+void ng_deadline_after_fork(void)
+{
+    reset(&everything);
+    for (unsigned i = 0; i < SUSPENSIONS; i++)
+        atomic_store(&suspensions[i].until_mono_ns, 0);
+}

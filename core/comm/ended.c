@@ -1,0 +1,53 @@
+/*
+ * What calls on ended communicators return.
+ *
+ * Steps 2 to 6. Entered by the program's threads, where a handle is not found among the living:
+ * rarely.
+ */
+#include "core/comm/ended.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/nccl/call.h"
+#include "core/comm/comm.h"
+#include "core/device/failure.h"
+#include "core/nccl/nccl.h"
+
+/* Another thread may be making a new one, of which NCCL has written the handle already. */
+static bool has_ended(const void *handle)
+{
+    return ng_comm_has_ended(handle) && !ng_comm_find_made(handle);
+}
+
+static int answer(const void *handle, const char *name, bool gives_back)
+{
+    int result = gives_back ? NG_NCCL_SUCCESS : NG_NCCL_INVALID_ARGUMENT;
+
+    ng_failure_tell_ended(name, handle, result);
+    return result;
+}
+
+int ng_ended_answer(const void *handle, enum ng_op op)
+{
+    if (!has_ended(handle))
+        return NG_CALL_PROCEED;
+    if (op == NG_OP_NONE) /* ng_ended_passed knows which */
+        return NG_NCCL_INVALID_ARGUMENT;
+    return answer(handle, ng_op_name(op), ng_op_table[op].op_class == NG_CLASS_END);
+}
+
+int ng_ended_passed(const void *handle, const char *name, int result)
+{
+    if (ng_comm_find(handle) || !has_ended(handle))
+        return result;
+    return answer(handle, name,
+                  strcmp(name, "CommDeregister") == 0 || strcmp(name, "CommWindowDeregister") == 0);
+}
+
+const char *ng_ended_reason(const void *handle)
+{
+    return has_ended(handle) ? "the program has destroyed or aborted this communicator: no call "
+                               "can use it any more"
+                             : NULL;
+}

@@ -1,0 +1,360 @@
+/*
+ * Rules, frames and names for calls.
+ *
+ * Beside step 3. Entered by its own thread, and by one task at a time for names from files. Must
+ * never lock or allocate with malloc, nor wait for what the program may hold.
+ */
+#include "core/comm/frame_symbolizer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "core/comm/call_stack.h"
+#include "core/util/clock.h"
+#include "core/runtime/runtime.h"
+#include "core/unwind/image.h"
+#include "core/runtime/log.h"
+#include "core/unwind/symbolize.h"
+#include "core/recorder/frame_table.h"
+#include "core/runtime/io_workers.h"
+#include "core/unwind/unwind_table.h"
+
+/* Between two looks: a young program makes its first calls, later ones rarely meet a new place. */
+#define YOUNG_NS       (10 * NG_S)
+#define PAUSE_YOUNG_NS (2 * NG_MS)
+#define PAUSE_NS       (20 * NG_MS)
+/* What is loaded is looked at anew: a library that replaces another one, and nowhere meets a place
+ * that is not known. */
+#define RENEW_NS   (5 * NG_S)
+#define NAME_NS    (500 * NG_MS)
+#define PLACES_MAX 2048u /* known to this thread; the box has no more */
+#define FILL_MAX   64u   /* rules that one walk may lack */
+/* Of the modules' rows: the others are for what is loaded later. */
+#define MODULES_AT_START(capacity) ((capacity) / 4 * 3)
+
+/* An address that has a row in the box, at the same index. */
+struct known {
+    uint64_t address;
+    uint32_t module;
+    bool gone;
+};
+
+/* Its own thread's. */
+static struct {
+    struct ng_arena arena; /* of `images` */
+    struct ng_images images;
+    struct known known[PLACES_MAX];
+    uint32_t known_count;
+    uint32_t named; /* of them, so many have been asked for names in memory */
+} own;
+
+/* Names from files: the task's, while `under_way`. */
+static struct {
+    atomic_bool under_way;
+    struct ng_arena arena;
+    uint32_t first; /* rows from here on are named next: the thread's */
+    struct ng_name_wanted *wanted;
+    uint32_t *rows;
+    uint32_t count;
+} files;
+
+static atomic_bool quitting;
+
+/* ---- What is loaded ---- */
+
+/* Places whose code is not what it was have no rule any more, and get a row of their own when they
+ * turn up again. */
+static void retire(void)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns();
+
+    for (uint32_t i = 0; i < own.known_count; i++) {
+        struct known *known = &own.known[i];
+        const struct ng_image *image = ng_images_find(&own.images, known->address - 1);
+        bool same = known->module == NG_PLACES_NO_MODULE
+                        ? !image || ng_places_module_count(box) == box->module_capacity
+                        : image && ng_places_is_module(box, known->module, image);
+        if (known->gone || same)
+            continue;
+        known->gone = true;
+        ng_walk_table_remove(&ng_call_stacks->table, known->address - 1);
+        ng_places_retire(box, i, now);
+    }
+}
+
+static bool look_at_images(void)
+{
+    ng_arena_recycle(&own.arena);
+    own.images = (struct ng_images){0};
+    if (ng_images_read(&own.arena, &own.images) != 0)
+        return false;
+    retire();
+    return true;
+}
+
+/* So that addresses that nobody has looked at yet can be placed, should the process end now. */
+static void tell_modules(void)
+{
+    struct ng_box *box = &ng_guard.box;
+
+    for (uint32_t i = 0; i < own.images.count && i < MODULES_AT_START(box->module_capacity); i++)
+        ng_places_add_module(box, &own.images.images[i]);
+}
+
+/* ---- Rules ---- */
+
+static void tell_place(uint64_t address)
+{
+    struct ng_box *box = &ng_guard.box;
+    const struct ng_image *image = ng_images_find(&own.images, address - 1);
+
+    if (own.known_count == PLACES_MAX)
+        return;
+    uint32_t module = image ? ng_places_add_module(box, image) : NG_PLACES_NO_MODULE;
+    if (ng_places_add(box, address, module) == own.known_count)
+        own.known[own.known_count++] = (struct known){.address = address, .module = module};
+}
+
+static bool fill(uint64_t place)
+{
+    struct ng_walk_rule rule = ng_walk_rule_make(&own.images, place);
+
+    tell_place(place + 1);
+    return ng_walk_table_add(&ng_call_stacks->table, place, &rule);
+}
+
+/* The walk goes on where it ended, on the copy of the stack, with the rules that it lacks. */
+static enum ng_walk_end walk_on(const struct ng_call_stack_miss *miss, uint64_t *ret_addresses,
+                                uint32_t room, uint32_t *ret_count)
+{
+    struct ng_walk_table *table = &ng_call_stacks->table;
+    struct ng_walk_memory memory = {.until = miss->at.stack + miss->bytes,
+                                    .shift = (uintptr_t)miss->copy - miss->at.stack};
+    struct ng_walk start = miss->at, walk;
+    enum ng_walk_end end = NG_WALK_MISSED;
+
+    *ret_count = 0;
+    for (unsigned tries = 0; tries < FILL_MAX && end == NG_WALK_MISSED; tries++) {
+        walk = start;
+        end = miss->found ? NG_WALK_GOES_ON
+                          : ng_call_stack_leave_own(table, &memory, miss->caller, &walk);
+        if (end == NG_WALK_GOES_ON)
+            end = ng_walk_up(table, &memory, &walk, ret_addresses, room, ret_count);
+        if (end == NG_WALK_MISSED && !fill(walk.place))
+            break;
+    }
+    return end;
+}
+
+/* The record that lacked frames, unless it was overwritten. */
+static void complete(const struct ng_call_stack_miss *miss)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint64_t addresses[NG_BOX_FRAMES], part = miss->record_id << 8 | NG_FRAMES_PART;
+    uint32_t first = miss->found ? miss->found - 1 : 0, count;
+
+    enum ng_walk_end end = walk_on(miss, addresses, NG_BOX_FRAMES - first, &count);
+    struct ng_box_frames *frames =
+        &box->frames[ng_record_slot(miss->record_id, box->frames_capacity)];
+    if (!count || !atomic_compare_exchange_strong(&frames->id_state, &part,
+                                                  miss->record_id << 8 | NG_FRAMES_WRITING))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        NG_STORE(frames->address[first + i], addresses[i]);
+    if (first + count < NG_BOX_FRAMES)
+        NG_STORE(frames->address[first + count], 0);
+    atomic_store_explicit(&frames->id_state,
+                          miss->record_id << 8 |
+                              (end == NG_WALK_WHOLE ? NG_FRAMES_WHOLE : NG_FRAMES_CUT),
+                          memory_order_release);
+}
+
+/* Walks that wait to be completed, a bit for each: they are ours from now on. Some copies are left
+ * to the program's threads, or a burst of calls would end with some that nobody completes. */
+static uint32_t take_missed(void)
+{
+    uint32_t missed = 0;
+
+    for (unsigned i = 0;
+         i < NG_CALL_STACK_COPIES && __builtin_popcount(missed) < NG_CALL_STACK_COPIES / 2; i++) {
+        enum ng_miss_state ready = NG_MISS_READY;
+        if (atomic_compare_exchange_strong_explicit(&ng_call_stacks->misses[i].state, &ready,
+                                                    NG_MISS_BUSY, memory_order_acquire,
+                                                    memory_order_relaxed))
+            missed |= 1u << i;
+    }
+    return missed;
+}
+
+/* Of before the images were looked at: later ones may be in what was loaded since. Without images,
+ * they are given up. */
+static void complete_all(uint32_t missed, bool possible)
+{
+    for (unsigned i = 0; i < NG_CALL_STACK_COPIES; i++) {
+        if (!(missed & 1u << i))
+            continue;
+        if (possible)
+            complete(&ng_call_stacks->misses[i]);
+        atomic_store_explicit(&ng_call_stacks->misses[i].state, NG_MISS_FREE, memory_order_release);
+    }
+}
+
+/* ---- Names ---- */
+
+/* Rows from `first` on that lie in an image; memory from `arena`. */
+static uint32_t gather(uint32_t first, struct ng_arena *arena, struct ng_name_wanted **ret_wanted,
+                       uint32_t **ret_rows)
+{
+    uint32_t room = own.known_count - first, count = 0;
+    struct ng_name_wanted *wanted = ng_arena_alloc(arena, room * sizeof(*wanted));
+    uint32_t *rows = ng_arena_alloc(arena, room * sizeof(*rows));
+
+    for (uint32_t i = first; wanted && rows && i < own.known_count; i++) {
+        uint64_t place = own.known[i].address - 1;
+        const struct ng_image *image = ng_images_find(&own.images, place);
+        if (!image || own.known[i].gone)
+            continue;
+        rows[count] = i;
+        wanted[count++] = (struct ng_name_wanted){.image = image, .place = place};
+    }
+    *ret_wanted = wanted;
+    *ret_rows = rows;
+    return count;
+}
+
+static void tell_names(const struct ng_name_wanted *wanted, const uint32_t *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (wanted[i].name)
+            ng_places_name(&ng_guard.box, rows[i], wanted[i].name,
+                           wanted[i].place + 1 - wanted[i].start);
+}
+
+static void name_from_files(void *unused)
+{
+    (void)unused;
+    if (ng_names_find(files.wanted, files.count, ng_symbols_of_file, ng_clock_mono_ns() + NAME_NS,
+                      &files.arena) == 0)
+        tell_names(files.wanted, files.rows, files.count);
+    ng_arena_reset(&files.arena);
+    atomic_store(&files.under_way, false);
+}
+
+/* The task's own copies of the images: this thread's are read anew. */
+static bool copy_images(void)
+{
+    const struct ng_image *before = NULL;
+    struct ng_image *copy = NULL;
+
+    for (uint32_t i = 0; i < files.count; i++) {
+        if (files.wanted[i].image != before) {
+            before = files.wanted[i].image;
+            copy = ng_arena_alloc(&files.arena, sizeof(*copy));
+            if (!copy)
+                return false;
+            *copy = *before;
+            copy->path = ng_arena_strdup(&files.arena, before->path);
+            if (!copy->path)
+                return false;
+        }
+        files.wanted[i].image = copy;
+    }
+    return true;
+}
+
+/* What memory does not name, and what it names less well. A task that hangs holds up the next. */
+static void begin_files(void)
+{
+    if (files.first == own.known_count || atomic_load(&files.under_way))
+        return;
+    files.count = gather(files.first, &files.arena, &files.wanted, &files.rows);
+    files.first = own.known_count;
+    atomic_store(&files.under_way, true);
+    if (!files.count || !copy_images() ||
+        ng_tasks_add(NG_TASKS_PROGRAMS, name_from_files, NULL) != 0) {
+        ng_arena_reset(&files.arena);
+        atomic_store(&files.under_way, false);
+    }
+}
+
+static void name_new(void)
+{
+    struct ng_arena arena = {0};
+    struct ng_name_wanted *wanted;
+    uint32_t *rows;
+
+    if (own.named == own.known_count)
+        return;
+    uint32_t count = gather(own.named, &arena, &wanted, &rows);
+    own.named = own.known_count;
+    if (count && ng_names_find(wanted, count, ng_symbols_of_memory, ng_clock_mono_ns() + NAME_NS,
+                               &arena) == 0)
+        tell_names(wanted, rows, count);
+    ng_arena_reset(&arena);
+}
+
+/* ---- The thread ---- */
+
+static bool is_wanted(uint32_t generation)
+{
+    return atomic_load(&ng_guard.generation) == generation && !atomic_load(&quitting) &&
+           !atomic_load(&ng_guard.ending);
+}
+
+static void *serve(void *unused)
+{
+    uint32_t generation = atomic_load(&ng_guard.generation);
+    int64_t young_until = ng_clock_mono_ns() + YOUNG_NS;
+    int64_t renew_mono_ns = ng_clock_mono_ns() + RENEW_NS;
+
+    ng_guard.adopt_thread();
+    if (look_at_images())
+        tell_modules();
+    while (is_wanted(generation)) {
+        int64_t pause_ns = ng_clock_mono_ns() < young_until ? PAUSE_YOUNG_NS : PAUSE_NS;
+        struct timespec pause = {.tv_nsec = pause_ns};
+        uint32_t missed = take_missed();
+        if (missed || ng_clock_mono_ns() > renew_mono_ns) {
+            complete_all(missed, look_at_images());
+            name_new();
+            renew_mono_ns = ng_clock_mono_ns() + RENEW_NS;
+        }
+        begin_files();
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+    }
+    return unused;
+}
+
+int ng_call_places_start(void)
+{
+    if (!ng_guard.box.frames_capacity)
+        return 0;
+    if (!ng_call_stacks) {
+        void *memory = mmap(NULL, sizeof(*ng_call_stacks), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            return -errno;
+        ng_call_stacks = memory;
+    }
+    return ng_guard_thread("ncclguard/calls", serve);
+}
+
+void ng_call_places_quit(void)
+{
+    atomic_store(&quitting, true);
+}
+
+void ng_call_places_after_fork(void)
+{
+    /* The child's box is another one, and knows none of these places. */
+    if (ng_call_stacks)
+        munmap(ng_call_stacks, sizeof(*ng_call_stacks));
+    ng_call_stacks = NULL;
+    own.arena.chunks = files.arena.chunks = NULL; /* somebody may have been at them */
+    own.known_count = own.named = files.first = 0;
+    atomic_store(&files.under_way, false);
+    atomic_store(&quitting, false);
+}

@@ -1,0 +1,212 @@
+/*
+ * Groups that grew: ranks that joined learn the id that the others use.
+ *
+ * Between steps 2 and 8. Entered by the incident thread, while the program's threads make
+ * communicators: what they derive from an id that is corrected at the same moment is corrected in
+ * the next round. Must never wait or lock.
+ */
+#include "core/comm/grow_id.h"
+
+#include "core/nccl/group_id.h"
+#include "core/runtime/log.h"
+
+static bool in_use(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return state != NG_GROUP_FREE && state != NG_GROUP_FAILED && NG_LOAD(group->id);
+}
+
+static uint32_t used_slots(const struct ng_box *box)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    return used < box->group_capacity ? used : box->group_capacity;
+}
+
+bool ng_grown_waits(const struct ng_box_group *group)
+{
+    return NG_LOAD(group->joined_id) && NG_LOAD(group->joined_id) == NG_LOAD(group->id);
+}
+
+/* The group that `child` was made from, under its id of then or of now. NULL: gone, or none. */
+static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t used,
+                                            const struct ng_box_group *child)
+{
+    uint64_t parent_id = atomic_load_explicit(&child->parent_id, memory_order_acquire);
+
+    for (uint32_t i = 0; parent_id && i < used; i++)
+        if (in_use(&box->groups[i]) && (NG_LOAD(box->groups[i].id) == parent_id ||
+                                        NG_LOAD(box->groups[i].former_id) == parent_id))
+            return &box->groups[i];
+    return NULL;
+}
+
+/* Will the id change no more: is it derived from none that has yet to be learned? */
+static bool is_settled(const struct ng_box *box, uint32_t used, const struct ng_box_group *group)
+{
+    for (uint32_t depth = 0; group && depth < used; depth++) {
+        if (ng_grown_waits(group))
+            return false;
+        const struct ng_box_group *parent = parent_of(box, used, group);
+        if (parent && NG_LOAD(parent->id) != NG_LOAD(group->parent_id))
+            return false;
+        group = parent;
+    }
+    return true;
+}
+
+uint64_t ng_grown_told(const struct ng_box *box, uint64_t joined_id)
+{
+    uint32_t used = used_slots(box);
+
+    for (uint32_t i = 0; i < used; i++) {
+        const struct ng_box_group *group = &box->groups[i];
+        if (!in_use(group) || NG_LOAD(group->joined_id) != joined_id)
+            continue;
+        if (is_settled(box, used, group))
+            return NG_LOAD(group->id);
+    }
+    return 0;
+}
+
+/* Readers of records go by either id; so the former one is there before the id changes. */
+static void rename_group(struct ng_box_group *group, uint64_t id)
+{
+    NG_STORE(group->former_id, NG_LOAD(group->id));
+    atomic_store_explicit(&group->id, id, memory_order_release);
+}
+
+static uint64_t derived_id(uint64_t parent_id, uint32_t created_by, uint32_t ordinal, int color,
+                           uint64_t excluded)
+{
+    switch (created_by) {
+    case NG_OP_CommSplit:
+        return ng_group_id_split(parent_id, ordinal, color);
+    case NG_OP_CommShrink:
+        return ng_group_id_shrink(parent_id, ordinal, excluded);
+    default:
+        return ng_group_id_split(parent_id, ordinal, 0); /* grown once more */
+    }
+}
+
+/* Children that were made while their parent had another id. Parents are older than their children,
+ * though not always in an earlier slot: until nothing changes. */
+static void correct_children(struct ng_box *box)
+{
+    uint32_t used = used_slots(box);
+    bool changed = true;
+
+    for (uint32_t round = 0; changed && round < used; round++) {
+        changed = false;
+        for (uint32_t i = 0; i < used; i++) {
+            const struct ng_box_group *parent = &box->groups[i];
+            uint64_t former = in_use(parent) ? NG_LOAD(parent->former_id) : 0;
+            for (uint32_t j = 0; former && j < used; j++) {
+                struct ng_box_group *child = &box->groups[j];
+                if (!in_use(child) ||
+                    atomic_load_explicit(&child->parent_id, memory_order_acquire) != former)
+                    continue;
+                uint64_t parent_id = NG_LOAD(parent->id);
+                rename_group(child, derived_id(parent_id, NG_LOAD(child->created_by),
+                                               NG_LOAD(child->ordinal), NG_LOAD(child->color),
+                                               NG_LOAD(child->excluded)));
+                /* Whoever finds the parent's new id finds ours. */
+                atomic_store_explicit(&child->parent_id, parent_id, memory_order_release);
+                changed = true;
+            }
+        }
+    }
+}
+
+/* Nobody makes anything of it any more: what it is called matters little. */
+static bool is_over(const struct ng_box_group *group)
+{
+    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+
+    return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
+}
+
+bool ng_grown_tend(struct ng_box *box, struct ng_board *board)
+{
+    uint32_t used = used_slots(box);
+    bool waits = false, renamed = false;
+
+    for (uint32_t i = 0; i < used; i++) {
+        struct ng_box_group *group = &box->groups[i];
+        if (!in_use(group))
+            continue;
+        renamed |= NG_LOAD(group->former_id) != 0;
+        if (!ng_grown_waits(group) || is_over(group))
+            continue;
+        uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grown_told(box, joined_id);
+        if (!id && (!board || board->ops->grown(board, joined_id, &id) != 0)) {
+            waits = true;
+            continue;
+        }
+        /* The slot may have been given to another communicator meanwhile. */
+        if (id == joined_id || !in_use(group) || NG_LOAD(group->joined_id) != joined_id)
+            continue;
+        ng_log(NG_LOG_DEBUG, "group %016llx is %016llx of those who invited this rank",
+               (unsigned long long)joined_id, (unsigned long long)id);
+        rename_group(group, id);
+        renamed = true;
+    }
+    if (renamed)
+        correct_children(box);
+    return waits;
+}
+
+/* What the group of this index is called as a child of `parent_id`; 0: nobody tells how it was
+ * made. */
+static uint64_t id_as_child(const struct ng_view *view, uint32_t group, uint64_t parent_id)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->group == group && member->ordinal)
+            return derived_id(parent_id, member->created_by, member->ordinal, member->color,
+                              member->excluded);
+    }
+    return 0;
+}
+
+static uint32_t find_child(const struct ng_view *view, uint64_t parent_id)
+{
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].parent_id == parent_id)
+            return i;
+    return UINT32_MAX;
+}
+
+/* Children take their new ids, and theirs in turn: no deeper than GENERATIONS, however damaged the
+ * evidence is. */
+#define GENERATIONS 64
+
+static void unite(struct ng_view *view, uint64_t former, uint64_t id, unsigned generation)
+{
+    uint32_t group = ng_view_find_group(view, former), child;
+
+    if (former == id || generation == GENERATIONS)
+        return;
+    if (group != UINT32_MAX)
+        ng_view_rename_group(view, group, id);
+    while ((child = find_child(view, former)) != UINT32_MAX) {
+        uint64_t child_former = view->groups[child].id, child_id = id_as_child(view, child, id);
+        view->groups[child].parent_id = id;
+        if (child_id)
+            unite(view, child_former, child_id, generation + 1);
+    }
+}
+
+void ng_grown_unite(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        uint64_t id = view->groups[member->group].id;
+        /* Of one who has invited others: do any of them still call it by that? */
+        if (member->joined_id && member->joined_id != id &&
+            (ng_view_find_group(view, member->joined_id) != UINT32_MAX ||
+             find_child(view, member->joined_id) != UINT32_MAX))
+            unite(view, member->joined_id, id, 0);
+    }
+}

@@ -1,0 +1,82 @@
+/*
+ * The ring of the newest calls.
+ *
+ * Step 3. An essay, for what is not obvious here.
+ *
+ * The ring is written at the speed of calls by many threads and read by other processes at any
+ * moment, among them after the writer was killed between any two instructions. There is no lock
+ * that could be left held. A slot's guard word holds the id of its record and its state. A writer
+ * takes a fresh id, which gives the slot; it marks the slot WRITING with its own id, stores the
+ * fields, and publishes with a release store of id and state. A reader copies the fields between
+ * two loads of the guard word and throws the copy away unless both tell the same id.
+ *
+ * Two writers meet in one slot only if the whole ring went round while one of them was between two
+ * stores. Then the older record is lost, which it is anyway; readers see one of the two ids, and at
+ * worst fields of the newer call.
+ *
+ * The watchdog changes states long after, by compare-and-swap on the guard word, so that a slot
+ * that was taken over meanwhile is left alone. Times of discovery are stored before that, and only
+ * where the record is far from being overwritten, so that they cannot land in its successor.
+ */
+#include "core/comm/ring.h"
+
+#include "core/runtime/runtime.h"
+
+#define GROUP_RECORDS 4096u /* calls of a NCCL group are looked for among so many */
+
+struct ng_box_record *ng_ring_find(uint64_t id)
+{
+    struct ng_box *box = &ng_guard.box;
+
+    if (!id || !box->record_capacity)
+        return NULL;
+    struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
+    return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id
+               ? record
+               : NULL;
+}
+
+bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op)
+{
+    uint64_t newest = NG_LOAD(thread->record_id), oldest = newest;
+    enum ng_op_class op_class = ng_op_table[op].op_class;
+
+    if (op_class == NG_CLASS_GROUP) {
+        newest = NG_LOAD(ng_guard.box.header->record_next);
+        oldest = newest > GROUP_RECORDS ? newest - GROUP_RECORDS : 1;
+    } else if (op_class != NG_CLASS_COLLECTIVE && op_class != NG_CLASS_P2P) {
+        return false;
+    }
+    for (uint64_t id = newest; id && id >= oldest; id--) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (record && ng_record_state(NG_LOAD(record->id_state)) == NG_RECORD_ENTERED &&
+            NG_LOAD(record->tid) == NG_LOAD(thread->tid) && ng_ring_is_cold(record))
+            return true;
+    }
+    return NG_LOAD(thread->seq) == 1;
+}
+
+bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
+{
+    struct ng_box_record *record = ng_ring_find(id);
+
+    if (!record)
+        return false;
+    uint64_t before = atomic_load_explicit(&record->id_state, memory_order_relaxed);
+    while (ng_record_id(before) == id)
+        if (atomic_compare_exchange_weak_explicit(&record->id_state, &before, id << 8 | state,
+                                                  memory_order_release, memory_order_relaxed))
+            return true;
+    return false;
+}
+
+void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
+{
+    struct ng_box_record *record;
+
+    while (id && (record = ng_ring_find(id))) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
+}

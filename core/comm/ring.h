@@ -1,0 +1,125 @@
+/*
+ * Records of calls in the black box.
+ *
+ * Step 3. Written by the program's threads, each record by one thread until it is on the stream,
+ * then by the watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one
+ * atomic increment and stores.
+ */
+#ifndef NCCLGUARD_CORE_COMM_RING_H
+#define NCCLGUARD_CORE_COMM_RING_H
+
+#include <stdint.h>
+
+#include "core/recorder/box.h"
+#include "core/nccl/call.h"
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/view/signature.h"
+
+/* What ranks must agree on. */
+static inline struct ng_signature ng_ring_signature(const struct ng_call *call)
+{
+    return (struct ng_signature){.op = call->op,
+                                 .dtype = call->dtype,
+                                 .redop = call->redop,
+                                 .root = call->root,
+                                 .count = call->count};
+}
+
+/* The group's rolling hash with this collective. */
+static inline __attribute__((always_inline)) uint64_t ng_ring_roll(const struct ng_box_group *group,
+                                                                   const struct ng_call *call)
+{
+    struct ng_signature signature = ng_ring_signature(call);
+
+    return ng_signature_roll(NG_LOAD(group->rolling_hash), &signature);
+}
+
+/* What it was before. */
+static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const struct ng_call *call)
+{
+    struct ng_signature signature = ng_ring_signature(call);
+
+    return ng_signature_unroll(NG_LOAD(group->rolling_hash), &signature);
+}
+
+/*
+ * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. `collective`: counts
+ * in the group's rolling hash, which *ret_hash is with it. NULL where the box has no room for
+ * records.
+ */
+static inline __attribute__((always_inline)) struct ng_box_record *
+ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
+            int64_t now_mono_ns, uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal,
+            uint32_t flags, bool collective, uint64_t *ret_id, uint64_t *ret_hash)
+{
+    struct ng_box *box = &ng_guard.box;
+    const struct ng_box_group *group = comm->group;
+
+    *ret_id = 0;
+    uint32_t capacity = box->record_capacity;
+    if (__builtin_expect(!capacity, 0))
+        return NULL;
+    uint64_t id = atomic_fetch_add_explicit(&box->header->record_next, 1, memory_order_relaxed);
+    struct ng_box_record *record = &box->records[ng_record_slot(id, capacity)];
+    NG_STORE(record->id_state, id << 8 | NG_RECORD_WRITING);
+    atomic_thread_fence(memory_order_release);
+    NG_STORE(record->group_id, NG_LOAD(group->id));
+    NG_STORE(record->group_slot, comm->slot);
+    NG_STORE(record->op, call->op);
+    NG_STORE(record->coll_seq, coll_seq);
+    NG_STORE(record->p2p_seq, p2p_seq);
+    NG_STORE(record->count, call->count);
+    NG_STORE(record->dtype, call->dtype);
+    NG_STORE(record->redop, call->redop);
+    NG_STORE(record->root, call->root);
+    *ret_hash = collective ? ng_ring_roll(group, call) : 0;
+    NG_STORE(record->rolling_hash, *ret_hash);
+    NG_STORE(record->result, 0);
+    NG_STORE(record->peer_ordinal, peer_ordinal);
+    NG_STORE(record->send_buffer, (uintptr_t)call->send_buffer);
+    NG_STORE(record->recv_buffer, (uintptr_t)call->recv_buffer);
+    NG_STORE(record->stream, (uintptr_t)call->stream);
+    NG_STORE(record->caller, (uintptr_t)call->caller);
+    NG_STORE(record->entered_mono_ns, now_mono_ns);
+    NG_STORE(record->started_mono_ns, 0);
+    NG_STORE(record->completed_mono_ns, 0);
+    NG_STORE(record->tid, tid);
+    NG_STORE(record->flags, flags);
+    NG_STORE(record->work_previous, 0);
+    NG_STORE(record->duration_ns, 0);
+    atomic_store_explicit(&record->id_state, id << 8 | NG_RECORD_ENTERED, memory_order_release);
+    *ret_id = id;
+    return record;
+}
+
+/* The state of one's own fresh record. It is overwritten only if the whole ring went round
+ * meanwhile. */
+static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
+                                   enum ng_record_state state)
+{
+    if (record && ng_record_id(NG_LOAD(record->id_state)) == id)
+        atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
+}
+
+/* The slot of a record; NULL when it was overwritten, or never was. */
+struct ng_box_record *ng_ring_find(uint64_t id);
+
+/* Does NCCL connect ranks in this call: the first collective, or the first send to, or receive from, a peer? */
+static inline bool ng_ring_is_cold(const struct ng_box_record *record)
+{
+    return (NG_LOAD(record->flags) & NG_RECORD_P2P ? NG_LOAD(record->peer_ordinal) : NG_LOAD(record->coll_seq)) == 1;
+}
+
+/* Likewise in call `op` that a thread is inside: in the end of a NCCL group, in what was called in that. */
+bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op);
+
+/* Change the state of a record that may have been overwritten meanwhile. True if it was still
+ * there. */
+bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
+
+/* The same for the whole chain of records of a work that is not handed to the watchdog, from its
+ * newest. */
+void ng_ring_set_chain(uint64_t id, enum ng_record_state state);
+
+#endif

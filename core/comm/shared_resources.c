@@ -1,0 +1,172 @@
+/*
+ * Communicators that share resources of NCCL: the family of each record, and its turn.
+ *
+ * Step 2. Entered by the program's threads. Must never wait.
+ */
+#include "core/comm/shared_resources.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "core/nccl/call.h"
+#include "core/comm/comm.h"
+
+/* One for each record, since none is in two, and for those that are about to change theirs. */
+#define FAMILIES (NG_COMM_CAPACITY + 256u)
+static struct ng_family families[FAMILIES];
+static _Atomic(struct ng_family *) family_of[NG_COMM_CAPACITY]; /* by slot; NULL not known yet */
+
+/* What the children of a communicator will share with it. */
+#define SHARES_SPLIT  1u
+#define SHARES_SHRINK 2u
+static _Atomic uint8_t shares_of[NG_COMM_CAPACITY]; /* by slot */
+
+static atomic_bool any; /* in use at all */
+
+#define SHRINK_ABORT 1 /* NCCL_SHRINK_ABORT: a parent that is aborted shares nothing */
+
+static __thread char this_thread __attribute__((tls_model("initial-exec")));
+
+/* ---- Who shares ---- */
+
+/* NCCL's variable counts for more than a configuration; -1: it is not set. */
+static int asked_for(const char *variable)
+{
+    const char *value = getenv(variable);
+    char *end;
+
+    if (!value || !*value)
+        return -1;
+    long number = strtol(value, &end, 0);
+    return *end ? -1 : number == 1;
+}
+
+static bool has_field(const struct ng_nccl_config *config, size_t offset)
+{
+    return config->magic == NG_NCCL_CONFIG_MAGIC && config->size >= offset + sizeof(int);
+}
+
+/* As the communicator's own configuration has it; without one, as its parent's. */
+static unsigned shares_by(const struct ng_call *call, const struct ng_comm *parent)
+{
+    const struct ng_nccl_config *config = call->creation->config;
+    unsigned shares = 0;
+
+    if (!config && parent)
+        shares = atomic_load(&shares_of[parent->slot]);
+    if (config && has_field(config, offsetof(struct ng_nccl_config, split_share)) && config->split_share == 1)
+        shares |= SHARES_SPLIT;
+    if (config && has_field(config, offsetof(struct ng_nccl_config, shrink_share)) && config->shrink_share == 1)
+        shares |= SHARES_SHRINK;
+    int split = asked_for("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    int shrink = asked_for("NCCL_COMM_SHRINK_SHARE_RESOURCES");
+    if (split >= 0)
+        shares = (shares & ~SHARES_SPLIT) | (split ? SHARES_SPLIT : 0);
+    if (shrink >= 0)
+        shares = (shares & ~SHARES_SHRINK) | (shrink ? SHARES_SHRINK : 0);
+    return shares;
+}
+
+static bool is_shared(const struct ng_comm *parent, const struct ng_call *call)
+{
+    unsigned shares = atomic_load(&shares_of[parent->slot]);
+
+    switch (call->op) {
+    case NG_OP_CommSplit:
+        return shares & SHARES_SPLIT;
+    case NG_OP_CommShrink:
+        return (shares & SHARES_SHRINK) && !(call->creation->flags & SHRINK_ABORT);
+    default:
+        return false;
+    }
+}
+
+/* ---- Families ---- */
+
+static struct ng_family *take_free(uint32_t slot)
+{
+    for (uint32_t i = 0;; i++) {
+        struct ng_family *family = &families[(slot + i) % FAMILIES];
+        uint32_t nobody = 0;
+        if (atomic_load(&family->holder) || !atomic_compare_exchange_strong(&family->members, &nobody, 1))
+            continue;
+        atomic_store(&family->shared, false);
+        atomic_store_explicit(&any, true, memory_order_relaxed);
+        return family;
+    }
+}
+
+struct ng_family *ng_family_of(const struct ng_comm *comm)
+{
+    struct ng_family *family = atomic_load_explicit(&family_of[comm->slot], memory_order_acquire);
+    struct ng_family *expected = NULL;
+
+    if (__builtin_expect(family != NULL, 1))
+        return family;
+    family = take_free(comm->slot);
+    if (atomic_compare_exchange_strong(&family_of[comm->slot], &expected, family))
+        return family;
+    atomic_fetch_sub(&family->members, 1);
+    return expected;
+}
+
+void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent, const struct ng_call *call)
+{
+    struct ng_family *before = atomic_load(&family_of[comm->slot]), *family;
+
+    atomic_store(&shares_of[comm->slot], (uint8_t)shares_by(call, parent));
+    if (parent && is_shared(parent, call)) {
+        family = ng_family_of(parent);
+        atomic_fetch_add(&family->members, 1);
+        atomic_store(&family->shared, true);
+    } else if (before && !atomic_load(&before->shared)) {
+        /* Of the communicator that had the record before: a thread that was inside when it was
+         * aborted has still to let go. */
+        return;
+    } else {
+        family = take_free(comm->slot);
+    }
+    before = atomic_exchange(&family_of[comm->slot], family);
+    if (before)
+        atomic_fetch_sub(&before->members, 1);
+}
+
+/* ---- Turns ---- */
+
+bool ng_family_is_mine(const struct ng_family *family)
+{
+    return atomic_load_explicit(&family->holder, memory_order_relaxed) == &this_thread;
+}
+
+bool ng_family_try_hold(struct ng_family *family)
+{
+    const void *nobody = NULL;
+
+    if (!ng_family_is_mine(family) &&
+        !atomic_compare_exchange_strong_explicit(&family->holder, &nobody, &this_thread, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return false;
+    family->depth++;
+    return true;
+}
+
+void ng_family_let_go(struct ng_family *family)
+{
+    if (--family->depth == 0)
+        atomic_store_explicit(&family->holder, NULL, memory_order_release);
+}
+
+void ng_family_after_fork(void)
+{
+    if (!atomic_exchange(&any, false))
+        return;
+    for (uint32_t i = 0; i < FAMILIES; i++) {
+        atomic_store(&families[i].holder, NULL);
+        families[i].depth = 0;
+        atomic_store(&families[i].members, 0);
+    }
+    for (uint32_t i = 0; i < NG_COMM_CAPACITY; i++) {
+        atomic_store(&family_of[i], NULL);
+        atomic_store(&shares_of[i], 0);
+    }
+}

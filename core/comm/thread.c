@@ -1,0 +1,173 @@
+/*
+ * Per-thread state, found through one thread-local pointer.
+ *
+ * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call,
+ * but for its first call in another copy of NCCL, and when a NCCL group grows larger than any
+ * before it on this thread.
+ */
+#include "core/comm/thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "core/comm/call_stack.h"
+#include "core/call/group_calls.h"
+
+__thread struct ng_thread *ng_this_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static void free_group_calls(struct ng_group_calls *calls)
+{
+    ng_group_calls_let_go(calls);
+    free(calls->pending);
+    free(calls->created);
+    free(calls->grouped);
+}
+
+/* Calls that another process makes: nothing of them is ours, but the room. */
+static void forget_group_calls(struct ng_group_calls *calls)
+{
+    calls->depth = calls->pending_count = calls->created_count = calls->joined_count = calls->grouped_count = 0;
+    calls->broken = false;
+    calls->error = NG_NCCL_SUCCESS;
+}
+
+static void release(void *memory)
+{
+    struct ng_thread *thread = memory;
+
+    if (thread->generation == atomic_load(&ng_guard.generation) && thread->slot != &thread->spare) {
+        atomic_store(&thread->slot->op, 0);
+        atomic_store_explicit(&thread->slot->tid, 0, memory_order_release);
+    }
+    ng_this_thread = NULL;
+    free_group_calls(&thread->first);
+    for (uint32_t i = 0; i < NG_NCCL_MAX - 1; i++)
+        if (thread->others[i]) {
+            free_group_calls(thread->others[i]);
+            free(thread->others[i]);
+        }
+    free(thread);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&key, release);
+}
+
+/* A free slot of the box; the thread's spare when all are taken. */
+static struct ng_box_thread *claim_slot(struct ng_thread *thread)
+{
+    struct ng_box *box = &ng_guard.box;
+
+    for (uint32_t i = 0; i < box->thread_capacity; i++) {
+        uint32_t nobody = 0;
+        if (!atomic_compare_exchange_strong(&box->threads[i].tid, &nobody, thread->tid))
+            continue;
+        uint32_t used = atomic_load(&box->header->thread_used);
+        while (used < i + 1 &&
+               !atomic_compare_exchange_weak(&box->header->thread_used, &used, i + 1))
+            ;
+        return &box->threads[i];
+    }
+    atomic_fetch_add(&box->header->threads_lost, 1);
+    return &thread->spare;
+}
+
+/* Kept by the box, for when the thread, or its process, is gone. */
+static void tell_name(struct ng_box_thread *slot)
+{
+    uint64_t words[2] = {0, 0};
+
+    prctl(PR_GET_NAME, (char *)words, 0, 0, 0);
+    NG_STORE(slot->name[0], words[0]);
+    NG_STORE(slot->name[1], words[1]);
+}
+
+struct ng_thread *ng_thread_make(void)
+{
+    uint32_t generation = atomic_load(&ng_guard.generation);
+    struct ng_thread *thread = ng_this_thread;
+
+    if (!thread) {
+        thread = calloc(1, sizeof(*thread));
+        if (!thread)
+            return NULL;
+        pthread_once(&key_once, make_key);
+        pthread_setspecific(key, thread);
+        ng_this_thread = thread;
+    } else {
+        /* Inherited over a fork: the lists belong to the parent's calls. */
+        thread->open_groups = 0;
+        forget_group_calls(&thread->first);
+        for (uint32_t i = 0; i < NG_NCCL_MAX - 1; i++)
+            if (thread->others[i])
+                forget_group_calls(thread->others[i]);
+    }
+    thread->generation = generation;
+    thread->tid = (uint32_t)gettid();
+    thread->slot = claim_slot(thread);
+    tell_name(thread->slot);
+    if (ng_guard.box.frames_capacity)
+        ng_call_stack_find_bounds(thread);
+    return thread;
+}
+
+struct ng_group_calls *ng_thread_other_group_calls(struct ng_thread *thread, uint32_t index)
+{
+    if (index == 0 || index >= NG_NCCL_MAX)
+        return index == 0 ? &thread->first : NULL;
+    struct ng_group_calls **calls = &thread->others[index - 1];
+    if (!*calls)
+        *calls = calloc(1, sizeof(**calls));
+    return *calls;
+}
+
+static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
+{
+    if (used < *room)
+        return array;
+    uint32_t wanted = *room ? *room * 2 : 16;
+    void *bigger = realloc(array, wanted * each);
+    if (bigger)
+        *room = wanted;
+    return bigger;
+}
+
+struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls)
+{
+    void *array =
+        grow(calls->pending, calls->pending_count, &calls->pending_room, sizeof(*calls->pending));
+
+    if (!array)
+        return NULL;
+    calls->pending = array;
+    return &calls->pending[calls->pending_count++];
+}
+
+struct ng_created *ng_thread_add_created(struct ng_group_calls *calls)
+{
+    void *array =
+        grow(calls->created, calls->created_count, &calls->created_room, sizeof(*calls->created));
+
+    if (!array)
+        return NULL;
+    calls->created = array;
+    return &calls->created[calls->created_count++];
+}
+
+struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls)
+{
+    void *array = grow(calls->grouped, calls->grouped_count, &calls->grouped_room, sizeof(*calls->grouped));
+
+    if (!array)
+        return NULL;
+    calls->grouped = array;
+    return &calls->grouped[calls->grouped_count++];
+}

@@ -1,0 +1,152 @@
+/*
+ * What the guard keeps for each of the program's threads.
+ *
+ * Made with a thread's first tracked call (the only allocation), given back when the thread ends. A
+ * thread touches only its own.
+ */
+#ifndef NCCLGUARD_CORE_COMM_THREAD_H
+#define NCCLGUARD_CORE_COMM_THREAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/recorder/box.h"
+#include "core/nccl/call.h"
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/nccl/nccl.h"
+
+/* Calls on one communicator and stream in an open NCCL group: one work when the group is closed.
+ */
+struct ng_pending {
+    struct ng_comm *comm;
+    void *stream;
+    uint64_t last_record;
+    uint64_t first_seq, last_seq;
+    uint64_t hash_before; /* the group's rolling hash before `first_seq` */
+    uint32_t coll_count, p2p_count;
+    int64_t entered_mono_ns;
+    struct ng_work *work;
+    struct ng_work *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL nothing */
+    bool capturing;
+    struct ng_captured *begun; /* meaningful then: core/device/capture.h */
+    bool let_go; /* counted in comm->open_groups no more */
+    uint32_t last_call; /* its newest one in ng_group_calls.grouped, plus 1; 0 none, or not all are there */
+    bool calls_lost;    /* which is so for good */
+};
+
+/* A call of an open group, kept where it may turn out to go into a CUDA graph: its record may be gone by then. */
+struct ng_grouped_call {
+    struct ng_call call;
+    uint32_t before; /* of the same pending one, index plus 1; 0 it is the first */
+};
+
+/* A communicator whose handle NCCL has still to write. */
+struct ng_created {
+    struct ng_comm *comm;
+    void **new_comm;
+    uint32_t generation; /* of the record */
+    void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
+    void *before;  /* what the program's variable held before the call */
+    bool in_group; /* counted in comm->open_groups */
+};
+
+/* Communicators that a group has something else to do with, and whose end its closing waits for. */
+#define NG_GROUP_JOINED 64u
+
+/* What a thread has made between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL
+ * counts its groups for itself. */
+struct ng_group_calls {
+    uint32_t depth; /* open ncclGroupStart */
+    bool broken;    /* holds a communicator that NCCL has freed: it can never be closed */
+    int error; /* of the newest call in it that was refused without NCCL: it ends with that; else
+                  success */
+    struct ng_pending *pending;
+    uint32_t pending_count, pending_room;
+    struct ng_grouped_call *grouped; /* of all that is pending */
+    uint32_t grouped_count, grouped_room;
+    struct ng_created *created; /* also by a call outside of any group, until it returns */
+    uint32_t created_count, created_room;
+    struct ng_comm *joined[NG_GROUP_JOINED]; /* core/call/nonblocking.h */
+    uint32_t joined_count;
+};
+
+struct ng_thread {
+    uint32_t generation; /* of the guard that it belongs to */
+    uint32_t tid;
+    uintptr_t stack_low, stack_end; /* core/comm/call_stack.h; 0 nobody has asked, or not known */
+    struct ng_box_thread *slot; /* in the black box, or `spare` */
+    struct ng_box_thread spare;
+    uint32_t open_groups;        /* open ncclGroupStart of all libraries together */
+    /* What its last creating call should have made, if the guard aborted that; NULL it did not. */
+    struct ng_comm *not_made;
+    uint32_t not_made_generation; /* of its record */
+    struct ng_group_calls first; /* of library 0, which nearly everywhere is the only one */
+    struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and on; made when needed */
+};
+
+/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
+extern __thread struct ng_thread *ng_this_thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* The slow half of ng_thread_get: a thread's first call, or its first after a fork. */
+struct ng_thread *ng_thread_make(void);
+
+/* This thread's own; NULL when memory is short: the call then goes unrecorded. */
+static inline struct ng_thread *ng_thread_get(void)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    if (__builtin_expect(thread && thread->generation == atomic_load_explicit(&ng_guard.generation,
+                                                                              memory_order_relaxed),
+                         1))
+        return thread;
+    return ng_thread_make();
+}
+
+/* The slow half of ng_thread_group_calls: another library than the first. */
+struct ng_group_calls *ng_thread_other_group_calls(struct ng_thread *thread, uint32_t index);
+
+/* The group calls of this thread in `nccl`; NULL when memory is short. */
+static inline struct ng_group_calls *ng_thread_group_calls(struct ng_thread *thread,
+                                                           const struct ng_nccl *nccl)
+{
+    return __builtin_expect(nccl->index == 0, 1) ? &thread->first
+                                                 : ng_thread_other_group_calls(thread, nccl->index);
+}
+
+/* The same where a group is open there; NULL none. */
+static inline struct ng_group_calls *ng_thread_open_group(struct ng_thread *thread,
+                                                          const struct ng_nccl *nccl)
+{
+    if (__builtin_expect(thread->open_groups == 0, 1))
+        return NULL;
+    struct ng_group_calls *calls = ng_thread_group_calls(thread, nccl);
+    return calls && calls->depth ? calls : NULL;
+}
+
+/* Room for one more; NULL when memory is short. */
+struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls);
+struct ng_created *ng_thread_add_created(struct ng_group_calls *calls);
+struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
+
+/* Readers of the black box see the thread inside `op`, until ng_thread_leave. */
+static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
+                                   const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
+                                   int64_t now_mono_ns)
+{
+    struct ng_box_thread *slot = thread->slot;
+
+    NG_STORE(slot->group_slot, comm ? comm->slot : UINT32_MAX);
+    NG_STORE(slot->record_id, record_id);
+    NG_STORE(slot->seq, seq);
+    NG_STORE(slot->since_mono_ns, now_mono_ns);
+    atomic_store_explicit(&slot->op, op, memory_order_release);
+}
+
+static inline void ng_thread_leave(struct ng_thread *thread)
+{
+    atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
+}
+
+#endif

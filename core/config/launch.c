@@ -1,0 +1,146 @@
+/*
+ * Launchers, one row each: which variables tell job, rank and world size.
+ *
+ * Entered once per process, before the guard's threads. Must never trust a value: what is no number
+ * is not told.
+ */
+#include "core/config/launch.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/nccl/group_id.h"
+
+static const struct {
+    const char *name;
+    const char *rank, *world_size, *local_rank;
+    const char *job, *part; /* job id, and the step or incarnation in it; NULL none */
+} launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID",
+     "TORCHELASTIC_RESTART_COUNT"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "PMIX_NAMESPACE", NULL},
+    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID", NULL},
+    {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_NAMESPACE", NULL},
+    {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
+     NULL},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+    /* Indexed jobs of Kubernetes tell only the index of the pod. */
+    {"Kubernetes", "JOB_COMPLETION_INDEX", NULL, NULL, "JOB_NAME", NULL},
+};
+
+/*
+ * What tells one run of a program from another, each with what belongs to it; the first alone is
+ * enough. A batch job is no run: its script may start several programs.
+ */
+static const char *const run_words[][2] = {
+    {"MASTER_PORT", "MASTER_ADDR"},    {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+    {"PMIX_NAMESPACE", NULL},          {"PMI_JOBID", NULL},
+    {"SLURM_STEP_ID", "SLURM_JOB_ID"},
+};
+
+static int number_of(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    char *end;
+
+    if (!text || !*text)
+        return -1;
+    long value = strtol(text, &end, 10);
+    return *end == '\0' && value >= 0 && value < (1 << 24) ? (int)value : -1;
+}
+
+static const char *word_of(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    return text && *text ? text : NULL;
+}
+
+static uint64_t add_word(uint64_t hash, const char *name, const char *word)
+{
+    return ng_hash(ng_hash(hash, name, strlen(name) + 1), word, strlen(word) + 1);
+}
+
+/* "Here" is another place in each network namespace: containers of one host may use one port. */
+static uint64_t add_network(uint64_t hash)
+{
+    const char *address = word_of("MASTER_ADDR");
+    struct stat network;
+
+    bool here = address && (strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+                            strcmp(address, "::1") == 0);
+    return here && stat("/proc/self/ns/net", &network) == 0
+               ? ng_hash(hash, &network.st_ino, sizeof(network.st_ino))
+               : hash;
+}
+
+static uint64_t run_of_launcher(void)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
+        const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
+        /* torchrun without a rendezvous id says "none". */
+        if (!word || strcmp(word, "none") == 0)
+            continue;
+        hash = add_word(hash, run_words[i][0], word);
+        if (more)
+            hash = add_word(hash, run_words[i][1], more);
+    }
+    return hash ? add_network(hash) : 0;
+}
+
+/* File names: no slash, no leading dot, nothing that a shell would trip over. */
+static void clean(char *name)
+{
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("._-", *c))
+            *c = '_';
+    if (name[0] == '.')
+        name[0] = '_';
+}
+
+void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch)
+{
+    struct ng_launch *launch = ret_launch;
+
+    *launch =
+        (struct ng_launch){.launcher = "none", .rank = -1, .world_size = -1, .local_rank = -1};
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        int found = number_of(launchers[i].rank);
+        if (found < 0)
+            continue;
+        launch->launcher = launchers[i].name;
+        launch->rank = found;
+        launch->world_size = number_of(launchers[i].world_size);
+        launch->local_rank = number_of(launchers[i].local_rank);
+        break;
+    }
+    /* The job may be named by the batch system though another launcher numbers the ranks (srun
+     * torchrun). */
+    for (size_t i = 0; !job && !launch->job[0] && i < sizeof(launchers) / sizeof(launchers[0]);
+         i++) {
+        const char *id = word_of(launchers[i].job), *part = word_of(launchers[i].part);
+        /* torchrun without a rendezvous id says "none": no name at all. */
+        if (!id || strcmp(id, "none") == 0)
+            continue;
+        snprintf(launch->job, sizeof(launch->job), "%s%s%s", id, part ? "." : "", part ? part : "");
+    }
+    if (rank >= 0)
+        launch->rank = rank;
+    if (world_size >= 0)
+        launch->world_size = world_size;
+    if (job)
+        snprintf(launch->job, sizeof(launch->job), "%s", job);
+    launch->job_is_shared = launch->job[0] != '\0';
+    if (!launch->job[0] && word_of("NCCLGUARD_RUN_ID"))
+        snprintf(launch->job, sizeof(launch->job), "%s", getenv("NCCLGUARD_RUN_ID"));
+    if (!launch->job[0])
+        snprintf(launch->job, sizeof(launch->job), "pgrp-%d", (int)getpgrp());
+    clean(launch->job);
+    launch->run = run_of_launcher();
+}

@@ -1,0 +1,32 @@
+/*
+ * NCCL's own variables, as a text that ranks compare: "NAME=value" of those in core/config/variables.def that are set, in
+ * the order of the table, a space between.
+ *
+ * Between steps 2 and 9. Pure, but for ng_variables_read.
+ */
+#ifndef NCCLGUARD_CORE_CONFIG_VARIABLES_H
+#define NCCLGUARD_CORE_CONFIG_VARIABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum ng_variable_at { NG_VARIABLE_MAKING, NG_VARIABLE_WORK };
+enum ng_variable_among { NG_VARIABLE_OF_JOB, NG_VARIABLE_OF_HOST, NG_VARIABLE_OF_NOBODY };
+
+struct ng_variable {
+    const char *name, *why;
+    enum ng_variable_at at;
+    enum ng_variable_among among;
+};
+
+/* The table; *ret_count rows. */
+const struct ng_variable *ng_variables(size_t *ret_count);
+
+/* Those of this process's environment. Where one does not fit, neither it nor those behind it are in the
+ * text. Once, with the black box, before any thread of the guard. */
+void ng_variables_read(char *ret_text, size_t bytes);
+
+/* The value of `name` in such a text, up to its end or `bytes` - 1. False: it was not set. */
+bool ng_variables_value(const char *text, const char *name, char *ret_value, size_t bytes);
+
+#endif

@@ -1,0 +1,203 @@
+/*
+ * Asking NCCL for asynchronous errors.
+ *
+ * Step 7. The watchdog's thread asks, program threads free what is asked: either the one who asks
+ * is seen by the one who frees, or sees that it is being freed, since both write first and then
+ * look. Must never ask of a handle that NCCL may have freed.
+ */
+#include "core/device/async.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/comm/in_flight_calls.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/device/failure.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/comm/ring.h"
+#include "core/watchdog/watchdog.h"
+
+#define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
+#define IDLE_PAUSE_NS NG_S
+#define AWAIT_NS      (2 * NG_S)
+
+static _Atomic(const struct ng_comm *) asked; /* NCCL is being asked about this one */
+static int64_t looked_mono_ns;                /* the watchdog's own */
+
+void ng_async_await(const struct ng_comm *comm)
+{
+    struct timespec pause = {.tv_nsec = NG_MS / 10};
+    int64_t until = 0;
+
+    while (atomic_load(&asked) == comm || atomic_load(&comm->questions)) {
+        int64_t now = ng_clock_mono_ns();
+        if (!until)
+            until = now + AWAIT_NS;
+        if (now > until)
+            return;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool is_error(int result)
+{
+    return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
+}
+
+/* What NCCL says of it, for who reads the black box. The first of this process only. */
+static void keep_text(const struct ng_nccl *nccl)
+{
+    /* Whoever is first, of the watchdog and the program's threads; a forked child has another box. */
+    static struct ng_box_header *_Atomic kept_in;
+    struct ng_box_header *header = ng_guard.box.header;
+    const char *text = nccl->get_last_error ? nccl->get_last_error(NULL) : NULL;
+
+    if (!text || !text[0] || atomic_exchange(&kept_in, header) == header)
+        return;
+    snprintf(header->error_text, sizeof(header->error_text), "%s", text);
+    atomic_store_explicit(&header->error_text_bytes, (uint32_t)strlen(header->error_text),
+                          memory_order_release);
+}
+
+/* The first one stays. */
+static void remember(struct ng_comm *comm, int error)
+{
+    int none = NG_NCCL_SUCCESS;
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+
+    if (!is_error(error) || NG_LOAD(comm->group->async_error))
+        return;
+    NG_STORE(comm->group->error_mono_ns, ng_clock_mono_ns());
+    if (!atomic_compare_exchange_strong(&comm->group->async_error, &none, error))
+        return;
+    keep_text(nccl);
+    ng_failure_tell_async(nccl, comm, error);
+    ng_watchdog_hurry();
+}
+
+void ng_async_heard(struct ng_comm *comm, int error)
+{
+    if (__builtin_expect(is_error(error), 0) && ng_comm_is_let_live(comm))
+        remember(comm, error);
+}
+
+static bool is_alive(const struct ng_comm *comm)
+{
+    return atomic_load(&comm->group->state) == NG_GROUP_READY &&
+           ng_comm_is_let_live(comm);
+}
+
+/* How NCCL made one that we were not told of, and whether it still exists, nobody knows. */
+static bool may_be_asked(const struct ng_comm *comm)
+{
+    return is_alive(comm) && (!atomic_load(&comm->nonblocking) || atomic_load(&comm->converted)) &&
+           NG_LOAD(comm->group->created_by) != NG_OP_NONE;
+}
+
+static bool has_work(const struct ng_comm *comm)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint32_t used = NG_LOAD(box->header->thread_used);
+
+    if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed))
+        return true;
+    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
+        if (NG_LOAD(box->threads[i].op) && NG_LOAD(box->threads[i].group_slot) == comm->slot)
+            return true;
+    return false;
+}
+
+static void ask(struct ng_comm *comm, int64_t now_mono_ns)
+{
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+    int error = NG_NCCL_SUCCESS, result = NG_NCCL_INVALID_ARGUMENT;
+
+    if (!nccl->comm_get_async_error || !may_be_asked(comm) ||
+        now_mono_ns - comm->asked_mono_ns < (has_work(comm) ? BUSY_PAUSE_NS : IDLE_PAUSE_NS))
+        return;
+    comm->asked_mono_ns = now_mono_ns;
+    bool converted = atomic_load(&comm->converted);
+    if (converted && !ng_callers_hold(comm))
+        return;
+    atomic_store(&asked, comm);
+    void *handle = atomic_load(&comm->handle);
+    if (handle && is_alive(comm))
+        result = nccl->comm_get_async_error(handle, &error);
+    atomic_store(&asked, NULL);
+    if (converted)
+        ng_callers_let_go(comm);
+    if (result == NG_NCCL_SUCCESS)
+        remember(comm, error);
+}
+
+static enum ng_op last_op(const struct ng_box_group *group)
+{
+    struct ng_box_record *record = ng_ring_find(NG_LOAD(group->entered_record));
+
+    return record ? (enum ng_op)NG_LOAD(record->op) : NG_OP_NONE;
+}
+
+static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts)
+{
+    const struct ng_box_group *group = comm->group;
+    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                             .async_error = true,
+                             .group_id = NG_LOAD(group->id),
+                             .seq = NG_LOAD(group->entered),
+                             .op = last_op(group),
+                             .age_ns = now_mono_ns - NG_LOAD(group->error_mono_ns),
+                             .restarts = restarts};
+
+    comm->error_raised = true;
+    ng_incident_raise(&alarm);
+}
+
+static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts)
+{
+    uint32_t generation = NG_LOAD(comm->group->generation);
+
+    if (comm->asked_generation != generation) {
+        comm->asked_generation = generation;
+        comm->asked_mono_ns = 0;
+        comm->error_raised = false;
+    }
+    if (!NG_LOAD(comm->group->async_error)) {
+        ask(comm, now_mono_ns);
+        return;
+    }
+    if (!comm->error_raised && is_alive(comm) &&
+        now_mono_ns - NG_LOAD(comm->group->error_mono_ns) >= NG_ASYNC_GRACE_NS)
+        raise_alarm(comm, now_mono_ns, restarts);
+}
+
+void ng_async_look(int64_t now_mono_ns, uint32_t restarts)
+{
+    if (now_mono_ns - looked_mono_ns < BUSY_PAUSE_NS)
+        return;
+    looked_mono_ns = now_mono_ns;
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
+        if (atomic_load_explicit(&ng_comm_at(i)->group->state, memory_order_relaxed) ==
+            NG_GROUP_READY)
+            look_at(ng_comm_at(i), now_mono_ns, restarts);
+}
+
+bool ng_async_still(const struct ng_alarm *alarm)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) &&
+            NG_LOAD(comm->group->async_error))
+            return true;
+    }
+    return false;
+}
+
+void ng_async_after_fork(void)
+{
+    atomic_store(&asked, NULL);
+    looked_mono_ns = 0;
+}

@@ -1,0 +1,268 @@
+/*
+ * Waiting for the device on the program's behalf.
+ *
+ * Step 6, behind it. Entered by the program's threads, any number at once; the incident thread
+ * tells the verdict. Must never hold a lock, nor sleep where a cancelled thread would end: the way
+ * out of a call is left by returning.
+ */
+#include "core/device/device_wait.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/policy/abort.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/comm/deadline.h"
+#include "core/runtime/runtime.h"
+
+#define QUICK_LOOKS     16 /* before the first sleep: small collectives take some microseconds */
+#define SLEEP_MIN_NS    (20 * NG_US)
+#define SLEEP_MAX_NS    NG_MS
+#define STEP_MAX_NS     NG_S       /* of the time between two looks; the rest was a standstill */
+#define VERDICT_WAIT_NS (5 * NG_S) /* beyond the wait for dumps */
+
+/* ---- The newest verdict ---- */
+
+#define LINE_WORDS (NG_COMM_REASON_BYTES / 8)
+
+/* Written by the incident thread alone. Odd while it writes; else twice the number of verdicts. */
+static _Atomic uint32_t told;
+static _Atomic uint64_t told_line[LINE_WORDS];
+static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
+/* The process is to end: the verdict with this number is the answer to all waits that began before
+ * it; 0 none. And the one that a call has returned as its error. */
+static _Atomic uint32_t notice, taken;
+
+uint32_t ng_wait_newest(void)
+{
+    return atomic_load(&told);
+}
+
+void ng_wait_tell(const char *line, enum ng_on_timeout policy)
+{
+    uint64_t words[LINE_WORDS] = {0};
+    uint32_t before = atomic_load_explicit(&told, memory_order_relaxed);
+
+    memcpy(words, line, strnlen(line, sizeof(words) - 1));
+    atomic_store(&told, before + 1);
+    for (size_t i = 0; i < LINE_WORDS; i++)
+        atomic_store(&told_line[i], words[i]);
+    atomic_store(&told_policy, (uint32_t)policy);
+    atomic_store(&told, before + 2);
+}
+
+bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                  enum ng_on_timeout *ret_policy)
+{
+    uint64_t words[LINE_WORDS];
+    uint32_t now = atomic_load(&told);
+
+    if (now == before || now % 2)
+        return false;
+    for (size_t i = 0; i < LINE_WORDS; i++)
+        words[i] = atomic_load(&told_line[i]);
+    uint32_t policy = atomic_load(&told_policy);
+    if (atomic_load(&told) != now)
+        return false;
+    *ret_policy = (enum ng_on_timeout)policy;
+    memcpy(ret_line, words, sizeof(words));
+    return true;
+}
+
+void ng_wait_fail_all(const char *line)
+{
+    ng_wait_tell(line, NG_ON_TIMEOUT_KILL);
+    atomic_store(&notice, ng_wait_newest());
+}
+
+bool ng_wait_is_taken(void)
+{
+    uint32_t number = atomic_load(&notice);
+
+    return number && atomic_load(&taken) == number;
+}
+
+/* ---- One wait ---- */
+
+void ng_wait_expire(uint32_t slot, int64_t entered_mono_ns)
+{
+    if (slot < ng_comm_count())
+        atomic_store(&ng_comm_at(slot)->overdue_mono_ns, entered_mono_ns);
+}
+
+struct wait {
+    struct ng_comm *comm;
+    int64_t entered_mono_ns;
+    uint32_t told_before;
+    int64_t looked_mono_ns, sleep_ns;
+    int64_t waited_ns;  /* in this thread's own time */
+    int64_t overdue_ns; /* of that, since the deadline was seen to have passed */
+    unsigned looks;
+};
+
+struct ng_work *ng_wait_begin(struct ng_gpu *gpu, void *stream)
+{
+    struct ng_work *waiter = ng_gpu_take(gpu);
+
+    if (waiter && !ng_gpu_record(gpu, waiter->end, stream)) {
+        ng_gpu_give(waiter);
+        waiter = NULL;
+    }
+    return waiter;
+}
+
+/* Not nanosleep: a cancelled thread would end in it. */
+static void sleep_some(struct wait *wait)
+{
+    struct timespec pause = {.tv_nsec = wait->sleep_ns};
+
+    if (wait->looks++ < QUICK_LOOKS)
+        return;
+    syscall(SYS_nanosleep, &pause, NULL);
+    wait->sleep_ns += wait->sleep_ns / 2;
+    if (wait->sleep_ns > SLEEP_MAX_NS)
+        wait->sleep_ns = SLEEP_MAX_NS;
+}
+
+/*
+ * Has the watchdog raised the alarm for this work, or one before it? It ages the oldest work alone:
+ * what comes behind one that is past its deadline already has this thread's own clock, as it has
+ * where the watchdog is stuck itself.
+ */
+static bool is_overdue(const struct wait *wait)
+{
+    int64_t overdue = atomic_load(&wait->comm->overdue_mono_ns);
+
+    if (wait->entered_mono_ns <= overdue)
+        return true;
+    int64_t timeout_ns = NG_LOAD(wait->comm->group->timeout_ns);
+    return (overdue || NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns)) && timeout_ns > 0 &&
+           wait->waited_ns >= timeout_ns;
+}
+
+static void keep_time(struct wait *wait)
+{
+    int64_t now = ng_clock_mono_ns(), step = now - wait->looked_mono_ns;
+
+    wait->looked_mono_ns = now;
+    if (step > STEP_MAX_NS)
+        step = STEP_MAX_NS;
+    if (NG_LOAD(wait->comm->group->rests))
+        step = 0;
+    wait->waited_ns += step;
+    if (wait->overdue_ns || is_overdue(wait))
+        wait->overdue_ns += step + 1;
+}
+
+/* The process is to end, and this wait began before that was said. */
+static bool is_given_notice(const struct wait *wait)
+{
+    uint32_t number = atomic_load(&notice);
+
+    return number && (int32_t)(number - wait->told_before) > 0;
+}
+
+/* The deadline has passed, and nothing but this call's result shall come of it; or that comes
+ * first. */
+static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
+{
+    int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
+    enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id), NG_OP_NONE);
+
+    if (!wait->overdue_ns && !is_given_notice(wait))
+        return false;
+    bool heard = ng_wait_hear(wait->told_before, ret_reason, &policy);
+    if (heard && is_given_notice(wait))
+        return true;
+    if (!heard && atomic_load(&wait->comm->wait_failed)) {
+        /* The verdict on what is still in front of it. */
+        snprintf(ret_reason, NG_COMM_REASON_BYTES, "%s", wait->comm->wait_reason);
+        heard = true;
+    }
+    if (heard && policy == NG_ON_TIMEOUT_LOG)
+        return true;
+    /* It may be about another group, whose abort helps nobody here. */
+    if (policy != NG_ON_TIMEOUT_LOG)
+        bound_ns += ng_guard.config.abort_wait_ns;
+    if (wait->overdue_ns < bound_ns)
+        return false;
+    if (heard)
+        return true;
+    snprintf(ret_reason, NG_COMM_REASON_BYTES,
+             "a call on group %016" PRIx64 " has not finished within its deadline; no verdict came",
+             NG_LOAD(wait->comm->group->id));
+    return true;
+}
+
+static int fail(struct ng_comm *comm, const char *reason)
+{
+    atomic_store(&comm->wait_failed, false);
+    snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
+    atomic_store(&comm->wait_failed, true);
+    atomic_store(&taken, atomic_load(&notice));
+    return ng_abort_result(comm, reason);
+}
+
+static int wait_for(struct wait *wait, const struct ng_work *waiter)
+{
+    char reason[NG_COMM_REASON_BYTES];
+
+    for (;; sleep_some(wait)) {
+        /* In this order: an abort ends the work on the device, too, but says so before. */
+        enum ng_gpu_state state = ng_gpu_ended(waiter);
+        uint32_t fate = atomic_load(&wait->comm->fate);
+        if (fate == NG_FATE_ABORTED)
+            return wait->comm->abort_result;
+        if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED) {
+            if (atomic_load(&wait->comm->wait_failed))
+                atomic_store(&wait->comm->wait_failed, false);
+            return NG_NCCL_SUCCESS;
+        }
+        if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort_until_mono_ns)
+            return wait->comm->abort_result;
+        if (wait->looks < QUICK_LOOKS)
+            continue;
+        keep_time(wait);
+        if (has_failed(wait, reason))
+            return fail(wait->comm, reason);
+    }
+}
+
+int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
+                uint32_t newest)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    struct wait wait = {.comm = comm,
+                        .entered_mono_ns = entered_mono_ns,
+                        .told_before = newest,
+                        .looked_mono_ns = ng_clock_mono_ns(),
+                        .sleep_ns = SLEEP_MIN_NS};
+
+    if (!waiter)
+        return NG_NCCL_SUCCESS;
+    /* Another thread may capture: the questions of this one must not end that. */
+    bool relaxed = ng_gpu_relax_thread(&mode);
+    bool entered = ng_gpu_enter_context(waiter->gpu);
+    int result = wait_for(&wait, waiter);
+    if (entered)
+        ng_gpu_leave_context();
+    if (relaxed)
+        ng_gpu_relax_thread(&mode);
+    ng_gpu_give(waiter);
+    return result;
+}
+
+const char *ng_wait_reason(const struct ng_comm *comm)
+{
+    return atomic_load(&comm->wait_failed) ? comm->wait_reason : NULL;
+}
+
+void ng_wait_after_fork(void)
+{
+    atomic_store(&told, 0);
+    atomic_store(&notice, 0);
+}

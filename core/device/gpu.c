@@ -1,0 +1,475 @@
+/*
+ * Pools of works and their events.
+ *
+ * Steps 4 and 6: entered by program threads (take, record) and by the watchdog (ask, give). Must
+ * never change the current context, break a capture, or leave a CUDA error behind: only the driver
+ * API is used, which has no pending error.
+ */
+#include "core/device/gpu.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/comm/comm.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/nccl/op.h"
+#include "core/watchdog/watchdog.h"
+
+#define GPUS_MAX    64u /* contexts */
+#define WORKS_MAX   NG_GPU_WORKS_MAX
+#define WORKS_STEP  64u /* the pool grows by so many */
+#define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
+#define GROW_YIELDS 100 /* how often a thread waits for another's growing */
+
+struct ng_gpu ng_gpu_out_of_reach;
+
+static struct ng_gpu gpus[GPUS_MAX];
+static _Atomic uint32_t gpu_count;
+static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
+
+/* The context is not there any more: its program has destroyed it, or reset the device. */
+static bool is_gone(CUresult result)
+{
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* CUDA fails here for good: say so once, and in the black box of every communicator that worked
+ * here. */
+static void lose(struct ng_gpu *gpu, CUresult result)
+{
+    if (atomic_exchange(&gpu->lost, true))
+        return;
+    /* A driver that has shut down is the ordinary end of a program. */
+    if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_NOT_INITIALIZED ||
+        atomic_load(&ng_guard.ending))
+        return;
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        uint32_t state = NG_LOAD(comm->group->state);
+        if (atomic_load(&comm->gpu) == gpu &&
+            (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED))
+            NG_STORE(comm->group->cuda_error, (int)result);
+    }
+    if (is_gone(result))
+        ng_log(NG_LOG_INFO,
+               "a CUDA context has ended (CUDA error %d) while collectives were in flight there",
+               (int)result);
+    else
+        ng_log(NG_LOG_WARN,
+               "CUDA error %d (%s) when asking whether work has finished: collectives on this "
+               "device are no longer watched",
+               (int)result, ng_cuda_error_text((int)result));
+}
+
+/* + 1; 0 not known. */
+static uint64_t id_of(CUcontext context)
+{
+    unsigned long long id;
+
+    if (!ng_guard.cuda.ctx_get_id || ng_guard.cuda.ctx_get_id(context, &id) != CUDA_SUCCESS)
+        return 0;
+    return id + 1;
+}
+
+/*
+ * Do the events of these pools still exist? A device that was reset and used again has taken them
+ * along, though its context is at the same address. Drivers that number their contexts tell; of
+ * others one event is asked.
+ */
+static bool is_alive(struct ng_gpu *gpu, uint64_t id)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    if (atomic_load_explicit(&gpu->lost, memory_order_acquire))
+        return false;
+    if (id && id == atomic_load(&gpu->context_id))
+        return true;
+    if (id) {
+        atomic_store(&gpu->lost, true);
+        return false;
+    }
+    struct ng_pool *pool = atomic_load(&gpu->pool.made) ? &gpu->pool : &gpu->timed_pool;
+    if (!atomic_load(&pool->made) || !ng_gpu_relax_thread(&mode))
+        return true;
+    uint32_t first = (uint32_t)atomic_load(&pool->free);
+    CUresult result = cuda->event_query(pool->works[first ? first - 1 : 0].end);
+    ng_gpu_relax_thread(&mode);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return true;
+    atomic_store(&gpu->lost, true);
+    return false;
+}
+
+/* The pool of a live context; NULL there is none yet. */
+static struct ng_gpu *find_gpu(CUcontext context, uint64_t id)
+{
+    uint32_t count = atomic_load_explicit(&gpu_count, memory_order_acquire);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (atomic_load_explicit(&gpus[i].context, memory_order_relaxed) == context &&
+            is_alive(&gpus[i], id))
+            return &gpus[i];
+    return NULL;
+}
+
+/* A lost pool to which all works have come back. The events are gone with their context. */
+static bool is_empty(struct ng_pool *pool)
+{
+    uint32_t made = atomic_load(&pool->made), home = 0;
+
+    for (uint32_t at = (uint32_t)atomic_load_explicit(&pool->free, memory_order_acquire);
+         at && home < made; home++)
+        at = atomic_load_explicit(&pool->works[at - 1].next_free, memory_order_relaxed);
+    return home == made;
+}
+
+static void forget_events(struct ng_pool *pool)
+{
+    atomic_store(&pool->made, 0);
+    atomic_store(&pool->free, ((atomic_load(&pool->free) >> 32) + 1) << 32);
+}
+
+/* Both pools of a lost context may be used for another, if nothing of them is in flight. */
+static bool empty_pools(struct ng_gpu *gpu)
+{
+    if (atomic_flag_test_and_set_explicit(&gpu->pool.growing, memory_order_acquire))
+        return false;
+    if (atomic_flag_test_and_set_explicit(&gpu->timed_pool.growing, memory_order_acquire)) {
+        atomic_flag_clear_explicit(&gpu->pool.growing, memory_order_release);
+        return false;
+    }
+    bool empty = is_empty(&gpu->pool) && is_empty(&gpu->timed_pool);
+    if (empty) {
+        forget_events(&gpu->pool);
+        forget_events(&gpu->timed_pool);
+        atomic_store(&gpu->untimed, false);
+    }
+    atomic_flag_clear_explicit(&gpu->timed_pool.growing, memory_order_release);
+    atomic_flag_clear_explicit(&gpu->pool.growing, memory_order_release);
+    return empty;
+}
+
+/* NULL: no memory. Pages come with their use. */
+static struct ng_work *make_works(void)
+{
+    void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_work), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return map == MAP_FAILED ? NULL : map;
+}
+
+/* A pool for a context that has none, an old one where possible. Under gpu_adding. */
+static struct ng_gpu *unused_gpu(void)
+{
+    struct ng_gpu *gpu;
+
+    for (uint32_t i = 0; i < gpu_count; i++) {
+        gpu = &gpus[i];
+        if (atomic_load_explicit(&gpu->lost, memory_order_acquire) && empty_pools(gpu))
+            return gpu;
+    }
+    if (gpu_count == GPUS_MAX)
+        return NULL;
+    gpu = &gpus[gpu_count];
+    gpu->pool.works = make_works();
+    return gpu->pool.works ? gpu : NULL;
+}
+
+static struct ng_gpu *add_gpu(CUcontext context, uint64_t id)
+{
+    while (atomic_flag_test_and_set_explicit(&gpu_adding, memory_order_acquire))
+        ; /* a few instructions long, once per context */
+    struct ng_gpu *gpu = NULL;
+    /* Another thread was first? Nothing is asked of CUDA here. */
+    for (uint32_t i = 0; i < gpu_count && !gpu; i++)
+        if (!atomic_load(&gpus[i].lost) && atomic_load(&gpus[i].context) == context &&
+            atomic_load(&gpus[i].context_id) == id)
+            gpu = &gpus[i];
+    if (!gpu && (gpu = unused_gpu())) {
+        atomic_store(&gpu->context, context);
+        atomic_store(&gpu->context_id, id);
+        atomic_store_explicit(&gpu->lost, false, memory_order_release);
+        if (gpu == &gpus[gpu_count])
+            atomic_store_explicit(&gpu_count, gpu_count + 1, memory_order_release);
+    }
+    atomic_flag_clear_explicit(&gpu_adding, memory_order_release);
+    return gpu;
+}
+
+/* NCCL works on the communicator's device, whichever is current: so its default stream is that
+ * device's. */
+static CUcontext context_of_device(int device)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUcontext current = NULL, primary = NULL;
+    CUdevice current_device = -1;
+
+    if (cuda->ctx_get_current(&current) != CUDA_SUCCESS)
+        current = NULL;
+    if (current && (device < 0 || (cuda->ctx_get_device(&current_device) == CUDA_SUCCESS &&
+                                   current_device == device)))
+        return current;
+    if (device < 0 || cuda->primary_ctx_retain(&primary, device) != CUDA_SUCCESS)
+        return NULL;
+    /* The program, or its CUDA runtime, holds it as long as it has streams there. */
+    cuda->primary_ctx_release(device);
+    return primary;
+}
+
+struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    struct ng_gpu *before = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+    CUcontext context = NULL;
+
+    if (ng_gpu_default_stream(stream)) {
+        context = context_of_device(atomic_load(&comm->group->device));
+    } else if (cuda->stream_get_ctx(stream, &context) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    if (!context)
+        return NULL;
+    uint64_t id = id_of(context);
+    /* The context that failed before is not tried again with each call. */
+    if (before && atomic_load(&before->lost) && atomic_load(&before->context) == context &&
+        atomic_load(&before->context_id) == id)
+        return NULL;
+    struct ng_gpu *gpu = find_gpu(context, id);
+    if (!gpu)
+        gpu = add_gpu(context, id);
+    if (gpu)
+        atomic_store_explicit(&comm->gpu, gpu, memory_order_release);
+    return gpu;
+}
+
+static void push_free(struct ng_pool *pool, struct ng_work *work)
+{
+    uint64_t head = atomic_load_explicit(&pool->free, memory_order_relaxed), next;
+
+    do {
+        atomic_store_explicit(&work->next_free, (uint32_t)head, memory_order_relaxed);
+        next = ((head >> 32) + 1) << 32 | (uint32_t)(work - pool->works + 1);
+    } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_release,
+                                                    memory_order_relaxed));
+}
+
+/* Events of one more work, in the current context. */
+static CUresult make_events(struct ng_gpu *gpu, struct ng_work *work, bool timed)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    unsigned flags = timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+    CUresult result = cuda->event_create(&work->start, flags);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuda->event_create(&work->end, flags);
+    if (result != CUDA_SUCCESS) {
+        cuda->event_destroy(work->start);
+        return result;
+    }
+    work->gpu = gpu;
+    work->timed = timed;
+    return CUDA_SUCCESS;
+}
+
+/* More works with their events. The context is made current for the making and put back. */
+static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    bool timed = pool == &gpu->timed_pool;
+    CUresult result = CUDA_SUCCESS;
+    CUcontext popped;
+
+    /* Another thread is at it, and has the first of them in a microsecond or two: not to wait for
+     * that would leave this call unobserved. */
+    for (int i = 0; atomic_flag_test_and_set_explicit(&pool->growing, memory_order_acquire); i++) {
+        if (i == GROW_YIELDS || (uint32_t)atomic_load(&pool->free))
+            return;
+        sched_yield();
+    }
+    if ((uint32_t)atomic_load(&pool->free)) {
+        atomic_flag_clear_explicit(&pool->growing, memory_order_release);
+        return;
+    }
+    if (!pool->works && !(pool->works = make_works()))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint32_t made = atomic_load_explicit(&pool->made, memory_order_relaxed);
+    if (result == CUDA_SUCCESS && made < WORKS_MAX &&
+        (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
+        for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
+            struct ng_work *work = &pool->works[made + i];
+            result = make_events(gpu, work, timed);
+            if (result != CUDA_SUCCESS)
+                break;
+            atomic_store_explicit(&pool->made, made + i + 1, memory_order_relaxed);
+            push_free(pool, work);
+        }
+        cuda->ctx_pop(&popped);
+    }
+    /* Not one event: this context is of no use, and is not tried again with each call. */
+    if (result != CUDA_SUCCESS && !timed && !atomic_load(&pool->made))
+        lose(gpu, result);
+    /* Nor are events with timing, where there are no more of them; the others serve instead. */
+    if (result != CUDA_SUCCESS && timed)
+        atomic_store(&gpu->untimed, true);
+    atomic_flag_clear_explicit(&pool->growing, memory_order_release);
+}
+
+struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
+{
+    /* The pool ran dry: the watchdog should look before its usual time. */
+    if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
+        ng_watchdog_hurry();
+    grow_pool(gpu, &gpu->pool);
+    return ng_pool_take(&gpu->pool);
+}
+
+/* A work that tells the time; NULL none is to be had. */
+static struct ng_work *take_timed(struct ng_gpu *gpu)
+{
+    struct ng_work *work = ng_pool_take(&gpu->timed_pool);
+
+    if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
+        return work;
+    if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
+        ng_watchdog_hurry();
+    grow_pool(gpu, &gpu->timed_pool);
+    return ng_pool_take(&gpu->timed_pool);
+}
+
+struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing)
+{
+    struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
+    struct ng_work *work = gpu ? take_timed(gpu) : NULL;
+
+    if (!work && !(work = gpu ? ng_gpu_take(gpu) : NULL))
+        return NULL;
+    work->has_start = ng_gpu_record(gpu, work->start, stream);
+    return work->has_start ? work : ng_gpu_start_elsewhere(comm, work, stream);
+}
+
+void ng_gpu_give(struct ng_work *work)
+{
+    push_free(work->timed ? &work->gpu->timed_pool : &work->gpu->pool, work);
+}
+
+/* The stream refuses the start event: it may be one of another context than the communicator's last
+ * stream, or its device was reset since. */
+struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *work, void *stream)
+{
+    struct ng_gpu *gpu = ng_gpu_choose(comm, stream);
+
+    if (!gpu || gpu == work->gpu)
+        return work;
+    struct ng_work *timed = work->timed ? take_timed(gpu) : NULL;
+    ng_gpu_give(work);
+    work = timed ? timed : ng_gpu_take(gpu);
+    if (work)
+        work->has_start = ng_gpu_record(gpu, work->start, stream);
+    return work;
+}
+
+bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUcontext current = NULL, popped;
+
+    if (ng_gpu_default_stream(stream) && cuda->ctx_get_current(&current) == CUDA_SUCCESS &&
+        current == gpu->context)
+        return cuda->event_record(event, stream) == CUDA_SUCCESS;
+    /* The calling thread has no context, or another one than the communicator's device. */
+    if (cuda->ctx_push(gpu->context) != CUDA_SUCCESS)
+        return false;
+    bool recorded = cuda->event_record(event, stream) == CUDA_SUCCESS;
+    cuda->ctx_pop(&popped);
+    return recorded;
+}
+
+bool ng_gpu_enter_context(struct ng_gpu *gpu)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUcontext current = NULL;
+
+    return (cuda->ctx_get_current(&current) != CUDA_SUCCESS || !current) &&
+           cuda->ctx_push(gpu->context) == CUDA_SUCCESS;
+}
+
+void ng_gpu_leave_context(void)
+{
+    CUcontext popped;
+
+    ng_guard.cuda.ctx_pop(&popped);
+}
+
+/* Somebody's capture stands in the way: nothing is said of the event. */
+static bool is_about_capture(CUresult result)
+{
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+
+    if (atomic_load_explicit(&gpu->lost, memory_order_relaxed))
+        return NG_GPU_LOST;
+    CUresult result = cuda->event_query(event);
+    /* The thread's own may be none, or one whose device was reset. */
+    if ((result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+        cuda->ctx_set_current(gpu->context) == CUDA_SUCCESS)
+        result = cuda->event_query(event);
+    if (result == CUDA_SUCCESS)
+        return NG_GPU_DONE;
+    if (result == CUDA_ERROR_NOT_READY || is_about_capture(result))
+        return NG_GPU_PENDING;
+    lose(gpu, result);
+    return NG_GPU_LOST;
+}
+
+enum ng_gpu_state ng_gpu_started(const struct ng_work *work)
+{
+    return work->has_start ? query(work->gpu, work->start) : NG_GPU_PENDING;
+}
+
+enum ng_gpu_state ng_gpu_ended(const struct ng_work *work)
+{
+    return query(work->gpu, work->end);
+}
+
+int64_t ng_gpu_duration_ns(const struct ng_work *work)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    float ms = 0;
+
+    if (!work->timed || !work->has_start || !cuda->event_elapsed ||
+        atomic_load_explicit(&work->gpu->lost, memory_order_relaxed))
+        return 0;
+    CUresult result = cuda->event_elapsed(&ms, work->start, work->end);
+    if (result == CUDA_ERROR_INVALID_CONTEXT &&
+        cuda->ctx_set_current(work->gpu->context) == CUDA_SUCCESS)
+        result = cuda->event_elapsed(&ms, work->start, work->end);
+    /* Also not a number, and less than nothing, as of a work whose events were used twice. */
+    if (result != CUDA_SUCCESS || !(ms >= 0) || ms > (float)DURATION_MAX_MS)
+        return 0;
+    int64_t duration_ns = (int64_t)((double)ms * 1e6);
+    return duration_ns > 0 ? duration_ns : 1;
+}
+
+bool ng_gpu_relax_thread(CUstreamCaptureMode *mode)
+{
+    const struct ng_cuda *cuda = ng_guard_cuda();
+
+    return cuda && cuda->thread_exchange_capture_mode(mode) == CUDA_SUCCESS;
+}
+
+void ng_gpu_after_fork(void)
+{
+    memset(gpus, 0, sizeof(gpus));
+    atomic_store(&gpu_count, 0);
+    atomic_flag_clear(&gpu_adding);
+}

@@ -1,0 +1,645 @@
+/*
+ * What each executable graph holds, and what a launch of it means.
+ *
+ * Steps 2 to 6 of replayed calls, on the program's threads; how far a replay is, on the watchdog's. A launch looks a
+ * handle up, and only where the graph holds calls does more: no lock, no allocation.
+ */
+#include "core/device/graph.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/device/capture.h"
+#include "core/util/clock.h"
+#include "core/device/gpu.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/device/poison.h"
+#include "core/comm/ring.h"
+#include "core/comm/thread.h"
+#include "core/device/work.h"
+
+#define PLACES     16384u /* a power of two */
+#define DEPTH_MAX  16     /* of graphs in graphs */
+#define ASKED_MAX  256u   /* events in one round of the watchdog */
+
+/* One call of a graph. */
+struct graph_call {
+    struct ng_call call;
+    struct ng_comm *comm;
+    uint32_t comm_generation;
+    uint32_t flags;
+    struct ng_capture *capture; /* for ever readable; its events are others' once the graph and its launches are gone */
+    CUevent event;              /* NULL: it ends with a later one of its NCCL group */
+    CUevent start;              /* of one that is measured, with all of its NCCL group; NULL it is not */
+    enum ng_op measured_op;
+    uint64_t measured_bytes;
+    struct ng_gpu *gpu;
+    uint64_t ordinal;
+    CUgraphNode child; /* the node of the graph that it is in; NULL the outermost. Only compared */
+    uint32_t copy;     /* how often the same call is in the graph before it */
+    uint32_t position; /* among all of the graph, from 1 */
+};
+
+/* The calls of a graph on one communicator. */
+struct ng_graph_part {
+    struct ng_graph *graph;
+    struct ng_comm *comm;
+    uint32_t generation;
+    struct graph_call *calls;
+    uint32_t count;
+    bool measured;        /* some of them */
+    struct ng_work *work; /* from before to after a launch */
+};
+
+struct ng_graph {
+    struct ng_graph *next; /* of those that nobody launches any more */
+    CUgraphExec exec;
+    uint64_t number;
+    uint64_t replays;       /* so far; of the thread that launches */
+    _Atomic uint32_t works; /* that have not come back */
+    uint64_t launch;        /* from before to after one; 0: the driver refuses it, or it cannot be seen */
+    struct graph_call *calls;
+    uint32_t count, room;
+    struct ng_graph_part *parts;
+    uint32_t part_count;
+    bool has_copies; /* of one call: its event tells of any of them */
+};
+
+/* By handle. A place keeps its handle for ever: most come again. */
+static struct {
+    _Atomic(CUgraphExec) exec;
+    _Atomic(struct ng_graph *) graph;
+} places[PLACES];
+
+_Atomic uint32_t ng_graph_count; /* graphs that were ever found */
+static _Atomic uint64_t numbers, launches;
+
+/* Protects `places` for writers, and `leaving`. Nests inside nothing; only ng_capture_lock is taken inside it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_graph *leaving; /* no more launched; their works may not have come back */
+
+static uint32_t place_of(CUgraphExec exec)
+{
+    return (uint32_t)(((uintptr_t)exec >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (PLACES - 1);
+}
+
+struct ng_graph *ng_graph_look_up(CUgraphExec exec)
+{
+    for (uint32_t place = place_of(exec), i = 0; i < PLACES; place = (place + 1) & (PLACES - 1), i++) {
+        CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_acquire);
+        if (there == exec)
+            return atomic_load_explicit(&places[place].graph, memory_order_acquire);
+        if (!there)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* ---- What is in a graph ---- */
+
+static void free_graph(struct ng_graph *graph)
+{
+    if (!graph)
+        return;
+    free(graph->calls);
+    free(graph->parts);
+    free(graph);
+}
+
+static bool add_call(struct ng_graph *graph, CUgraphNode child, const struct ng_captured *captured)
+{
+    if (graph->count == graph->room) {
+        uint32_t room = graph->room ? graph->room * 2 : 64;
+        struct graph_call *bigger = realloc(graph->calls, room * sizeof(*bigger));
+        if (!bigger)
+            return false;
+        graph->calls = bigger;
+        graph->room = room;
+    }
+    graph->calls[graph->count++] = (struct graph_call){.call = captured->call,
+                                                       .comm = captured->comm,
+                                                       .comm_generation = captured->comm_generation,
+                                                       .flags = captured->flags,
+                                                       .capture = captured->capture,
+                                                       .event = captured->event,
+                                                       .start = captured->start,
+                                                       .measured_op = captured->measured_op,
+                                                       .measured_bytes = captured->measured_bytes,
+                                                       .gpu = captured->gpu,
+                                                       .child = child,
+                                                       .ordinal = captured->ordinal};
+    return true;
+}
+
+/* The calls that end with the event of a node, if it is one of ours. */
+static bool add_event(struct ng_graph *graph, CUgraphNode child, CUevent event)
+{
+    uint32_t last = graph->count;
+    bool fits = true;
+
+    ng_capture_lock();
+    for (const struct ng_captured *captured = ng_capture_find(event); captured && fits;
+         captured = ng_capture_before(captured))
+        fits = add_call(graph, child, captured);
+    ng_capture_unlock();
+    /* Slots for calls that others' events stood in before keep those. */
+    for (uint32_t i = last + 1; i < graph->count; i++)
+        graph->calls[i].event = graph->calls[i].start = NULL;
+    return fits;
+}
+
+/* A graph may lie inside a graph (cuGraphAddChildGraphNode). */
+static bool add_nodes(struct ng_graph *graph, CUgraph from, CUgraphNode child, unsigned depth)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUgraphNode *nodes = NULL;
+    size_t count = 0;
+    bool fits = true;
+
+    if (depth == DEPTH_MAX || cuda->graph_get_nodes(from, NULL, &count) != CUDA_SUCCESS || !count)
+        return true;
+    nodes = malloc(count * sizeof(*nodes));
+    if (!nodes)
+        return false;
+    if (cuda->graph_get_nodes(from, nodes, &count) != CUDA_SUCCESS)
+        count = 0;
+    for (size_t i = 0; i < count && fits; i++) {
+        CUgraphNodeType type;
+        CUgraph inner;
+        CUevent event;
+        if (cuda->graph_node_get_type(nodes[i], &type) != CUDA_SUCCESS)
+            continue;
+        if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD &&
+            cuda->graph_event_node_get_event(nodes[i], &event) == CUDA_SUCCESS)
+            fits = add_event(graph, child, event);
+        else if (type == CU_GRAPH_NODE_TYPE_GRAPH && cuda->graph_child_node_get_graph &&
+                 cuda->graph_child_node_get_graph(nodes[i], &inner) == CUDA_SUCCESS)
+            fits = add_nodes(graph, inner, nodes[i], depth + 1);
+    }
+    free(nodes);
+    return fits;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct graph_call *left = a, *right = b;
+
+    if (left->copy != right->copy)
+        return left->copy < right->copy ? -1 : 1;
+    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+}
+
+static int by_ordinal(const void *a, const void *b)
+{
+    const struct graph_call *left = a, *right = b;
+
+    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+}
+
+static int by_comm(const void *a, const void *b)
+{
+    const struct graph_call *left = a, *right = b;
+
+    if (left->comm != right->comm)
+        return left->comm->slot < right->comm->slot ? -1 : 1;
+    return left->position < right->position ? -1 : 1;
+}
+
+/*
+ * Nodes are listed in any order. The calls go in the order in which they were captured, which is that in which NCCL
+ * wants them on every rank; of a graph that is in another one twice, first all of the one, then of the other.
+ */
+static bool sort_calls(struct ng_graph *graph)
+{
+    uint32_t first = 0;
+
+    qsort(graph->calls, graph->count, sizeof(*graph->calls), by_ordinal);
+    for (uint32_t i = 1; i < graph->count; i++)
+        if (graph->calls[i].ordinal == graph->calls[i - 1].ordinal) {
+            graph->calls[i].copy = graph->calls[i - 1].copy + 1;
+            graph->has_copies = true;
+        }
+    qsort(graph->calls, graph->count, sizeof(*graph->calls), by_order);
+    for (uint32_t i = 0; i < graph->count; i++)
+        graph->calls[i].position = i + 1;
+    qsort(graph->calls, graph->count, sizeof(*graph->calls), by_comm);
+    graph->parts = calloc(graph->count, sizeof(*graph->parts));
+    for (uint32_t i = 0; i < graph->count && graph->parts; i++) {
+        if (i + 1 < graph->count && graph->calls[i + 1].comm == graph->calls[i].comm)
+            continue;
+        graph->parts[graph->part_count++] =
+            (struct ng_graph_part){.graph = graph,
+                                   .comm = graph->calls[i].comm,
+                                   .generation = graph->calls[i].comm_generation,
+                                   .calls = &graph->calls[first],
+                                   .count = i + 1 - first};
+        for (; first <= i; first++)
+            graph->parts[graph->part_count - 1].measured |= graph->calls[first].start != NULL;
+    }
+    return graph->parts;
+}
+
+/* NULL: it holds none, or memory is short. */
+static struct ng_graph *read_graph(CUgraph from)
+{
+    struct ng_graph *graph = ng_capture_any() && ng_guard_cuda() ? calloc(1, sizeof(*graph)) : NULL;
+
+    if (!graph)
+        return NULL;
+    if (add_nodes(graph, from, NULL, 0) && graph->count && sort_calls(graph))
+        return graph;
+    free_graph(graph);
+    return NULL;
+}
+
+static int by_position(const void *a, const void *b)
+{
+    const struct graph_call *left = a, *right = b;
+
+    return left->position < right->position ? -1 : left->position > right->position;
+}
+
+/*
+ * A copy of `before` in which the calls of one child are those of `with`, each in the place of the one that it
+ * replaces: CUDA wants both graphs alike. NULL: they are not, or memory is short.
+ */
+static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode child, struct ng_graph *with)
+{
+    struct ng_graph *graph = before ? calloc(1, sizeof(*graph)) : NULL;
+    uint32_t next = 0, count = with ? with->count : 0;
+
+    if (!graph || !(graph->calls = malloc(before->count * sizeof(*graph->calls)))) {
+        free_graph(graph);
+        return NULL;
+    }
+    graph->count = graph->room = before->count;
+    memcpy(graph->calls, before->calls, before->count * sizeof(*graph->calls));
+    qsort(graph->calls, graph->count, sizeof(*graph->calls), by_position);
+    if (with)
+        qsort(with->calls, count, sizeof(*with->calls), by_position);
+    for (uint32_t i = 0; i < graph->count; i++) {
+        struct graph_call *call = &graph->calls[i];
+        uint64_t ordinal = call->ordinal;
+        if (call->child == child) {
+            if (next < count)
+                *call = with->calls[next];
+            next++;
+            call->child = child;
+        }
+        call->ordinal = ordinal;
+        call->copy = 0;
+    }
+    graph->has_copies = with && with->has_copies;
+    if (next == count && sort_calls(graph))
+        return graph;
+    free_graph(graph);
+    return NULL;
+}
+
+/* ---- Which there are ---- */
+
+/* Those that nobody launches any more, and whose launches have ended. Under the lock. */
+static void sweep(void)
+{
+    for (struct ng_graph **link = &leaving; *link;) {
+        struct ng_graph *graph = *link;
+        if (atomic_load(&graph->works)) {
+            link = &graph->next;
+            continue;
+        }
+        *link = graph->next;
+        free_graph(graph);
+    }
+}
+
+/* What the handle stands for from now on; NULL nothing. Returns what it stood for. Under the lock. */
+static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
+{
+    static atomic_bool told;
+
+    for (uint32_t place = place_of(exec), i = 0; i < PLACES; place = (place + 1) & (PLACES - 1), i++) {
+        CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_relaxed);
+        if (there && there != exec)
+            continue;
+        if (!there && !graph)
+            return NULL;
+        struct ng_graph *before = atomic_load_explicit(&places[place].graph, memory_order_relaxed);
+        atomic_store_explicit(&places[place].graph, graph, memory_order_release);
+        atomic_store_explicit(&places[place].exec, exec, memory_order_release);
+        return before;
+    }
+    if (graph && !atomic_exchange(&told, true))
+        ng_log(NG_LOG_WARN, "there are too many executable CUDA graphs: replays of new ones are not watched");
+    return graph; /* to be freed */
+}
+
+/* From now on the handle stands for `graph`; NULL: for none that holds calls. */
+static void take_over(CUgraphExec exec, struct ng_graph *graph)
+{
+    if (!graph && !ng_graph_find(exec))
+        return;
+    pthread_mutex_lock(&lock);
+    sweep();
+    struct ng_graph *before = ng_graph_look_up(exec);
+    if (graph) {
+        /* An update leaves it the graph that it was, in the eyes of its program. */
+        graph->exec = exec;
+        graph->number = before ? before->number : 1 + atomic_fetch_add(&numbers, 1);
+        graph->replays = before ? before->replays : 0;
+    }
+    before = put(exec, graph);
+    if (before) {
+        before->next = leaving;
+        leaving = before;
+    }
+    if (graph)
+        atomic_fetch_add(&ng_graph_count, 1);
+    pthread_mutex_unlock(&lock);
+}
+
+void ng_graph_made(CUgraphExec exec, CUgraph from)
+{
+    take_over(exec, read_graph(from));
+}
+
+void ng_graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph from)
+{
+    struct ng_graph *before = ng_graph_find(exec), *with = read_graph(from);
+
+    if (before || with) {
+        struct ng_graph *graph = replace_child(before, node, with);
+        if (!graph)
+            ng_log(NG_LOG_INFO, "a graph in a CUDA graph was replaced by another one: replays of it are not watched");
+        take_over(exec, graph);
+    }
+    free_graph(with);
+}
+
+void ng_graph_destroyed(CUgraphExec exec)
+{
+    if (!ng_graph_find(exec))
+        return;
+    pthread_mutex_lock(&lock);
+    struct ng_graph *before = put(exec, NULL);
+    if (before) {
+        before->next = leaving;
+        leaving = before;
+    }
+    sweep();
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- A launch ---- */
+
+/* Its communicator may have ended since, and the record be another's. */
+static bool is_there(const struct ng_graph_part *part)
+{
+    return part->generation == NG_LOAD(part->comm->group->generation);
+}
+
+void ng_graph_before_launch(struct ng_graph *graph, void *stream)
+{
+    bool capturing = false;
+
+    graph->launch = 0;
+    for (uint32_t i = 0; i < graph->part_count && !capturing; i++) {
+        struct ng_graph_part *part = &graph->parts[i];
+        part->work = is_there(part) ? ng_gpu_start(part->comm, stream, &capturing) : NULL;
+    }
+    if (capturing) /* the driver refuses it */
+        return;
+    graph->launch = 1 + atomic_fetch_add(&launches, 1);
+    /* Before the driver's: from now on the events may be this launch's. */
+    for (uint32_t i = 0; i < graph->count; i++)
+        if (i == 0 || graph->calls[i].capture != graph->calls[i - 1].capture)
+            atomic_store_explicit(&graph->calls[i].capture->launch, graph->launch, memory_order_release);
+}
+
+/* What a launch has called of one communicator. */
+struct entered {
+    uint64_t first_seq, last_seq, last_record;
+    uint32_t p2p;
+};
+
+/* The record is of a replay, which is said last. */
+static void say_replay(struct ng_box_record *record, const struct ng_graph_part *part,
+                       const struct graph_call *graph_call, uint64_t replay)
+{
+    NG_STORE(record->graph, part->graph->number);
+    NG_STORE(record->replay, replay);
+    NG_STORE(record->graph_position, graph_call->position);
+    NG_STORE(record->graph_calls, part->graph->count);
+    atomic_thread_fence(memory_order_release);
+    NG_STORE(record->flags, graph_call->flags | NG_RECORD_REPLAYED);
+}
+
+/* Its next number, and a record where the ring has room for all of the launch. */
+static void enter_call(const struct ng_graph_part *part, const struct graph_call *graph_call, uint32_t tid,
+                       int64_t now_mono_ns, void *stream, bool recorded, struct entered *entered)
+{
+    const struct ng_call *call = &graph_call->call;
+    struct ng_comm *comm = part->comm;
+    struct ng_box_group *group = comm->group;
+    bool p2p = graph_call->flags & NG_RECORD_P2P;
+    uint64_t coll_seq = NG_LOAD(group->entered) + !p2p, peer_ordinal = 0, id = 0, hash = 0;
+    uint64_t p2p_seq = NG_LOAD(group->p2p_entered) + p2p;
+    struct ng_box_record *record = NULL;
+
+    if (p2p) {
+        NG_STORE(group->p2p_entered, p2p_seq);
+        peer_ordinal = ng_comm_count_peer(comm, call->op, call->root);
+    }
+    if (recorded)
+        record = ng_ring_add(call, comm, tid, now_mono_ns, coll_seq, p2p_seq, peer_ordinal, graph_call->flags, !p2p,
+                             &id, &hash);
+    if (record) {
+        NG_STORE(record->stream, (uintptr_t)stream);
+        NG_STORE(record->work_previous, entered->last_record);
+        say_replay(record, part, graph_call, part->graph->replays);
+        ng_ring_advance(record, id, NG_RECORD_SCHEDULED);
+        entered->last_record = id;
+    }
+    if (p2p) {
+        entered->p2p++;
+        return;
+    }
+    NG_STORE(group->entered_record, id);
+    if (!record)
+        hash = ng_ring_roll(group, call);
+    NG_STORE(group->rolling_hash, hash);
+    atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
+    entered->first_seq = entered->first_seq ? entered->first_seq : coll_seq;
+    entered->last_seq = coll_seq;
+}
+
+static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mono_ns, void *stream)
+{
+    struct ng_work *work = part->work;
+    struct entered entered = {0};
+    /* One launch must not wipe out what the ring holds of all other communicators. */
+    uint32_t recorded = ng_guard.box.record_capacity / 2;
+
+    for (uint32_t i = 0; i < part->count; i++)
+        enter_call(part, &part->calls[i], tid, now_mono_ns, stream, part->count - i <= recorded, &entered);
+    if (entered.last_seq) {
+        NG_STORE(part->comm->group->scheduled, entered.last_seq);
+        if (!recorded) {
+            const struct ng_call *last = &part->calls[part->count - 1].call;
+            NG_STORE(part->comm->group->last_call, ng_box_pack_call(last->op, last->dtype, last->root));
+            NG_STORE(part->comm->group->last_redop, last->redop);
+            NG_STORE(part->comm->group->last_count, last->count);
+        }
+    }
+    part->work = NULL;
+    if (!work || !ng_gpu_record(work->gpu, work->end, stream)) {
+        ng_ring_set_chain(entered.last_record, NG_RECORD_UNWATCHED);
+        ng_work_give_up(work, part->count);
+        return;
+    }
+    ng_work_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p, now_mono_ns);
+    work->part = part;
+    work->launch = part->graph->launch;
+    work->replay = part->graph->replays;
+    work->done = 0;
+    work->done_record = work->recalled = 0;
+    atomic_fetch_add_explicit(&part->graph->works, 1, memory_order_relaxed);
+    if (__builtin_expect(ng_poison_is_on(), 0))
+        ng_poison_note(part->comm, work->gpu, stream);
+    ng_work_hand_over(part->comm, work);
+}
+
+void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (launched && graph->launch) {
+        struct ng_thread *thread = ng_thread_get();
+        graph->replays++;
+        for (uint32_t i = 0; i < graph->part_count; i++)
+            if (is_there(&graph->parts[i]))
+                enter_part(&graph->parts[i], thread ? thread->tid : 0, now, stream);
+    }
+    for (uint32_t i = 0; i < graph->part_count; i++) {
+        if (graph->parts[i].work)
+            ng_gpu_give(graph->parts[i].work);
+        graph->parts[i].work = NULL;
+    }
+}
+
+/* ---- How far it is ---- */
+
+uint32_t ng_graph_calls(const struct ng_work *work)
+{
+    return work->part->count;
+}
+
+enum ng_op ng_graph_op(const struct ng_work *work)
+{
+    return work->done < work->part->count ? work->part->calls[work->done].call.op : NG_OP_NONE;
+}
+
+/* Up to which call the events tell that the replay has come. */
+static uint32_t ask_events(const struct ng_work *work, bool *ret_vague)
+{
+    const struct ng_graph_part *part = work->part;
+    struct ng_work asked = {0};
+    uint32_t questions = 0, done = work->done;
+
+    *ret_vague = part->graph->has_copies;
+    for (uint32_t i = done; i < part->count && questions < ASKED_MAX && !*ret_vague; i++) {
+        const struct graph_call *call = &part->calls[i];
+        if (!call->event)
+            continue; /* it ends with a later one of its NCCL group */
+        asked.gpu = call->gpu;
+        asked.end = call->event;
+        questions++;
+        bool ended = ng_gpu_ended(&asked) == NG_GPU_DONE;
+        /* Asked last: an event that a later launch has made its own since tells nothing. */
+        *ret_vague = atomic_load_explicit(&call->capture->launch, memory_order_acquire) != work->launch;
+        if (*ret_vague || !ended)
+            break;
+        done = i + 1;
+    }
+    return done;
+}
+
+struct ng_graph_progress ng_graph_progress(const struct ng_work *work)
+{
+    const struct ng_graph_part *part = work->part;
+    struct ng_graph_progress progress = {0};
+
+    progress.done = ask_events(work, &progress.vague);
+    for (uint32_t i = work->done; i < progress.done; i++)
+        if (part->calls[i].flags & NG_RECORD_P2P)
+            progress.p2p++;
+        else
+            progress.collectives++;
+    return progress;
+}
+
+/* Do the events of the call tell of this launch? */
+static bool tells_of(const struct graph_call *call, const struct ng_work *work)
+{
+    return atomic_load_explicit(&call->capture->launch, memory_order_acquire) == work->launch;
+}
+
+bool ng_graph_measures(const struct ng_work *work)
+{
+    return work->part->measured && !work->part->graph->has_copies;
+}
+
+bool ng_graph_measured(const struct ng_work *work, uint32_t call, struct ng_graph_measure *ret_measure)
+{
+    const struct ng_graph_part *part = work->part;
+    const struct graph_call *measured = &part->calls[call];
+    struct ng_work asked = {.has_start = true, .timed = true};
+
+    if (!measured->start || !tells_of(measured, work))
+        return false;
+    asked.gpu = measured->gpu;
+    asked.start = measured->start;
+    asked.end = measured->event;
+    *ret_measure = (struct ng_graph_measure){measured->measured_op, measured->measured_bytes,
+                                             ng_gpu_duration_ns(&asked)};
+    /* Asked last: the times of a later launch are nobody's. */
+    return ret_measure->duration_ns > 0 && tells_of(measured, work);
+}
+
+uint64_t ng_graph_recall(const struct ng_work *work, uint32_t tid)
+{
+    const struct ng_graph_part *part = work->part;
+    const struct graph_call *call = work->done < part->count ? &part->calls[work->done] : NULL;
+    uint64_t id, hash;
+
+    /* Sends and receives have numbers that nobody remembers. */
+    if (!call || (call->flags & NG_RECORD_P2P))
+        return 0;
+    struct ng_box_record *record =
+        ng_ring_add(&call->call, part->comm, tid, work->entered_mono_ns, work->first_seq,
+                    NG_LOAD(part->comm->group->p2p_entered), 0, call->flags, false, &id, &hash);
+    if (!record)
+        return 0;
+    say_replay(record, part, call, work->replay);
+    ng_ring_advance(record, id, NG_RECORD_SCHEDULED);
+    return id;
+}
+
+void ng_graph_forget(struct ng_work *work)
+{
+    struct ng_graph *graph = work->part->graph;
+
+    work->part = NULL;
+    work->done_record = work->recalled = 0;
+    atomic_fetch_sub_explicit(&graph->works, 1, memory_order_release);
+}
+
+void ng_graph_after_fork(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    leaving = NULL;
+    for (uint32_t i = 0; i < PLACES && atomic_load(&ng_graph_count); i++)
+        atomic_store(&places[i].graph, NULL);
+    atomic_store(&ng_graph_count, 0);
+}

@@ -1,0 +1,108 @@
+/*
+ * Calls of the program that are in progress.
+ *
+ * Steps 5 and 6. Entered by the program's threads: by the one that has made the call, and by the one
+ * that asks for the state, which may be another. Must never ask NCCL anything.
+ */
+#include "core/device/in_progress.h"
+
+#include "core/comm/comm.h"
+#include "core/nccl/nccl.h"
+#include "core/comm/ring.h"
+#include "core/comm/thread.h"
+#include "core/device/work.h"
+
+void ng_unfinished_stay(struct ng_comm *comm, struct ng_thread *thread)
+{
+    comm->stays_since_mono_ns = NG_LOAD(thread->slot->since_mono_ns);
+    atomic_store_explicit(&comm->stays_in, thread->slot, memory_order_release);
+}
+
+void ng_unfinished_stay_here(struct ng_thread *thread)
+{
+    uint32_t slot = NG_LOAD(thread->slot->group_slot);
+
+    if (slot < ng_comm_count())
+        ng_unfinished_stay(ng_comm_at(slot), thread);
+    else
+        ng_thread_leave(thread);
+}
+
+/* Its thread is out of the call, if it is not in another one by now. */
+static void leave(struct ng_comm *comm)
+{
+    struct ng_box_thread *slot = atomic_exchange(&comm->stays_in, NULL);
+
+    if (slot && NG_LOAD(slot->group_slot) == comm->slot &&
+        NG_LOAD(slot->since_mono_ns) == comm->stays_since_mono_ns)
+        atomic_store_explicit(&slot->op, 0, memory_order_release);
+}
+
+void ng_unfinished_keep(struct ng_comm *comm, struct ng_work *work, void *stream)
+{
+    struct ng_work *head = atomic_load(&comm->unfinished);
+
+    work->stream = stream;
+    do
+        work->next = head;
+    while (!atomic_compare_exchange_weak(&comm->unfinished, &head, work));
+}
+
+/* In the order of their calls. */
+static struct ng_work *take_all(struct ng_comm *comm)
+{
+    struct ng_work *work = atomic_exchange(&comm->unfinished, NULL), *oldest = NULL;
+
+    while (work) {
+        struct ng_work *next = work->next;
+        work->next = oldest;
+        oldest = work;
+        work = next;
+    }
+    return oldest;
+}
+
+static void launched(struct ng_comm *comm, struct ng_work *work)
+{
+    if (work->last_seq)
+        NG_STORE(comm->group->scheduled, work->last_seq);
+    if (!ng_gpu_record(work->gpu, work->end, work->stream)) {
+        ng_ring_set_chain(work->last_record, NG_RECORD_UNWATCHED);
+        ng_work_give_up(work, ng_work_operations(work));
+        return;
+    }
+    ng_ring_set_chain(work->last_record, NG_RECORD_SCHEDULED);
+    ng_work_hand_over(comm, work);
+}
+
+static void drop_all(struct ng_comm *comm)
+{
+    struct ng_work *next;
+
+    for (struct ng_work *work = take_all(comm); work; work = next) {
+        next = work->next;
+        ng_ring_set_chain(work->last_record, NG_RECORD_FAILED);
+        ng_gpu_give(work);
+    }
+}
+
+void ng_unfinished_heard(struct ng_comm *comm, int state)
+{
+    struct ng_work *next;
+
+    if (state == NG_NCCL_IN_PROGRESS)
+        return;
+    if (state != NG_NCCL_SUCCESS)
+        drop_all(comm);
+    for (struct ng_work *work = take_all(comm); work; work = next) {
+        next = work->next;
+        launched(comm, work);
+    }
+    leave(comm);
+}
+
+void ng_unfinished_end(struct ng_comm *comm)
+{
+    drop_all(comm);
+    leave(comm);
+}

@@ -1,0 +1,31 @@
+/*
+ * What a thread of this process is inside, as the kernel tells it without stopping it.
+ */
+#ifndef NCCLGUARD_CORE_EVIDENCE_BLOCKED_IN_H
+#define NCCLGUARD_CORE_EVIDENCE_BLOCKED_IN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ng_inside {
+    char name[32];  /* of the thread; "" not known */
+    char state;     /* R runs, S sleeps, D sleeps in a way that nothing ends, …; '?' not known */
+    char wait[64];  /* the kernel's function that it sleeps in; "" not known */
+    bool in_system; /* it sleeps in a system call, and what follows is known */
+    int64_t call;
+    uint64_t arguments[6];
+    uint64_t stack, program; /* its registers there */
+};
+
+/* 0, or -ESRCH: there is no such thread. Any guard thread; no allocation. */
+int ng_inside_read(int tid, struct ng_inside *ret_inside);
+
+/*
+ * In words: "running", "in futex", "in read of /data/x.bin", "in poll (sleeps in do_sys_poll)".
+ * Names what a descriptor is, so it asks the kernel for its path, not the file system for its
+ * state. Always ended.
+ */
+void ng_inside_describe(const struct ng_inside *inside, char *ret_text, size_t bytes);
+
+#endif

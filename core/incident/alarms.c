@@ -1,0 +1,235 @@
+/*
+ * Alarms of this process.
+ *
+ * Step 9.
+ */
+#include "core/incident/alarms.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/incident/incident_response.h"
+#include "core/comm/deadline.h"
+#include "core/incident/deaths.h"
+#include "core/incident/incident_claim.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/monitor.h"
+#include "core/watchdog/watchdog.h"
+
+#define ALARMS_MAX 64u /* a process may be stuck in all of its communicators at once */
+
+/* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
+static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_alarm alarms[ALARMS_MAX];
+static unsigned alarm_count;
+
+/* The thread's own. */
+static struct {
+    /* Alarms that wait until somebody else's examination is over. */
+    struct ng_alarm parked[ALARMS_MAX];
+    int64_t parked_mono_ns[ALARMS_MAX];
+    unsigned parked_count;
+    int64_t next_try_ns;
+} own;
+
+/* Where one more goes; ALARMS_MAX nowhere. A deadline counts more than a suspicion: nobody raises it again, and the
+ * policy hangs on it. */
+static unsigned find_room(const struct ng_alarm *of, unsigned count, const struct ng_alarm *alarm)
+{
+    unsigned at = count;
+
+    if (count == ALARMS_MAX)
+        for (at = 0; at < count && of[at].level >= alarm->level;)
+            at++;
+    return at;
+}
+
+void ng_incident_raise(const struct ng_alarm *alarm)
+{
+    pthread_mutex_lock(&alarm_lock);
+    unsigned at = find_room(alarms, alarm_count, alarm);
+    if (at < ALARMS_MAX)
+        alarms[at] = *alarm;
+    alarm_count += at == alarm_count && at < ALARMS_MAX;
+    pthread_mutex_unlock(&alarm_lock);
+    ng_incident_wake();
+}
+
+/* One that still counts: none from before an abort. */
+bool ng_alarms_take(struct ng_alarm *ret_alarm)
+{
+    uint32_t restarts = ng_watchdog_restarts();
+    unsigned kept = 0;
+
+    pthread_mutex_lock(&alarm_lock);
+    for (unsigned i = 0; i < alarm_count; i++)
+        if (alarms[i].restarts == restarts)
+            alarms[kept++] = alarms[i];
+    alarm_count = kept;
+    bool any = alarm_count > 0;
+    if (any) {
+        unsigned best = 0;
+        for (unsigned i = 1; i < alarm_count; i++)
+            if (alarms[i].level > alarms[best].level)
+                best = i;
+        *ret_alarm = alarms[best];
+        memmove(&alarms[best], &alarms[best + 1], (--alarm_count - best) * sizeof(alarms[0]));
+    }
+    pthread_mutex_unlock(&alarm_lock);
+    return any;
+}
+
+/* Somebody else looks at the job: its verdict may be about this alarm. If not, it is its turn
+ * later. */
+static void park(const struct ng_alarm *alarm)
+{
+    unsigned at = find_room(own.parked, own.parked_count, alarm);
+
+    if (at == ALARMS_MAX)
+        return;
+    own.parked[at] = *alarm;
+    own.parked_mono_ns[at] = ng_clock_mono_ns();
+    own.parked_count += at == own.parked_count;
+}
+
+/* Is that the verdict that an alarm waited for? What has only lasted for long, the verdict on
+ * something else explains; an error of NCCL, or a watchdog that is stuck, it does not. */
+static bool answers(const struct ng_incident *incident, const struct ng_alarm *alarm)
+{
+    if (alarm->level > incident->level)
+        return false;
+    if (alarm->async_error)
+        return ng_conduct_is_async_error(incident) && incident->group_id == alarm->group_id;
+    if (alarm->nan)
+        return ng_conduct_is_of_kind(incident, NG_KIND_NAN);
+    return !alarm->watchdog || ng_conduct_is_of_kind(incident, NG_KIND_WATCHDOG_STUCK);
+}
+
+/* A verdict has come: those that waited for it have it. */
+void ng_alarms_answered(const struct ng_incident *incident)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < own.parked_count; i++) {
+        /* Calls that differ are told of whatever else is wrong, but once for each group. */
+        if (own.parked[i].disagreement.group_id
+                ? own.parked[i].group_id == incident->group_id &&
+                      ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH)
+                : answers(incident, &own.parked[i]))
+            continue;
+        own.parked[kept] = own.parked[i];
+        own.parked_mono_ns[kept++] = own.parked_mono_ns[i];
+    }
+    own.parked_count = kept;
+    ng_deaths_note(incident);
+    if (incident->source == NG_SOURCE_JOB)
+        ng_deaths_are_told();
+}
+
+/* Not all at once: thousands may be waiting. */
+void ng_alarms_try_later(void)
+{
+    int64_t now = ng_clock_mono_ns();
+    uint32_t number = (uint32_t)now * UINT32_C(2654435761);
+
+    own.next_try_ns = now + NG_LOOK_PAUSE_NS + (int64_t)number % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS);
+}
+
+/* Others can see what has lasted for long here; what was found, the board does not tell them. */
+static enum ng_look_cause cause_of(const struct ng_alarm *alarm)
+{
+    if (alarm->death)
+        return NG_CAUSE_END;
+    return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog ? NG_CAUSE_OWN
+                                                                                              : NG_CAUSE_LATE;
+}
+
+void ng_alarms_handle(const struct ng_alarm *alarm)
+{
+    /*
+     * Others may have waited less than we and still be the reason, or stand before it. What has
+     * lasted for half the suspect time is nothing ordinary.
+     */
+    int64_t unusual_ns = alarm->death                 ? NG_DEATHS_STALL_NS
+                         : ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2
+                                                      : 2 * NG_S;
+    bool late = !alarm->async_error && !alarm->nan;
+    int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns && late ? alarm->age_ns / 2 : unusual_ns;
+    struct ng_incident wanted = {.level = alarm->level,
+                                 .group_id = alarm->group_id,
+                                 .seq = alarm->seq,
+                                 .op = alarm->op,
+                                 .stalled_ns = stalled_ns,
+                                 .failed = alarm->async_error,
+                                 .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
+
+    /* Nobody need be waiting; and whoever finds the same has found what was told before. */
+    if (alarm->disagreement.group_id) {
+        wanted.differs = true;
+        wanted.since_mono_ns = 0;
+    }
+    if (ng_examine_is_settled(alarm))
+        return;
+    if (alarm->watchdog && ng_deadline_rests(NULL)) {
+        ng_monitor_withdraw();
+        return;
+    }
+    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
+        ng_alarms_put_off(alarm);
+        return;
+    }
+    ng_examine(&wanted,
+               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death && !alarm->disagreement.group_id,
+               alarm);
+}
+
+void ng_alarms_put_off(const struct ng_alarm *alarm)
+{
+    park(alarm);
+    ng_alarms_try_later();
+}
+
+void ng_alarms_retry(void)
+{
+    unsigned count = own.parked_count;
+    struct ng_alarm again[ALARMS_MAX];
+
+    if (!count || ng_clock_mono_ns() < own.next_try_ns)
+        return;
+    memcpy(again, own.parked, count * sizeof(again[0]));
+    own.parked_count = 0;
+    uint32_t restarts = ng_watchdog_restarts();
+    /* An abort that comes of one may be what the others waited for. */
+    for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
+        /* What has gone on since needs no verdict. */
+        again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
+        if (again[i].async_error || again[i].nan || again[i].death || again[i].disagreement.group_id ||
+            ng_watchdog_still(&again[i]))
+            ng_alarms_handle(&again[i]);
+    }
+}
+
+void ng_alarms_forget(void)
+{
+    own.parked_count = 0;
+}
+
+bool ng_alarms_may_try(void)
+{
+    return ng_clock_mono_ns() >= own.next_try_ns;
+}
+
+bool ng_alarms_wait(int64_t *ret_due_ns)
+{
+    *ret_due_ns = own.next_try_ns;
+    return own.parked_count > 0;
+}
+
+void ng_alarms_after_fork(void)
+{
+    alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    alarm_count = 0;
+    memset(&own, 0, sizeof(own));
+}

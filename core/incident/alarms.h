@@ -1,0 +1,44 @@
+/*
+ * Alarms of this process, from the thread that raises one to its examination.
+ *
+ * Step 9. ng_incident_raise (core/incident/incident_thread.h) is any guard thread's; all here is the incident
+ * thread's.
+ */
+#ifndef NCCLGUARD_CORE_INCIDENT_ALARMS_H
+#define NCCLGUARD_CORE_INCIDENT_ALARMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/nccl/board.h"
+#include "core/incident/incident_thread.h"
+
+/* One that still counts: none from before an abort. The gravest first. */
+bool ng_alarms_take(struct ng_alarm *ret_alarm);
+
+/* Look into an alarm, now or, where somebody else looks at the job, later. */
+void ng_alarms_handle(const struct ng_alarm *alarm);
+
+/* It was too early for a word: look again later. */
+void ng_alarms_put_off(const struct ng_alarm *alarm);
+
+/* Those that wait for their turn, if it has come. */
+void ng_alarms_retry(void);
+
+/* A verdict has come: those that waited for it have it. */
+void ng_alarms_answered(const struct ng_incident *incident);
+
+/* An abort: what waited for its turn may have been a consequence. */
+void ng_alarms_forget(void);
+
+/* Somebody else looks at the job: nobody here does before this. */
+void ng_alarms_try_later(void);
+bool ng_alarms_may_try(void);
+
+/* Does any wait for its turn? *ret_due_ns is when that comes. */
+bool ng_alarms_wait(int64_t *ret_due_ns);
+
+/* In a forked child. */
+void ng_alarms_after_fork(void);
+
+#endif

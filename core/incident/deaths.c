@@ -1,0 +1,392 @@
+/*
+ * Ends of other processes.
+ *
+ * Step 9.
+ */
+#include "core/incident/deaths.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/check/signature_compare.h"
+#include "core/incident/alarms.h"
+#include "core/device/async.h"
+#include "core/nccl/board.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/incident/incident_response.h"
+#include "core/comm/deadline.h"
+#include "core/incident/incident_claim.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/incident/job_snapshot.h"
+#include "core/nccl/nccl.h"
+#include "core/nccl/op.h"
+#include "core/verdict/verdict.h"
+#include "core/watchdog/watchdog.h"
+
+#define DEATH_CHECK_NS (100 * NG_MS)
+#define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
+#define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
+#define HEARD_STALL_NS NG_MS         /* the same, where NCCL says itself that a peer is gone */
+#define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
+#define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
+#define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
+#define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
+#define CLOCK_STEP_NS  (2 * NG_S)    /* a round of this thread, and what it does in it: more is a stop */
+#define CLOCKS_NS      NG_S          /* ages of different watchdogs and hosts differ by less */
+
+static struct {
+    uint32_t ended_seen;   /* processes of the job that had ended */
+    uint32_t deaths_dealt; /* so many of them when somebody last reached a verdict */
+    unsigned death_checks;
+    int64_t next_death_check_ns;
+    uint64_t death_group, death_seq; /* what the last verdict about a death was about */
+    int64_t told_mono_ns; /* when it was told; 0 never */
+    int64_t next_hearsay_ns;
+    uint32_t preferred_at; /* so many had ended when this process was let before others */
+} own;
+
+/* NCCLGUARD_DEATH_TIMEOUT: since an end is known that others wait for. It rests as deadlines do. */
+static struct {
+    bool runs;
+    uint64_t group, seq; /* of the call that they wait in */
+    uint32_t op;
+    int64_t read_ns, waited_ns, due_ns; /* read last; how far it got; how far it has to get */
+} death_clock;
+
+/* What program threads have heard: written by them; `answered_mono_ns` by the incident thread. */
+static struct {
+    _Atomic int64_t heard_mono_ns;    /* the newest; 0 nothing */
+    _Atomic int64_t answered_mono_ns; /* that of what was looked into */
+} hearsay;
+
+static int64_t patience_ns(void)
+{
+    const char *store = ng_guard.config.store;
+
+    return store && strncmp(store, "redis", 5) == 0 ? HEARD_STORE_NS : HEARD_WAIT_NS;
+}
+
+static bool is_heard(void)
+{
+    return atomic_load(&hearsay.heard_mono_ns) != atomic_load(&hearsay.answered_mono_ns);
+}
+
+void ng_deaths_hear(struct ng_comm *comm)
+{
+    struct timespec pause = {.tv_nsec = NG_MS};
+    int64_t now = ng_clock_mono_ns(), before = atomic_load(&hearsay.heard_mono_ns);
+    int kept = errno;
+
+    if (comm)
+        ng_async_heard(comm, NG_NCCL_REMOTE_ERROR);
+    if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
+        (!comm || ng_comm_is_let_live(comm)) && (!before || now - before >= HEARD_PAUSE_NS) &&
+        atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now)) {
+        ng_incident_wake();
+        while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
+            nanosleep(&pause, NULL);
+    }
+    errno = kept;
+}
+
+/* Has anything of this process waited for so long: work on a device, or a thread inside a call? */
+static bool something_pending(int64_t for_ns)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns();
+    uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < groups; i++)
+        if (NG_LOAD(box->groups[i].pending_record) &&
+            NG_LOAD(box->groups[i].pending_age_ns) >= for_ns)
+            return true;
+    for (uint32_t i = 0; i < threads; i++)
+        if (NG_LOAD(box->threads[i].op) && now - NG_LOAD(box->threads[i].since_mono_ns) >= for_ns)
+            return true;
+    return false;
+}
+
+static bool is_about_end(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
+}
+
+/* Does the verdict tell of an end that is news? *ret_wanted is what it is about. */
+static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
+{
+    *ret_wanted = (struct ng_incident){.level = NG_INCIDENT_SUSPECT,
+                                       .group_id = verdict->group_id,
+                                       .seq = verdict->seq,
+                                       .op = verdict->op,
+                                       .stalled_ns = NG_DEATHS_STALL_NS,
+                                       .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
+    /* Who left for one that does not answer is not told of before it is known whether that one is gone. */
+    if (!is_about_end(verdict) || verdict->may_be_gone)
+        return false;
+    /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
+     * group whose calls differ was told to. */
+    if (ng_op_table[verdict->op].op_class == NG_CLASS_END || ng_agreement_is_told(verdict->group_id))
+        return false;
+    /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
+    if (ng_conduct_has_told_call(ret_wanted))
+        return false;
+    return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
+}
+
+enum found { NOTHING, TOLD, NEWS };
+
+/* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends both. */
+static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
+                                struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
+{
+    const struct ng_verdict_query query = {.stalled_ns = stalled_ns, .ends = true};
+    enum found found = NOTHING;
+
+    if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
+        if (is_news(ret_verdict, ret_wanted))
+            return NEWS;
+        found = is_about_end(ret_verdict) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
+        ng_verdict_fini(ret_verdict);
+    }
+    ng_view_fini(ret_view);
+    return found;
+}
+
+/* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of others. */
+static bool is_seen_here(void)
+{
+    struct ng_incident wanted;
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    if (look_for_news(NG_LOOK_HOST, NG_DEATHS_STALL_NS, &view, &verdict, &wanted) != NEWS)
+        return false;
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return true;
+}
+
+/* A turn to look at the whole job. Whoever sees the reason already goes before those that only look whether
+ * there is one; once for each end, since the whole job may show that there is more to it. */
+static bool take_turn(uint32_t ended)
+{
+    struct ng_board *board = ng_guard.board;
+
+    if (board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_END) != -EBUSY)
+        return true;
+    if (own.preferred_at == ended || !is_seen_here() ||
+        board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) == -EBUSY)
+        return false;
+    own.preferred_at = ended;
+    return true;
+}
+
+/* An end that others wait for in this call is known. The clock of an earlier one runs on. */
+static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
+{
+    if (death_clock.runs || !ng_guard.config.death_timeout_ns)
+        return;
+    death_clock.runs = true;
+    death_clock.group = group;
+    death_clock.seq = seq;
+    death_clock.op = op;
+    death_clock.read_ns = ng_clock_mono_ns();
+    death_clock.waited_ns = 0;
+    death_clock.due_ns = ng_guard.config.death_timeout_ns;
+}
+
+/* Do deadlines rest, of the group or, where this process has no part in it, of the job? */
+static bool clock_rests(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
+        if (NG_LOAD(ng_comm_at(i)->group->id) == death_clock.group)
+            return ng_deadline_rests(ng_comm_at(i));
+    return ng_deadline_rests(NULL);
+}
+
+/* When it is due, the whole job is judged at the level of a deadline: ng_deaths_may_act. It runs on meanwhile, in case
+ * nothing comes of that. */
+static void tend_clock(void)
+{
+    int64_t now = ng_clock_mono_ns(), step = now - death_clock.read_ns;
+
+    if (!death_clock.runs)
+        return;
+    death_clock.read_ns = now;
+    if (!clock_rests())
+        death_clock.waited_ns += step < CLOCK_STEP_NS ? step : CLOCK_STEP_NS;
+    if (death_clock.waited_ns < death_clock.due_ns)
+        return;
+    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                             .death = true,
+                             .group_id = death_clock.group,
+                             .seq = death_clock.seq,
+                             .op = (enum ng_op)death_clock.op,
+                             .age_ns = death_clock.waited_ns,
+                             .restarts = ng_watchdog_restarts()};
+    death_clock.due_ns = death_clock.waited_ns + NG_S;
+    ng_alarms_handle(&alarm);
+}
+
+/* How long the call has waited for a rank that ended: either may be another than when the clock was started. */
+static int64_t waited_for_end(const struct ng_verdict *verdict)
+{
+    int64_t gone_ns = 0;
+
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].gone_ns > gone_ns)
+            gone_ns = verdict->culprits[i].gone_ns;
+    return gone_ns && gone_ns < verdict->stalled_ns ? gone_ns : verdict->stalled_ns;
+}
+
+bool ng_deaths_may_act(const struct ng_verdict *verdict)
+{
+    int64_t timeout_ns = ng_guard.config.death_timeout_ns;
+    bool certain = !verdict->may_be_gone && verdict->confidence == NG_CONFIDENCE_CERTAIN;
+    int64_t waited_ns = certain ? waited_for_end(verdict) : 0;
+
+    death_clock.runs = is_about_end(verdict) && ng_op_table[verdict->op].op_class != NG_CLASS_END;
+    if (!death_clock.runs)
+        return false;
+    death_clock.runs = !certain || waited_ns + CLOCKS_NS < timeout_ns;
+    death_clock.due_ns = death_clock.waited_ns + (timeout_ns - waited_ns > NG_S ? timeout_ns - waited_ns : NG_S);
+    return !death_clock.runs;
+}
+
+static void note(uint64_t group, uint64_t seq)
+{
+    own.death_group = group;
+    own.death_seq = seq;
+    own.told_mono_ns = ng_clock_mono_ns();
+}
+
+/* With the turn: tell of an end that is news. */
+static enum found tell_news(int64_t stalled_ns)
+{
+    struct ng_incident wanted;
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    enum found found = look_for_news(NG_LOOK_JOB, stalled_ns, &view, &verdict, &wanted);
+    if (found != NEWS)
+        return found;
+    note(verdict.group_id, verdict.seq);
+    start_clock(verdict.group_id, verdict.seq, verdict.op);
+    if (ng_guard.config.suspect_ns)
+        ng_examine_open(&wanted, &view, &verdict);
+    else
+        ng_examine_end(NG_INCIDENT_SUSPECT, true);
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return NEWS;
+}
+
+/*
+ * NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the next instant.
+ * Where an end was told just now, by whomever, that is the answer: those who leave because of it fail the calls of
+ * others in turn, and thousands need not look.
+ */
+static void answer_hearsay(int64_t now)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t heard = atomic_load(&hearsay.heard_mono_ns);
+    bool over = now - heard >= patience_ns() || (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
+
+    if (!over && now < own.next_hearsay_ns)
+        return;
+    own.next_hearsay_ns = now + HEARD_CHECK_NS;
+    if (!over && board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) != -EBUSY) {
+        enum found found = tell_news(HEARD_STALL_NS);
+        if (found != NEWS)
+            ng_examine_end(NG_INCIDENT_SUSPECT, false);
+        /* A look takes long where one does not answer: another that lasts beyond the wait would keep a program that
+         * ends itself then from telling the store so. */
+        int64_t looked = ng_clock_mono_ns();
+        over = found != NOTHING || looked - heard + (looked - now) >= patience_ns();
+    }
+    if (!over)
+        return;
+    own.next_hearsay_ns = 0;
+    atomic_store(&hearsay.answered_mono_ns, heard);
+}
+
+/* Are ends told of, or acted on? */
+static bool is_wanted(void)
+{
+    return ng_guard.config.suspect_ns || ng_guard.config.death_timeout_ns;
+}
+
+/* Has a process ended that pending work needs? */
+void ng_deaths_check(void)
+{
+    struct ng_board *board = ng_guard.board;
+
+    tend_clock();
+    int64_t now = ng_clock_mono_ns();
+    uint32_t ended = board->ops->ended(board);
+    if (is_heard()) {
+        answer_hearsay(now);
+        return;
+    }
+    if (own.deaths_dealt == ended && ended != 0) {
+        own.ended_seen = ended;
+        return;
+    }
+    if (ended != own.ended_seen) {
+        own.ended_seen = ended;
+        own.death_checks = 0;
+        own.next_death_check_ns = now;
+    }
+    if (!ended || !is_wanted() || now < own.next_death_check_ns)
+        return;
+    own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
+    if (!something_pending(NG_DEATHS_STALL_NS) || !ng_alarms_may_try())
+        return;
+    if (!take_turn(ended)) {
+        ng_alarms_try_later();
+    } else if (tell_news(NG_DEATHS_STALL_NS) != NEWS) {
+        ng_examine_end(NG_INCIDENT_SUSPECT, true);
+    }
+    /* Where there are many, it takes its time, and should not take all of it. */
+    int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
+    if (pause_ns > NG_S)
+        pause_ns = NG_S;
+    if (own.next_death_check_ns < now + pause_ns)
+        own.next_death_check_ns = now + pause_ns;
+}
+
+void ng_deaths_note(const struct ng_incident *incident)
+{
+    if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) && !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
+        return;
+    note(incident->group_id, incident->seq);
+    if (incident->level == NG_INCIDENT_SUSPECT)
+        start_clock(incident->group_id, incident->seq, incident->op);
+}
+
+void ng_deaths_are_told(void)
+{
+    own.deaths_dealt = own.ended_seen;
+}
+
+bool ng_deaths_are_due(int64_t *ret_due_ns)
+{
+    bool looks = own.ended_seen && own.ended_seen != own.deaths_dealt && is_wanted();
+
+    *ret_due_ns = is_heard() ? own.next_hearsay_ns : looks ? own.next_death_check_ns : INT64_MAX;
+    int64_t left_ns = death_clock.due_ns - death_clock.waited_ns;
+    if (death_clock.runs && death_clock.read_ns + left_ns < *ret_due_ns)
+        *ret_due_ns = death_clock.read_ns + left_ns;
+    return *ret_due_ns != INT64_MAX;
+}
+
+void ng_deaths_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+    memset(&death_clock, 0, sizeof(death_clock));
+    atomic_store(&hearsay.answered_mono_ns, atomic_load(&hearsay.heard_mono_ns));
+}

@@ -1,0 +1,314 @@
+/*
+ * From an alarm to an incident that is claimed.
+ *
+ * Step 9. Every rank that is stuck raises the same alarm within moments of the others. One of them
+ * claims the incident on the board; the claim is exclusive, and a claimant that dies loses it.
+ */
+#include "core/incident/incident_claim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/policy/abort.h"
+#include "core/check/signature_compare.h"
+#include "core/incident/alarms.h"
+#include "core/device/async.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/incident/incident_response.h"
+#include "core/comm/deadline.h"
+#include "core/incident/deaths.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/incident/job_snapshot.h"
+#include "core/policy/policy.h"
+#include "core/comm/rules_file.h"
+#include "core/watchdog/watchdog.h"
+
+#define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
+/* The other processes of a host have told by then that one of them froze. */
+#define NEIGHBOURS_NS  (3 * NG_S)
+#define SLOW_TIMES     4          /* the suspect time: so long a call that is slow on the host is looked at again */
+#define OTHERS_NS      NG_S       /* in which the others come to a call that some have made differently */
+
+static bool took_over; /* from a claimant that did not come through */
+
+/* What nobody can explain, but has not moved either: the deadline holds all the same. */
+static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident *wanted)
+{
+    verdict->kind = NG_KIND_UNKNOWN;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    verdict->group_id = wanted->group_id;
+    verdict->seq = wanted->seq;
+    verdict->op = (enum ng_op)wanted->op;
+    verdict->stalled_ns = 2 * wanted->stalled_ns;
+}
+
+void ng_examine_end(enum ng_incident_level level, bool in_vain)
+{
+    if (ng_guard.board)
+        ng_guard.board->ops->finish(ng_guard.board, level, in_vain);
+}
+
+/* Whoever joins has dealt with all before it: what has not been read yet, an order perhaps, has its
+ * turn first, and this one then comes as news. */
+static void join_in_turn(struct ng_incident *incident)
+{
+    if (incident->epoch == ng_conduct_seen(incident->source) + 1)
+        ng_examine_join(incident);
+    else
+        ng_incident_wake();
+}
+
+/* Claim an incident for what we judged, and conduct it; or join the one that covers it. */
+void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
+                     struct ng_verdict *verdict)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_incident incident = *wanted;
+
+    /* Named for what the verdict is about: ranks are stuck in different places for one reason. */
+    incident.group_id = verdict->group_id;
+    incident.seq = verdict->seq;
+    incident.op = verdict->op;
+    ng_scope_find(view, verdict, &incident.scope);
+    /* Ranks of another unique id hear of each other by nothing else. */
+    if (board && verdict->other_id_count)
+        board->ops->unite(board, verdict->group_id, verdict->other_ids, verdict->other_id_count);
+    incident.claimant_rank = ng_look_own_rank(view);
+    incident.state = NG_INCIDENT_CLAIMED;
+    struct ng_incident named = incident;
+    int error = board ? board->ops->claim(board, &incident, &incident) : 0;
+    if (error == -EEXIST && ng_conduct_is_own(&incident) && incident.state == NG_INCIDENT_CLAIMED) {
+        /* An earlier one of ours, whose verdict the board did not take. */
+        named.supersedes = incident.epoch;
+        incident = named;
+        error = board->ops->claim(board, &incident, &incident);
+    }
+    if (error && error != -EEXIST) {
+        ng_log(NG_LOG_WARN, "cannot claim the incident on the board (%s): acting alone",
+               strerror(-error));
+        error = 0;
+    }
+    /* What has been told before is no news for whoever looks next, either. */
+    ng_examine_end(wanted->level, error == -EEXIST);
+    if (!error)
+        ng_conduct_lead(&incident, view, verdict);
+    else if (incident.epoch > ng_conduct_seen(incident.source) &&
+             incident.level == NG_INCIDENT_TIMEOUT && !ng_conduct_is_own(&incident))
+        join_in_turn(&incident);
+    /* A suspicion of somebody else: its line comes as news from the board. */
+}
+
+/* Does a rank of the group that lives, another than this, let its clock rest? */
+static bool others_rest(const struct ng_view *view, uint64_t group_id)
+{
+    for (uint32_t i = 0; group_id && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->rests && view->groups[member->group].id == group_id && !process->self &&
+            process->life == NG_LIFE_RUNNING)
+            return true;
+    }
+    return false;
+}
+
+/* What a deadline leads to, of a group of which this process may know only what the view tells. */
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id, enum ng_op op)
+{
+    struct ng_rules_group known = {
+        .id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].id == group_id) {
+            known.name = view->groups[i].name;
+            known.nranks = view->groups[i].nranks;
+            known.parent_id = view->groups[i].parent_id;
+        }
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (known.parent_id && view->groups[i].id == known.parent_id)
+            known.parent_name = view->groups[i].name;
+    return ng_rules_file_policy(&known, op);
+}
+
+/* Is that why an alarm was raised that somebody has waited for long? */
+static bool is_about_time(const struct ng_alarm *alarm)
+{
+    return alarm && !alarm->watchdog && !alarm->async_error && !alarm->nan &&
+           !alarm->disagreement.group_id;
+}
+
+/* Does the clock rest here by which an alarm was raised? Then it counts for nothing: the watchdog
+ * raises it anew. */
+static bool rests_here(uint64_t group_id)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); group_id && i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (NG_LOAD(comm->group->id) == group_id && NG_LOAD(comm->group->rests) == NG_REST_OWN)
+            return true;
+    }
+    return !group_id && ng_deadline_rests(NULL);
+}
+
+/* Has the verdict on a deadline that passed elsewhere told of this very call already, while it
+ * waited here, too? Who was told first may have gone on since, and what is left explains less. */
+static bool is_told(const struct ng_alarm *alarm)
+{
+    const struct ng_incident same = {.level = alarm->level,
+                                     .group_id = alarm->group_id,
+                                     .seq = alarm->seq,
+                                     .op = alarm->op,
+                                     .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
+
+    return is_about_time(alarm) && alarm->group_id && ng_conduct_has_told_call(&same);
+}
+
+/* Is what it was raised for being dealt with, or done with, by now? What else may be stuck raises
+ * an alarm of its own, where that is: judged for this one, it would be told of twice, or before its
+ * deadline. */
+bool ng_examine_is_settled(const struct ng_alarm *alarm)
+{
+    if (ng_abort_concerns(alarm->group_id) || is_told(alarm) ||
+        (is_about_time(alarm) && rests_here(alarm->group_id)))
+        return true;
+    if (alarm->disagreement.group_id)
+        return ng_agreement_is_told(alarm->group_id);
+    if (alarm->nan)
+        return ng_conduct_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
+    if (alarm->death) /* the verdict tells whether others still wait */
+        return false;
+    return alarm->async_error ? ng_conduct_has_told_error(alarm->group_id) || !ng_async_still(alarm)
+                              : !ng_watchdog_still(alarm);
+}
+
+/* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL may take long to make
+ * or connect communicators, and that is no suspicion. It is told at the deadline, if there is one; the roll call speaks
+ * before. */
+static bool is_slow_call(const struct ng_verdict *verdict)
+{
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
+    return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came &&
+           (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
+}
+
+/* Who does not answer is known to be gone once the store has not heard of it for so long. */
+static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    return alarm && alarm->async_error && verdict->may_be_gone &&
+           (verdict->kind == NG_KIND_ASYNC_ERROR || verdict->kind == NG_KIND_LEFT_EARLY) &&
+           alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
+}
+
+/* Who has not come to the call yet is mostly on its way to it, and then the most are known. */
+static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    return alarm && alarm->disagreement.group_id && verdict->others_may_tell && alarm->age_ns < OTHERS_NS;
+}
+
+/* A rank of another host that does not answer and does not come may be frozen: the others of its host look once a
+ * second. A deadline does not wait for them. */
+static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT || verdict->kind != NG_KIND_MISSING_RANK)
+        return false;
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)
+            return true;
+    return false;
+}
+
+/* A rank that is slow inside the call may come out of it and then hold the others up elsewhere. */
+static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init && is_slow_call(verdict) &&
+           alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
+}
+
+/* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
+ * stuck, though the evidence may not show it. */
+void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
+{
+    struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns,
+                                     .watchdog = alarm && alarm->watchdog};
+    if (alarm) {
+        query.disagreement = alarm->disagreement;
+        query.nan = alarm->nan;
+    }
+    bool deadline = wanted->level == NG_INCIDENT_TIMEOUT;
+    struct ng_verdict verdict;
+    struct ng_view view;
+
+    int error = ng_look(NG_LOOK_JOB, &view);
+    if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
+        ng_deadline_rest_with_others(wanted->group_id) == 0) {
+        ng_examine_end(wanted->level, true);
+        ng_view_fini(&view);
+        return;
+    }
+    if (error || ng_look_judge(&view, &query, "none", &verdict) != 0) {
+        ng_examine_end(wanted->level, true);
+        ng_view_fini(&view);
+        if (deadline && !(alarm && alarm->death))
+            ng_conduct_act_unjudged(wanted);
+        return;
+    }
+    /* Looking takes its time. */
+    bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
+                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
+    bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
+    if (early || waits || (alarm && ng_examine_is_settled(alarm))) {
+        ng_examine_end(wanted->level, early || waits);
+        if (early)
+            ng_alarms_put_off(alarm);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+        return;
+    }
+    if (verdict.kind == NG_KIND_HEALTHY && sure)
+        cannot_explain(&verdict, wanted);
+    struct ng_incident judged = *wanted;
+    if (deadline) {
+        enum ng_on_timeout policy = choose_policy(&view, verdict.group_id, verdict.op);
+        verdict.action = ng_policy_name(policy);
+        judged.policy = (int)policy + 1;
+    }
+    /* Healthy: it went on in the meantime. */
+    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(&verdict)))
+        ng_examine_end(wanted->level, true);
+    else
+        ng_examine_open(&judged, &view, &verdict);
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+}
+
+/* Follow somebody's incident; where its claimant does not come through, take its place, once. */
+void ng_examine_join(struct ng_incident *incident)
+{
+    if (ng_conduct_follow(incident))
+        return;
+    if (took_over) {
+        snprintf(
+            incident->line, sizeof(incident->line),
+            "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
+            incident->claimant_pid);
+        ng_conduct_log(incident);
+        ng_conduct_act_unjudged(incident);
+        return;
+    }
+    took_over = true;
+    ng_log(NG_LOG_WARN, "pid %d did not come through with its verdict: taking over",
+           incident->claimant_pid);
+    struct ng_incident wanted = *incident;
+    wanted.supersedes = incident->epoch;
+    ng_examine(&wanted, true, NULL);
+    took_over = false;
+}
+
+void ng_examine_after_fork(void)
+{
+    took_over = false;
+}

@@ -1,0 +1,442 @@
+/*
+ * An incident that has been claimed.
+ *
+ * Step 10. At a suspect time the claimant judges and publishes the verdict, and everybody logs one
+ * line. At a deadline everybody also writes its evidence first: the claimant judges before anything
+ * changes, waits for the others' dumps, but not for long and never for the dead, writes verdict and
+ * the dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the
+ * verdict is on disk, as the launcher may kill the rest once the first is gone; and nobody waits
+ * for a claimant that hangs: after the bound each acts alone. Evidence is written by other threads,
+ * as the folder, or memory that is looked at, may be of a file server that is dead; then it is gone
+ * on without.
+ */
+#include "core/incident/incident_response.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check/signature_compare.h"
+#include "core/incident/alarms.h"
+#include "core/util/clock.h"
+#include "core/comm/deadline.h"
+#include "core/incident/deaths.h"
+#include "core/incident/dumps.h"
+#include "core/evidence/evidence.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/incident/metrics.h"
+#include "core/policy/policy.h"
+#include "core/report/report.h"
+#include "core/comm/rules_file.h"
+#include "core/incident/status_log.h"
+#include "core/util/text.h"
+#include "core/device/device_wait.h"
+#include "core/watchdog/watchdog.h"
+
+#define BUSY_ROUND_MS 50
+/* A claimant that is gone may have judged just before. */
+#define LAST_WORD_NS NG_S
+/* Beyond the wait for dumps, for a claimant that does not come through; and for all together. */
+#define CLAIMANT_MARGIN_NS (3 * NG_S)
+/* For the store to hand out the verdict of another host; it may be asked again meanwhile. */
+#define FETCH_NS (3 * NG_S)
+#define END_MARGIN_NS      (4 * NG_S)
+
+static atomic_bool under_way; /* a deadline's verdict is being worked out, here or elsewhere */
+
+/* The thread's own. */
+static struct {
+    uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
+    struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
+    uint64_t error_group; /* what the last verdict about an asynchronous error was about */
+    bool nan_told;        /* a verdict was about NaN */
+    int64_t killed_mono_ns; /* policy kill was carried out, and calls may return the error
+                               (core/policy/policy.h); 0 not */
+} own;
+
+uint64_t ng_conduct_seen(enum ng_incident_source source)
+{
+    return own.seen_epoch[source];
+}
+
+/* What this process does about it. Who claims it decides, so that all ranks do the same, also those that have no part
+ * in the group; but none does more than it is itself set to. */
+static enum ng_on_timeout policy_of(const struct ng_incident *incident)
+{
+    enum ng_op op = (enum ng_op)incident->op;
+
+    if (incident->policy < 1 || incident->policy > NG_ON_TIMEOUT_KILL + 1)
+        return ng_deadline_policy(incident->group_id, op);
+    return ng_on_timeout_milder((enum ng_on_timeout)(incident->policy - 1),
+                                ng_rules_file_ceiling(incident->group_id, op));
+}
+
+/* Is its verdict of this kind? */
+bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind)
+{
+    const char *name = ng_verdict_kind_name(kind);
+
+    return strncmp(incident->line, name, strlen(name)) == 0;
+}
+
+/* No deadline need have passed; and a death may be what is behind it. */
+bool ng_conduct_is_async_error(const struct ng_incident *incident)
+{
+    return incident->failed || ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
+}
+
+/* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it is, and where. */
+static void shorten(const struct ng_incident *incident, char *ret_line, size_t bytes)
+{
+    char culprits[64];
+    struct ng_text line = {ret_line, 0, bytes};
+
+    ng_report_line_culprits(incident->line, culprits, sizeof(culprits));
+    ng_text_add(&line, "%.*s: ", (int)strcspn(incident->line, ":"), incident->line);
+    if (culprits[0])
+        ng_text_add(&line, "%s %s", culprits[strspn(culprits, "0123456789")] ? "ranks" : "rank", culprits);
+    else
+        ng_text_add(&line, "no rank stands out");
+    if (incident->claimant_rank >= 0 && incident->claimant_rank != ng_guard.box.header->rank)
+        ng_text_add(&line, "; in full in the log of rank %d", incident->claimant_rank);
+    else
+        ng_text_add(&line, "; in full in the log of process %d", incident->claimant_pid);
+}
+
+void ng_conduct_log(const struct ng_incident *incident)
+{
+    char line[sizeof(incident->line)];
+
+    if (incident->state == NG_INCIDENT_JUDGED && !ng_conduct_is_own(incident) && strstr(incident->line, ": "))
+        shorten(incident, line, sizeof(line));
+    else
+        snprintf(line, sizeof(line), "%s", incident->line);
+    if (ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH))
+        ng_agreement_told(incident->group_id);
+    ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
+    if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
+        ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard_dump_dir());
+    else if (incident->level == NG_INCIDENT_SUSPECT)
+        ng_log(NG_LOG_WARN, "suspect: %s", line);
+    else
+        ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
+               ng_conduct_is_async_error(incident)            ? "NCCL failed"
+               : ng_conduct_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
+               : incident->differs                            ? "calls differ"
+                                                              : "deadline passed",
+               line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
+}
+
+/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
+ * consequence: the watchdog raises it anew if it was not. */
+static void act(const struct ng_incident *incident)
+{
+    uint32_t before = ng_watchdog_restarts();
+
+    own.judged = *incident;
+    own.judged.state = NG_INCIDENT_JUDGED;
+    if (ng_conduct_is_async_error(incident))
+        own.error_group = incident->group_id;
+    own.nan_told |= ng_conduct_is_of_kind(incident, NG_KIND_NAN);
+    ng_status_save();
+    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
+    if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
+        own.killed_mono_ns = ng_clock_mono_ns();
+    if (ng_watchdog_restarts() != before)
+        ng_alarms_forget();
+}
+
+/* Whatever hangs from here on, the policy is carried out. */
+static void bound_the_end(const struct ng_incident *incident)
+{
+    ng_policy_bound(policy_of(incident),
+                    2 * (ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
+}
+
+/* Did we claim it ourselves? */
+bool ng_conduct_is_own(const struct ng_incident *incident)
+{
+    const struct ng_box_header *header = ng_guard.box.header;
+
+    return incident->claimant_pid == header->pid &&
+           incident->claimant_ticks == header->start_ticks &&
+           (incident->source == NG_SOURCE_HOST ||
+            incident->claimant_slot == NG_LOAD(header->board_slot));
+}
+
+void ng_conduct_done(const struct ng_incident *incident)
+{
+    if (incident->epoch > own.seen_epoch[incident->source])
+        own.seen_epoch[incident->source] = incident->epoch;
+}
+
+/* A moment of an incident; an earlier one's abort may still be under way. */
+static void wait_busily(void)
+{
+    ng_incident_pause(BUSY_ROUND_MS);
+    ng_guard_beat();
+    ng_policy_tend();
+}
+
+/* A verdict that another host has reached, on this host's disk. */
+static void save_foreign(const struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = ng_clock_mono_ns() + FETCH_NS;
+    struct ng_documents documents;
+    struct ng_view none;
+    int error;
+
+    while ((error = board->ops->read_verdict(board, incident, &documents)) != 0 && error != -ENOENT &&
+           ng_clock_mono_ns() < until)
+        wait_busily();
+    if (error) {
+        if (error != -ENOENT)
+            ng_log(NG_LOG_WARN, "cannot read the verdict of another host: %s", strerror(-error));
+        return;
+    }
+    ng_view_init(&none);
+    struct ng_evidence *evidence = ng_evidence_create(&none, NULL, ng_guard_dump_dir());
+    if (!evidence) {
+        ng_arena_reset(&documents.arena);
+        return;
+    }
+    evidence->documents = documents;
+    ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
+    ng_evidence_await(evidence, NG_EVIDENCE_ALL, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
+    ng_evidence_release(evidence);
+}
+
+/* While the verdict on a deadline was worked out here, others' suspicions were not read: the newer word stands. */
+static bool is_overtaken(const struct ng_incident *incident)
+{
+    return own.judged.level && own.judged.source == incident->source && incident->epoch < own.judged.epoch;
+}
+
+void ng_conduct_hear(const struct ng_incident *incident)
+{
+    bool overtaken = is_overtaken(incident);
+
+    if (!overtaken)
+        save_foreign(incident);
+    if (!overtaken || incident->differs)
+        ng_conduct_log(incident);
+    ng_conduct_done(incident);
+}
+
+/*
+ * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
+ * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
+ */
+bool ng_conduct_follow(struct ng_incident *incident)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t gone_ns = 0;
+
+    bound_the_end(incident);
+    atomic_store(&under_way, true);
+    if (incident->state != NG_INCIDENT_JUDGED) {
+        ng_dumps_write_here(incident, false);
+        board->ops->get(board, incident); /* it may have been judged meanwhile */
+    }
+    int64_t until = ng_clock_mono_ns() + ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS;
+    while (incident->state != NG_INCIDENT_JUDGED) {
+        int64_t now = ng_clock_mono_ns();
+        if (board->ops->claimant_alive(board, incident))
+            gone_ns = 0;
+        else if (!gone_ns)
+            gone_ns = now; /* its last word may still be on the way */
+        if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
+            ng_conduct_done(incident);
+            atomic_store(&under_way, false);
+            return false;
+        }
+        wait_busily();
+        board->ops->get(board, incident);
+    }
+    save_foreign(incident);
+    ng_wait_tell(incident->line, policy_of(incident));
+    ng_conduct_log(incident);
+    ng_conduct_done(incident);
+    atomic_store(&under_way, false);
+    ng_policy_note_told(true);
+    act(incident);
+    return true;
+}
+
+void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns)
+{
+    struct ng_board *board = ng_guard.board;
+
+    atomic_store(&under_way, true);
+    if (incident->state != NG_INCIDENT_JUDGED) {
+        ng_dumps_write_here(incident, false); /* the claimant waits for it */
+        while (board->ops->get(board, incident) == 0 && incident->state != NG_INCIDENT_JUDGED &&
+               ng_clock_mono_ns() < until_mono_ns && board->ops->claimant_alive(board, incident))
+            wait_busily();
+    }
+    if (incident->state == NG_INCIDENT_JUDGED)
+        ng_conduct_hear(incident);
+    atomic_store(&under_way, false);
+}
+
+bool ng_conduct_is_under_way(void)
+{
+    return atomic_load(&under_way);
+}
+
+/* Bounded wait for the dumps of the living. */
+static void await_dumps(const struct ng_incident *incident, int64_t since_mono_ns)
+{
+    struct ng_board *board = ng_guard.board;
+    int64_t until = since_mono_ns + ng_guard.config.dump_wait_ns;
+    uint32_t missing;
+
+    while ((missing = board->ops->dumps_missing(board, incident)) > 0) {
+        if (ng_clock_mono_ns() >= until) {
+            ng_log(NG_LOG_WARN, "%u rank(s) did not write their dump within NCCLGUARD_DUMP_WAIT",
+                   missing);
+            return;
+        }
+        wait_busily();
+    }
+}
+
+/*
+ * Dumps of all ranks where it is a deadline, verdict and timeline; each in its time. The verdict
+ * goes before the timeline: that is large, and there may be no room for both.
+ */
+static void write_evidence(const struct ng_incident *incident, struct ng_evidence *evidence)
+{
+    bool deadline = incident->level == NG_INCIDENT_TIMEOUT, comes = true;
+    int64_t begun = ng_clock_mono_ns();
+
+    if (deadline) {
+        comes = ng_dumps_write_here(incident, true);
+        ng_evidence_begin(evidence, NG_EVIDENCE_LOST);
+        /* Those who follow us count from about the same moment. */
+        if (ng_guard.board)
+            await_dumps(incident, begun);
+    }
+    ng_evidence_begin(evidence, NG_EVIDENCE_VERDICT);
+    int64_t now = ng_clock_mono_ns();
+    if (comes)
+        comes = ng_evidence_await(evidence, NG_EVIDENCE_ALL, now + NG_DUMPS_WRITE_NS);
+    if (!deadline)
+        return;
+    ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
+    int64_t until = begun + ng_dumps_bound_ns();
+    if (comes)
+        ng_evidence_await(evidence, NG_EVIDENCE_ALL,
+                          until > now + NG_DUMPS_WRITE_NS ? until : now + NG_DUMPS_WRITE_NS);
+}
+
+/* The incident is ours: make it whole, then act on it. */
+void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_board *board = ng_guard.board;
+
+    ng_report_line(verdict, incident->line, sizeof(incident->line));
+    if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_wait_tell(incident->line, policy_of(incident));
+        bound_the_end(incident);
+        atomic_store(&under_way, true);
+    }
+    struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard_dump_dir());
+    write_evidence(incident, evidence);
+    /* Once it is published, everybody ends. */
+    incident->state = NG_INCIDENT_JUDGED;
+    bool told = false;
+    if (board) {
+        int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
+        if (error)
+            ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
+        told = !error;
+    }
+    ng_evidence_release(evidence);
+    ng_conduct_log(incident);
+    atomic_store(&under_way, false);
+    ng_deaths_note(incident);
+    /* It is passed over among the news, not jumped to: an order may stand before it. */
+    if (incident->source == NG_SOURCE_JOB)
+        ng_deaths_are_told();
+    ng_policy_note_told(told);
+    if (incident->level == NG_INCIDENT_TIMEOUT)
+        act(incident);
+}
+
+/* So that there is one on every host; another that is there already says more. */
+static void save_unknown(const struct ng_incident *incident)
+{
+    struct ng_verdict verdict = {.kind = NG_KIND_UNKNOWN,
+                                 .confidence = NG_CONFIDENCE_UNKNOWN,
+                                 .group_id = incident->group_id,
+                                 .seq = incident->seq,
+                                 .op = (enum ng_op)incident->op,
+                                 .stalled_ns = incident->stalled_ns,
+                                 .time_unix_ns = ng_clock_unix_ns(),
+                                 .detected_by = ng_guard.box.header->rank,
+                                 .action = ng_policy_name(policy_of(incident))};
+
+    snprintf(verdict.job, sizeof(verdict.job), "%s", ng_guard.launch.job);
+    ng_evidence_write_verdict(&verdict, true, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
+    ng_verdict_fini(&verdict);
+}
+
+/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+void ng_conduct_act_unjudged(const struct ng_incident *wanted)
+{
+    struct ng_incident incident = *wanted;
+
+    incident.scope = incident.group_id
+                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
+                         : NG_SCOPE_ALL;
+    if (!incident.line[0])
+        snprintf(incident.line, sizeof(incident.line),
+                 "unknown: a deadline has passed, and no "
+                 "verdict could be reached");
+    ng_metrics_keep_verdict(incident.line, true);
+    save_unknown(&incident);
+    ng_policy_note_told(false);
+    act(&incident);
+}
+
+void ng_conduct_follow_end(uint32_t policy)
+{
+    struct ng_incident incident = {.level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_SCOPE_ALL};
+
+    if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
+        !ng_on_timeout_ends(policy))
+        return;
+    snprintf(incident.line, sizeof(incident.line),
+             "unknown: other ranks of this host were ended by a verdict that this one cannot read");
+    ng_policy_bound(policy_of(&incident), END_MARGIN_NS);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", incident.line, ng_policy_name(policy_of(&incident)));
+    ng_conduct_act_unjudged(&incident);
+}
+
+bool ng_conduct_has_told_call(const struct ng_incident *same)
+{
+    /* What waited when the process was given up needs no further word, and who has ended with the
+     * error is no news. */
+    return same->since_mono_ns < own.killed_mono_ns ||
+           (own.judged.level && ng_incident_covers(&own.judged, same));
+}
+
+bool ng_conduct_has_told_error(uint64_t group_id)
+{
+    return group_id == own.error_group;
+}
+
+bool ng_conduct_has_told_nan(void)
+{
+    return own.nan_told;
+}
+
+void ng_conduct_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+    atomic_store(&under_way, false);
+}

@@ -1,0 +1,241 @@
+/*
+ * The incident thread.
+ *
+ * Steps 9 and 10. What it hears, and what it does in a round: news of the board (core/incident/news.h), alarms of
+ * this process (core/incident/alarms.h), ends of others (core/incident/deaths.h), requests of the program. What an alarm
+ * leads to is in core/incident/incident_claim.h and core/incident/incident_response.h.
+ */
+#include "core/incident/incident_thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/check/signature_compare.h"
+#include "core/incident/alarms.h"
+#include "core/comm/frame_symbolizer.h"
+#include "core/util/clock.h"
+#include "core/watchdog/completion.h"
+#include "core/incident/incident_response.h"
+#include "core/incident/deaths.h"
+#include "core/util/descriptor.h"
+#include "core/evidence/dump_pipe.h"
+#include "core/incident/dumps.h"
+#include "core/incident/incident_claim.h"
+#include "core/comm/grow_id.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/straggler_monitor.h"
+#include "core/runtime/log.h"
+#include "core/runtime/log_writer.h"
+#include "core/incident/job_snapshot.h"
+#include "core/incident/monitor.h"
+#include "core/incident/news.h"
+#include "core/policy/policy.h"
+#include "core/registration/registration_thread.h"
+#include "core/incident/program_requests.h"
+#include "core/incident/roll_call.h"
+#include "core/incident/watchdog_fallback.h"
+#include "core/incident/status_log.h"
+#include "core/check/lockstep_check.h"
+#include "core/runtime/io_workers.h"
+#include "core/watchdog/watchdog.h"
+
+#define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
+#define NEWS_NS        NG_S /* for a verdict to come here, after another rank began to end by it */
+#define GROUP_ROUND_MS 200  /* while an id is to be learned */
+
+static struct ng_descriptor kick_event; /* written before the thread starts */
+static atomic_bool stopping, stopped;
+static atomic_bool left_alone; /* the thread ended since no other was there: nobody has left yet */
+
+/* The thread's own. */
+static struct {
+    bool agreeing;      /* a collective waits until all have come to it */
+    bool group_unknown; /* the right id of a group that this process joined */
+    int64_t followed_mono_ns; /* the end of another by a verdict that is dealt with */
+    int request_ms;     /* when the next request of the program is due; -1 none */
+} own;
+
+void ng_incident_wake(void)
+{
+    uint64_t one = 1;
+
+    /* Without it, the thread comes round by itself within a second. */
+    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 &&
+        errno != EAGAIN)
+        ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
+}
+
+void ng_incident_pause(int timeout_ms)
+{
+    ng_guard.board->ops->wait(ng_guard.board, &kick_event, timeout_ms);
+}
+
+/* Not while anything is wrong: that is looked at first. */
+static void look_for_stragglers(void)
+{
+    int64_t now = ng_clock_mono_ns(), due_ns;
+    struct ng_view view;
+
+    if (!ng_late_is_due(now) || ng_alarms_wait(&due_ns))
+        return;
+    if (ng_look(NG_LOOK_HOST, &view) == 0) {
+        bool complete = ng_late_keep(&view, now);
+        ng_view_fini(&view);
+        if (complete || ng_guard.launch.rank != 0 || ng_look(NG_LOOK_JOB, &view) != 0)
+            return;
+        ng_late_keep(&view, now);
+    }
+    ng_view_fini(&view);
+}
+
+static int next_round_ms(void)
+{
+    int64_t left_ms = ROUND_MS, due_ns;
+
+    if (ng_guard.board && ng_deaths_are_due(&due_ns))
+        left_ms = (due_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.group_unknown && left_ms > GROUP_ROUND_MS)
+        left_ms = GROUP_ROUND_MS;
+    if (ng_alarms_wait(&due_ns) && (due_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
+        left_ms = (due_ns - ng_clock_mono_ns()) / NG_MS + 1;
+    if (own.agreeing)
+        return 1;
+    if (own.request_ms >= 0 && own.request_ms < left_ms)
+        left_ms = own.request_ms;
+    return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
+}
+
+/* Others have acted on a verdict, and it has not come here. */
+static void follow_the_ended(struct ng_board *board)
+{
+    int64_t since;
+    uint32_t policy = board->ops->given_up ? board->ops->given_up(board, &since) : 0;
+
+    if (!policy || since == own.followed_mono_ns || ng_clock_mono_ns() - since < NEWS_NS)
+        return;
+    own.followed_mono_ns = since;
+    ng_conduct_follow_end(policy);
+}
+
+static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
+{
+    uint64_t count;
+    struct pollfd poll_kick = {.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
+    int ready = poll(&poll_kick, 1, timeout_ms);
+    if (ready < 0) {
+        struct timespec pause = {.tv_nsec = 100 * NG_MS};
+        nanosleep(&pause, NULL);
+    } else if (ready > 0 && read(kick->fd, &count, sizeof(count)) < 0) {
+        return;
+    }
+}
+
+static void *attend(void *unused)
+{
+    struct ng_board *board = ng_guard.board;
+    struct ng_alarm alarm;
+
+    ng_guard.adopt_thread();
+    ng_log_writer_adopt();
+    ng_stand_in_begin();
+    own.request_ms = -1;
+    while (!atomic_load(&stopping)) {
+        unsigned happened = 0;
+        if (board)
+            happened = board->ops->wait(board, &kick_event, next_round_ms());
+        else
+            wait_alone(&kick_event, next_round_ms());
+        ng_guard_beat();
+        ng_guard_keep_apart();
+        ng_policy_tend();
+        if (atomic_load(&stopping))
+            break;
+        for (int source = 0; board && source < NG_SOURCES; source++)
+            ng_news_read(board, (enum ng_incident_source)source);
+        ng_agreement_tend(board, ng_clock_mono_ns());
+        own.agreeing = ng_strict_tend(board, ng_clock_mono_ns());
+        while (ng_alarms_take(&alarm))
+            ng_alarms_handle(&alarm);
+        ng_alarms_retry();
+        own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
+        ng_dumps_read_pipe();
+        if (board) {
+            follow_the_ended(board);
+            ng_deaths_check();
+        }
+        look_for_stragglers();
+        own.group_unknown = ng_grown_tend(&ng_guard.box, board);
+        ng_roll_tend(board, ng_look_at_job);
+        ng_stand_in_tend();
+        if (ng_guard_is_alone()) {
+            /* The last thread of a process to end calls exit, which is what ours kept it from. */
+            atomic_store(&left_alone, true);
+            ng_watchdog_quit();
+            ng_completion_quit();
+            ng_status_quit();
+            ng_monitor_quit();
+            ng_call_places_quit();
+            ng_registration_thread_quit();
+            ng_policy_finish();
+            ng_tasks_finish();
+            ng_log_writer_quit();
+            break;
+        }
+    }
+    ng_request_close();
+    if (board && !atomic_load(&left_alone)) {
+        ng_news_finish(board);
+        board->ops->leave(board);
+    }
+    ng_dump_pipe_finish();
+    atomic_store(&stopped, true);
+    return unused;
+}
+
+int ng_incident_start(void)
+{
+    /* Where there is none to be had, it comes round by itself. */
+    kick_event = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return ng_guard_thread("ncclguard/board", attend);
+}
+
+bool ng_incident_finish(int bound_ms)
+{
+    /* Without the event, the thread may sleep until its next round. */
+    int more_ms = ng_descriptor_ours(&kick_event) ? 0 : ROUND_MS;
+    int64_t until = ng_clock_mono_ns() + (bound_ms + more_ms) * NG_MS;
+    struct timespec pause = {.tv_nsec = NG_MS};
+
+    atomic_store(&stopping, true);
+    ng_incident_wake();
+    /* Nobody ends before the verdict is on disk. */
+    while (!atomic_load(&stopped) && ng_clock_mono_ns() < until + (ng_conduct_is_under_way() ? NG_NEWS_LAST_NS : 0))
+        nanosleep(&pause, NULL);
+    if (atomic_exchange(&left_alone, false) && ng_guard.board)
+        ng_guard.board->ops->leave(ng_guard.board);
+    return atomic_load(&stopped);
+}
+
+void ng_incident_after_fork(void)
+{
+    ng_descriptor_close(&kick_event);
+    ng_request_after_fork();
+    ng_roll_after_fork();
+    atomic_store(&stopping, false);
+    atomic_store(&stopped, false);
+    atomic_store(&left_alone, false);
+    memset(&own, 0, sizeof(own));
+    ng_alarms_after_fork();
+    ng_conduct_after_fork();
+    ng_news_after_fork();
+    ng_examine_after_fork();
+    ng_deaths_after_fork();
+    ng_stand_in_after_fork();
+    ng_dumps_after_fork();
+    ng_agreement_after_fork();
+}

@@ -1,0 +1,94 @@
+/*
+ * What the incident thread sees.
+ *
+ * Step 9.
+ */
+#include "core/incident/job_snapshot.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/nccl/board.h"
+#include "core/util/clock.h"
+#include "core/comm/deadline.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+
+/* What can be seen now, of the whole job or of this host. */
+int ng_look(enum ng_look_range range, struct ng_view *ret_view)
+{
+    struct ng_board *board = ng_guard.board;
+    int error = 0;
+
+    ng_view_init(ret_view);
+    if (board)
+        error = range == NG_LOOK_JOB ? board->ops->view(board, ret_view)
+                                     : board->ops->view_host(board, ret_view);
+    /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
+    bool self = false;
+    for (uint32_t i = 0; i < ret_view->process_count; i++)
+        self |= ret_view->processes[i].self;
+    if (!error && !self) {
+        error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
+                                "this process");
+        if (!error)
+            ret_view->processes[ret_view->process_count - 1].self = true;
+        ng_view_seal(ret_view);
+    }
+    if (error)
+        ng_log(NG_LOG_ERROR, "cannot gather the evidence: %s", strerror(-error));
+    return error;
+}
+
+int ng_look_at_job(struct ng_view *ret_view)
+{
+    return ng_look(NG_LOOK_JOB, ret_view);
+}
+
+/* The global rank of this process as messages name it. */
+int ng_look_own_rank(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->processes[view->members[i].process].self)
+            return ng_view_rank(view, &view->members[i]);
+    return ng_guard.launch.rank;
+}
+
+int ng_look_judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                  const char *action, struct ng_verdict *ret_verdict)
+{
+    int error = ng_verdict_reach(view, query, ret_verdict);
+    if (error) {
+        ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
+        return error;
+    }
+    /* No view has the deadlines of making and ending communicators. */
+    enum ng_op_class op_class = ng_op_table[ret_verdict->op].op_class;
+    if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END)
+        ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
+    ret_verdict->time_unix_ns = ng_clock_unix_ns();
+    ret_verdict->detected_by = ng_look_own_rank(view);
+    ret_verdict->action = action;
+    snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", ng_guard.launch.job);
+    return 0;
+}
+
+bool ng_look_find_self(const struct ng_view *view, uint32_t *ret_process)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].self) {
+            *ret_process = i;
+            return true;
+        }
+    return false;
+}
+
+/* Of those who live on this host, are we the one who writes what one has to? */
+bool ng_look_is_first_here(const struct ng_view *view, uint32_t self)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life == NG_LIFE_RUNNING &&
+            view->processes[i].pid < view->processes[self].pid)
+            return false;
+    return view->processes[self].life == NG_LIFE_RUNNING;
+}

@@ -1,0 +1,183 @@
+/*
+ * The monitor's thread.
+ *
+ * Beside step 7. Entered by its own thread alone. Must never call CUDA or NCCL, wait for a lock
+ * that the watchdog or the program can hold, or take its own standstill for the watchdog's.
+ */
+#include "core/incident/monitor.h"
+
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/comm/deadline.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/evidence/blocked_in.h"
+#include "core/runtime/log.h"
+#include "core/policy/policy.h"
+#include "core/watchdog/watchdog.h"
+
+#define PAUSE_MAX_NS NG_S
+#define PAUSE_MIN_NS (10 * NG_MS)
+#define LOOKS        8 /* within the timeout, where the pause is not at its bounds */
+
+static _Atomic uint32_t quitting; /* futex word */
+
+int64_t ng_monitor_pause_ns(int64_t timeout_ns)
+{
+    int64_t pause_ns = timeout_ns / LOOKS;
+
+    return pause_ns > PAUSE_MAX_NS   ? PAUSE_MAX_NS
+           : pause_ns < PAUSE_MIN_NS ? PAUSE_MIN_NS
+                                     : pause_ns;
+}
+
+int64_t ng_monitor_credit_ns(int64_t passed_ns, int64_t pause_ns)
+{
+    int64_t most_ns = pause_ns + pause_ns / 2;
+
+    return passed_ns < 0 ? 0 : passed_ns > most_ns ? most_ns : passed_ns;
+}
+
+/* Is the watchdog itself held by a debugger, or stopped, while we run? */
+static bool is_held(const struct ng_inside *inside)
+{
+    return inside->state == 't' || inside->state == 'T';
+}
+
+/* "cuEventQuery (thread 712 in ioctl of /dev/nvidia0)" */
+static void describe(const struct ng_watchdog_place *place, const struct ng_inside *inside,
+                     char *ret_text, size_t bytes)
+{
+    char now[NG_BOX_PLACE_BYTES] = "";
+
+    if (inside)
+        ng_inside_describe(inside, now, sizeof(now));
+    snprintf(ret_text, bytes, "%s (thread %d%s%s)", place->what, place->tid, now[0] ? " " : "",
+             now);
+}
+
+/* Into the black box, where neighbours, the dump and the verdict find it. */
+static void publish(int64_t silent_ns, const char *text)
+{
+    struct ng_box_header *header = ng_guard.box.header;
+    uint64_t words[NG_BOX_PLACE_BYTES / 8] = {0};
+
+    memcpy(words, text, strnlen(text, sizeof(words) - 1));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        NG_STORE(header->watchdog_in[i], words[i]);
+    atomic_store_explicit(&header->watchdog_stuck_mono_ns, ng_clock_mono_ns() - silent_ns,
+                          memory_order_release);
+}
+
+/* True: it is stuck, and the incident thread has been told. */
+static bool raise_stuck(int64_t silent_ns)
+{
+    struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                             .watchdog = true,
+                             .age_ns = silent_ns,
+                             .restarts = ng_watchdog_restarts()};
+    struct ng_watchdog_place place;
+    struct ng_inside inside;
+    char text[NG_BOX_PLACE_BYTES];
+
+    ng_watchdog_where(&place);
+    bool known = ng_inside_read(place.tid, &inside) == 0;
+    if (known && is_held(&inside))
+        return false;
+    describe(&place, known ? &inside : NULL, text, sizeof(text));
+    publish(silent_ns, text);
+    ng_incident_raise(&alarm);
+    /* Last, and so below: nobody may read what the log is written to. */
+    ng_log(NG_LOG_ERROR,
+           "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "
+           "what the devices of this process have finished is not known",
+           (double)silent_ns / 1e9, text);
+    return true;
+}
+
+void ng_monitor_withdraw(void)
+{
+    NG_STORE(ng_guard.box.header->watchdog_stuck_mono_ns, 0);
+}
+
+static void recover(void)
+{
+    ng_monitor_withdraw();
+    ng_log(NG_LOG_WARN, "the watchdog makes its rounds again");
+}
+
+/* Both who would find a verdict and who would see that one is needed hang. */
+static void end_without_verdict(void)
+{
+    static const char words[] = "neither the watchdog nor the incident thread comes round";
+
+    ng_policy_bound(ng_deadline_policy(0, NG_OP_NONE), 0);
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
+}
+
+static bool is_wanted(uint32_t generation)
+{
+    return atomic_load(&ng_guard.generation) == generation && !atomic_load(&quitting) &&
+           !atomic_load(&ng_guard.ending);
+}
+
+static void *monitor(void *unused)
+{
+    const struct ng_box_header *header = ng_guard.box.header;
+    int64_t timeout_ns = ng_guard.config.heartbeat_timeout_ns;
+    int64_t pause_ns = ng_monitor_pause_ns(timeout_ns), before = ng_clock_mono_ns();
+    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
+    struct ng_silence watchdog = {0}, incidents = {0};
+    uint32_t generation = atomic_load(&ng_guard.generation);
+    bool raised = false, gave_up = false;
+
+    ng_guard.adopt_thread();
+    while (is_wanted(generation)) {
+        syscall(SYS_futex, &quitting, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
+        int64_t now = ng_clock_mono_ns(), step_ns = ng_monitor_credit_ns(now - before, pause_ns);
+        before = now;
+        int64_t silent_ns = ng_silence_look(&watchdog, NG_LOAD(header->watchdog_mono_ns), step_ns);
+        int64_t idle_ns = ng_silence_look(&incidents, NG_LOAD(header->heartbeat_mono_ns), step_ns);
+        if (!is_wanted(generation))
+            break;
+        if (ng_deadline_rests(NULL) || (raised && !NG_LOAD(header->watchdog_stuck_mono_ns))) {
+            ng_monitor_withdraw();
+            watchdog.silent_ns = 0;
+            raised = gave_up = false;
+        } else if (raised && silent_ns == 0) {
+            recover();
+            raised = gave_up = false;
+        } else if (!raised && silent_ns >= timeout_ns) {
+            raised = raise_stuck(silent_ns);
+            if (!raised)
+                watchdog.silent_ns = 0;
+        } else if (raised && !gave_up && idle_ns >= timeout_ns) {
+            end_without_verdict();
+            gave_up = true;
+        }
+    }
+    return unused;
+}
+
+int ng_monitor_start(void)
+{
+    return ng_guard.config.heartbeat_timeout_ns > 0 ? ng_guard_thread("ncclguard/beat", monitor)
+                                                    : 0;
+}
+
+void ng_monitor_quit(void)
+{
+    atomic_store(&quitting, 1);
+    syscall(SYS_futex, &quitting, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_monitor_after_fork(void)
+{
+    atomic_store(&quitting, 0);
+}

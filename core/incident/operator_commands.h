@@ -1,0 +1,16 @@
+/*
+ * What a person orders through the command, and each process of the job obeys.
+ *
+ * Step 10. Incident thread alone.
+ */
+#ifndef NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H
+#define NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H
+
+#include <stdbool.h>
+
+#include "core/nccl/board.h"
+
+/* Obey it, if it is one. False: it is none. */
+bool ng_orders_obey(const struct ng_incident *incident);
+
+#endif

@@ -1,0 +1,96 @@
+/*
+ * Stragglers of a running job.
+ *
+ * After step 9. Written by the incident thread, read by the status thread.
+ */
+#include "core/incident/straggler_monitor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/verdict/straggler.h"
+
+/* Protects what is kept. Nests inside nothing; held to copy, by guard threads alone. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ng_late kept[NG_LATE_MAX];
+static uint32_t kept_count;
+
+/* The incident thread's. */
+static _Atomic int64_t interval; /* told by who starts */
+static int64_t next_ns;
+
+void ng_late_start(int64_t interval_ns)
+{
+    interval = interval_ns;
+}
+
+bool ng_late_is_due(int64_t now_mono_ns)
+{
+    if (interval && !next_ns)
+        next_ns = now_mono_ns + interval;
+    return interval && now_mono_ns >= next_ns;
+}
+
+static bool is_own(const struct ng_view *view, uint32_t group, bool *ret_whole)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    bool own = false;
+
+    for (uint32_t i = 0; members && i < count; i++)
+        own |= view->processes[members[i].process].self && members[i].state == NG_GROUP_READY;
+    *ret_whole = view->groups[group].nranks <= (int)view->groups[group].member_count;
+    return own;
+}
+
+bool ng_late_keep(const struct ng_view *view, int64_t now_mono_ns)
+{
+    struct ng_late found[NG_LATE_MAX];
+    struct ng_straggler straggler;
+    struct ng_arena arena = {0};
+    uint32_t count = 0;
+    bool complete = true;
+
+    for (uint32_t i = 0; i < view->group_count && count < NG_LATE_MAX; i++) {
+        bool whole;
+        if (!is_own(view, i, &whole))
+            continue;
+        complete &= whole;
+        if (whole && ng_straggler_find(view, i, &arena, &straggler))
+            found[count++] = (struct ng_late){.group_id = view->groups[i].id,
+                                              .rank = ng_view_rank(view, straggler.member),
+                                              .last = straggler.last,
+                                              .samples = straggler.samples,
+                                              .wait_ns = straggler.wait_ns};
+        ng_arena_recycle(&arena);
+    }
+    ng_arena_reset(&arena);
+    pthread_mutex_lock(&lock);
+    memcpy(kept, found, count * sizeof(kept[0]));
+    kept_count = count;
+    pthread_mutex_unlock(&lock);
+    next_ns = now_mono_ns + interval;
+    return complete;
+}
+
+bool ng_late_find(uint64_t group_id, struct ng_late *ret_late)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < kept_count && !found; i++) {
+        found = kept[i].group_id == group_id;
+        if (found)
+            *ret_late = kept[i];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void ng_late_after_fork(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    kept_count = 0;
+    next_ns = 0;
+}

@@ -1,0 +1,91 @@
+/*
+ * In the watchdog's place.
+ *
+ * Step 7.
+ */
+#include "core/incident/watchdog_fallback.h"
+
+#include <string.h>
+
+#include "core/incident/alarms.h"
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/comm/deadline.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/runtime/log.h"
+#include "core/device/device_wait.h"
+#include "core/watchdog/watchdog.h"
+
+#define WATCHDOG_SILENCE_NS (5 * NG_S)
+/* A round of the incident thread, and what it does in it. */
+#define STEP_NS (2 * NG_S)
+
+static struct {
+    int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
+    bool silence_told;
+} own;
+
+void ng_stand_in_begin(void)
+{
+    own.stood_in_ns = ng_clock_mono_ns();
+}
+
+/*
+ * The watchdog itself does not come round: it hangs in a call of CUDA, or in the dynamic linker.
+ * Then the clocks of what it last saw in flight go on here, credited like its own, so that a
+ * deadline holds all the same.
+ */
+void ng_stand_in_tend(void)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t now = ng_clock_mono_ns(), step = now - own.stood_in_ns;
+    int64_t watched = NG_LOAD(box->header->watchdog_mono_ns);
+    uint32_t groups = NG_LOAD(box->header->group_used);
+
+    own.stood_in_ns = now;
+    if (step > STEP_NS)
+        step = STEP_NS;
+    if (watched != own.watched_ns) {
+        own.watched_ns = watched;
+        own.silence_ns = 0;
+        own.silence_told = false;
+        return;
+    }
+    own.silence_ns += step;
+    if (own.silence_ns < WATCHDOG_SILENCE_NS)
+        return;
+    if (!own.silence_told)
+        ng_log(NG_LOG_WARN,
+               "the watchdog has not come round for %.0f s: a call of CUDA does not return",
+               (double)own.silence_ns / 1e9);
+    ng_deadline_tend(now);
+    for (uint32_t i = 0; i < groups; i++) {
+        struct ng_box_group *group = &box->groups[i];
+        if (!NG_LOAD(group->pending_record))
+            continue;
+        /* The watchdog writes this, but it does not run; the first time makes up for the whole
+         * silence. */
+        int64_t before = NG_LOAD(group->pending_age_ns), timeout = NG_LOAD(group->timeout_ns);
+        int64_t age = before + (own.silence_told ? step : own.silence_ns);
+        if (NG_LOAD(group->rests))
+            continue;
+        NG_STORE(group->pending_age_ns, age);
+        if (timeout <= 0 || before >= timeout || age < timeout)
+            continue;
+        struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                                 .group_id = NG_LOAD(group->id),
+                                 .seq = NG_LOAD(group->pending_seq),
+                                 .age_ns = age,
+                                 .record = NG_LOAD(group->pending_record),
+                                 .restarts = ng_watchdog_restarts()};
+        ng_wait_expire(i, now - age);
+        ng_alarms_handle(&alarm);
+    }
+    own.silence_told = true;
+}
+
+void ng_stand_in_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+}

@@ -1,0 +1,371 @@
+/*
+ * The guard's start and end in this process.
+ *
+ * Entered by the first program thread that makes a communicator, by the exit path, and by forked
+ * children. Must never keep a program from starting or ending: what cannot be had is logged and
+ * done without.
+ */
+#include "core/runtime/runtime.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/nccl/call.h"
+#include "core/comm/frame_symbolizer.h"
+#include "core/device/capture.h"
+#include "core/check/check.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/watchdog/completion.h"
+#include "core/comm/deadline.h"
+#include "core/evidence/dump_pipe.h"
+#include "core/util/folder.h"
+#include "core/device/gpu.h"
+#include "core/device/graph.h"
+#include "core/incident/incident_thread.h"
+#include "core/fault/inject.h"
+#include "core/runtime/log.h"
+#include "core/runtime/log_writer.h"
+#include "core/incident/monitor.h"
+#include "core/check/nan.h"
+#include "core/recorder/paths.h"
+#include "core/device/poison.h"
+#include "core/policy/policy.h"
+#include "core/recorder/proc.h"
+#include "core/comm/python_frames.h"
+#include "core/registration/registrations.h"
+#include "core/comm/rules_file.h"
+#include "core/incident/status_log.h"
+#include "core/check/lockstep_check.h"
+#include "core/runtime/io_workers.h"
+#include "core/device/device_wait.h"
+#include "core/watchdog/watchdog.h"
+
+/* The C library takes the program's thread-local storage out of a thread's stack, however large
+ * that is; pages that are not touched cost nothing. */
+#define THREAD_STACK_BYTES     (1u << 20)
+#define THREAD_STACK_MAX_BYTES (64u << 20)
+
+struct ng_guard ng_guard;
+
+/* Protects the start. Nests inside nothing; held while files are made and threads started. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool failed; /* under start_lock: no second attempt, one message */
+
+/* This is a child whose parent was guarded, and it has not made a communicator. */
+static atomic_bool inert_child;
+
+static _Atomic unsigned thread_count; /* of the guard, as long as they run */
+
+static atomic_flag looking = ATOMIC_FLAG_INIT; /* somebody looks for the driver */
+
+void ng_guard_find_cuda(void)
+{
+    struct ng_cuda cuda;
+
+    if (atomic_load(&ng_guard.cuda_found) || !ng_guard.find_cuda ||
+        atomic_flag_test_and_set(&looking))
+        return;
+    if (!atomic_load(&ng_guard.cuda_found) && ng_guard.find_cuda(&cuda)) {
+        ng_guard.cuda = cuda;
+        atomic_store_explicit(&ng_guard.cuda_found, true, memory_order_release);
+    }
+    atomic_flag_clear(&looking);
+}
+
+static void *run_counted(void *argument)
+{
+    void *(*run)(void *) = (void *(*)(void *))argument;
+
+    run(NULL);
+    atomic_fetch_sub(&thread_count, 1);
+    return NULL;
+}
+
+static int make_thread(const char *name, void *(*run)(void *), void *argument, bool detached,
+                       pthread_t *ret_thread)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    if (detached)
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = EINVAL;
+    for (size_t bytes = THREAD_STACK_BYTES; error == EINVAL && bytes <= THREAD_STACK_MAX_BYTES;
+         bytes *= 4) {
+        pthread_attr_setstacksize(&attributes, bytes);
+        error = pthread_create(ret_thread, &attributes, run, argument);
+    }
+    pthread_attr_destroy(&attributes);
+    if (!error)
+        pthread_setname_np(*ret_thread, name);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -error;
+}
+
+int ng_guard_thread(const char *name, void *(*body)(void *))
+{
+    pthread_t thread;
+
+    atomic_fetch_add(&thread_count, 1);
+    int error = make_thread(name, run_counted, (void *)body, true, &thread);
+    if (error)
+        atomic_fetch_sub(&thread_count, 1);
+    return error;
+}
+
+bool ng_guard_is_alone(void)
+{
+    struct ng_folder tasks;
+    unsigned others = 0;
+
+    /* The first thread stays in the list as a zombie. */
+    if (!ng_proc_first_thread_ended() || ng_folder_open(&tasks, "/proc/self/task", true) != 0)
+        return false;
+    while (ng_folder_next(&tasks))
+        others++;
+    ng_folder_close(&tasks);
+    return others == atomic_load(&thread_count) + 1;
+}
+
+void ng_guard_keep_apart(void)
+{
+    struct ng_board *board = ng_guard.board;
+    const char *now = atomic_load(&ng_guard.apart_dir);
+    char *next = ng_guard.apart_dirs[now == ng_guard.apart_dirs[0]];
+    char name[NG_BOARD_RUN_NAME_BYTES];
+
+    if (!board || !board->ops->apart || board->ops->apart(board, name) != 0 ||
+        snprintf(next, PATH_MAX, "%s/%s", ng_guard.dump_dir, name) >= PATH_MAX)
+        atomic_store(&ng_guard.apart_dir, NULL);
+    else if (!now || strcmp(now, next) != 0) /* others may still read the one before */
+        atomic_store(&ng_guard.apart_dir, next);
+}
+
+static void unlink_box(void)
+{
+    char path[PATH_MAX + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", ng_guard.dir, ng_guard.box.name);
+    if (ng_guard.board && ng_guard.box.name[0])
+        unlink(path);
+}
+
+static bool start(void)
+{
+    struct ng_box_identity identity = {
+        .rank = ng_guard.launch.rank,
+        .world_size = ng_guard.launch.world_size,
+        .local_rank = ng_guard.launch.local_rank,
+        .job = ng_guard.launch.job,
+        .run_id = ng_guard.run_id,
+        .launch_run = ng_guard.launch.run,
+        .timeout_ns = ng_guard.config.timeout_ns,
+        .suspect_ns = ng_guard.config.suspect_ns,
+        .init_timeout_ns = ng_guard.config.init_timeout_ns,
+        .faults = ng_inject_count(),
+        .with_registrations = ng_registrations_are_on(),
+        .with_frames = ng_guard.config.stacks == NG_STACKS_CALL,
+    };
+
+    /* The board's folder first: the box appears in it. */
+    int error = ng_guard.open_board ? ng_guard.open_board(&ng_guard) : 0;
+    if (error)
+        ng_log(NG_LOG_WARN,
+               "cannot share with other ranks in %s: %s; this process is guarded alone, so that no verdict can "
+               "name another rank: set NCCLGUARD_DIR to a folder of your own, in shared memory",
+               ng_guard.dir,
+               error == -EPERM ? "it belongs to somebody else or others may write to it"
+                               : strerror(-error));
+    identity.with_python = ng_guard.reads_python;
+    identity.evidence_folder = ng_guard.dump_dir;
+    const char *folder = ng_guard.board ? ng_guard.dir : NULL;
+    error = ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
+    if (error == -ENOENT && folder && ng_paths_make(folder) == 0) {
+        /* The last rank of an earlier run has just tidied up behind itself. */
+        ng_box_close(&ng_guard.box, NULL);
+        error =
+            ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
+    }
+    if (error == -ENOMEM && !ng_guard.box.header)
+        return false;
+    if (error) {
+        ng_log(NG_LOG_WARN,
+               "cannot make the black box in %s: %s; other ranks will not see this one "
+               "(NCCLGUARD_DIR names another "
+               "folder)",
+               ng_guard.dir, strerror(-error));
+        /* The board shows what lies in its folder, and ours does not. */
+        ng_guard.board = NULL;
+        rmdir(ng_guard.dir); /* stays where anything lies in it */
+    }
+    ng_guard.registers = ng_registrations_are_on();
+    ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
+    atomic_fetch_add(&ng_guard.generation, 1);
+    ng_check_start();
+    ng_rules_file_start();
+    error = ng_policy_start();
+    if (!error)
+        error = ng_tasks_start();
+    if (!error)
+        error = ng_log_writer_start();
+    if (!error)
+        ng_dump_pipe_start();
+    if (!error)
+        error = ng_incident_start();
+    if (!error)
+        error = ng_watchdog_start();
+    if (!error)
+        error = ng_monitor_start();
+    if (!error)
+        error = ng_call_places_start();
+    if (!error && ng_guard.registers)
+        error = ng_registrations_start();
+    if (error) {
+        ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
+               strerror(-error));
+        /* A box that never shows a heartbeat would make this rank look frozen. */
+        unlink_box();
+        return false;
+    }
+    ng_inject_start(&ng_guard.box);
+    atomic_store(&ng_guard.running, true);
+    ng_completion_start();
+    ng_status_start();
+    if (ng_guard.tell_start)
+        ng_guard.tell_start(&ng_guard);
+    return true;
+}
+
+static void *start_body(void *ret_started)
+{
+    *(bool *)ret_started = start();
+    return NULL;
+}
+
+/* On a thread of its own: the program's may have next to no stack left. Under start_lock. */
+static bool start_aside(void)
+{
+    pthread_t thread;
+    bool started = false;
+
+    int error = make_thread("ncclguard/start", start_body, &started, false, &thread);
+    if (error) {
+        ng_log(NG_LOG_ERROR, "cannot start the guard's threads: %s; nothing is guarded",
+               strerror(-error));
+        return false;
+    }
+    pthread_join(thread, NULL);
+    return started;
+}
+
+bool ng_guard_start(void)
+{
+    int before;
+
+    if (atomic_load_explicit(&ng_guard.running, memory_order_acquire))
+        return true;
+    if (atomic_load(&ng_guard.ending) || atomic_load(&inert_child))
+        return false;
+    /* A thread that the program cancels in here would never give back the lock. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    pthread_mutex_lock(&start_lock);
+    if (!atomic_load(&ng_guard.running) && !failed)
+        failed = !start_aside();
+    bool running = atomic_load(&ng_guard.running);
+    pthread_mutex_unlock(&start_lock);
+    pthread_setcancelstate(before, NULL);
+    return running;
+}
+
+void ng_guard_expect_communicator(void)
+{
+    if (atomic_load_explicit(&inert_child, memory_order_relaxed))
+        atomic_store(&inert_child, false);
+    /* A child that was made without atfork handlers (_Fork, clone) still believes it is its
+     * parent. */
+    if (atomic_load_explicit(&ng_guard.running, memory_order_acquire) &&
+        getpid() != ng_guard.box.header->pid) {
+        ng_guard_after_fork();
+        atomic_store(&inert_child, false);
+    }
+}
+
+void ng_guard_exit(int status)
+{
+    /* A child made without atfork handlers (vfork, clone) shares the box, and must not speak for
+     * the parent. */
+    if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
+        atomic_exchange(&ng_guard.ending, true))
+        return;
+    ng_policy_await_end();
+    ng_policy_await_aborts();
+    /* What the program's callback needs may be on its way out already. */
+    ng_completion_quit();
+    ng_watchdog_finish();
+    atomic_store(&ng_guard.box.header->exit_status, status);
+    atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
+    atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
+    /* What the program still calls, from static destructors perhaps, is nobody's business any more.
+     */
+    atomic_store(&ng_guard.running, false);
+    if (ng_guard.registers)
+        ng_registrations_tell_end();
+    ng_status_finish();
+    ng_incident_finish(500);
+}
+
+void ng_guard_after_fork(void)
+{
+    /* Whatever another thread was about to do. */
+    start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    atomic_flag_clear(&looking);
+    ng_log_after_fork();
+    atomic_store(&thread_count, 0);
+    if (!ng_guard.box.header && !ng_guard.board && !failed)
+        return;
+    atomic_store(&inert_child, true);
+    /* Box and board are the parent's: the mappings stay, untouched, and a guard of our own starts
+     * when needed. */
+    atomic_store(&ng_guard.running, false);
+    atomic_store(&ng_guard.ending, false);
+    atomic_fetch_add(&ng_guard.generation, 1);
+    atomic_store(&ng_guard.cuda_found, false);
+    failed = false;
+    /* The lock belongs to the open file: held by a child, it would outlive the parent. */
+    ng_descriptor_close(&ng_guard.box.file);
+    ng_guard.box = NG_BOX_NONE;
+    if (ng_guard.board)
+        ng_guard.board->ops->abandon(ng_guard.board);
+    ng_guard.board = NULL;
+    ng_call_after_fork();
+    ng_deadline_after_fork();
+    ng_rules_file_after_fork();
+    ng_comm_after_fork();
+    ng_gpu_after_fork();
+    ng_graph_after_fork();
+    ng_capture_after_fork();
+    ng_watchdog_after_fork();
+    ng_completion_after_fork();
+    ng_status_after_fork();
+    ng_incident_after_fork();
+    ng_strict_after_fork();
+    ng_nan_after_fork();
+    ng_policy_after_fork();
+    ng_tasks_after_fork();
+    ng_monitor_after_fork();
+    ng_wait_after_fork();
+    ng_poison_after_fork();
+    ng_registrations_after_fork();
+    ng_inject_after_fork();
+    ng_dump_pipe_after_fork();
+    ng_call_places_after_fork();
+    ng_python_frames_after_fork();
+}

@@ -1,8 +1,0 @@
-/*
- * In place of the kernel, where the CUDA toolkit was not there to build it.
- */
-#include "core/nan_image.h"
-
-#include <stddef.h>
-
-const char *const ng_nan_image = NULL;

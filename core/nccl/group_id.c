@@ -1,0 +1,68 @@
+/*
+ * Group ids: hashes of what all ranks of a group know alike.
+ *
+ * Step 2, at creation. Pure.
+ */
+#include "core/nccl/group_id.h"
+
+#include <string.h>
+
+/* Finalizer of splitmix64: every input bit reaches every output bit. */
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return value ^ (value >> 31);
+}
+
+uint64_t ng_hash(uint64_t seed, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    uint64_t hash = mix(seed + UINT64_C(0x9e3779b97f4a7c15) + count);
+
+    for (; count >= 8; count -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        hash = mix(hash ^ word) + UINT64_C(0x9e3779b97f4a7c15);
+    }
+    uint64_t rest = 0;
+    memcpy(&rest, at, count);
+    hash = mix(hash ^ rest);
+    return hash ? hash : 1;
+}
+
+/* Kinds of origin never meet: each starts from a seed of its own. */
+enum { SEED_UNIQUE = 1, SEED_SPLIT, SEED_SHRINK, SEED_INIT_ALL, SEED_EXCLUDED };
+
+uint64_t ng_group_id_unique(const void *unique_ids, int count)
+{
+    return ng_hash(SEED_UNIQUE, unique_ids, (size_t)(count > 0 ? count : 1) * NG_UNIQUE_ID_BYTES);
+}
+
+uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color)
+{
+    uint64_t words[] = {parent, ordinal, (uint64_t)(int64_t)color};
+    return ng_hash(SEED_SPLIT, words, sizeof(words));
+}
+
+uint64_t ng_group_id_excluded(const int *excluded, int count)
+{
+    uint64_t words[] = {(uint64_t)count, 0};
+
+    /* A sum of hashes does not depend on the order, which NCCL itself changes. */
+    for (int i = 0; i < count; i++)
+        words[1] += mix((uint64_t)(int64_t)excluded[i] + UINT64_C(0x9e3779b97f4a7c15));
+    return ng_hash(SEED_EXCLUDED, words, sizeof(words));
+}
+
+uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, uint64_t excluded)
+{
+    uint64_t words[] = {parent, ordinal, excluded};
+    return ng_hash(SEED_SHRINK, words, sizeof(words));
+}
+
+uint64_t ng_group_id_init_all(const char *host, int pid, uint64_t start_ticks, uint32_t ordinal)
+{
+    uint64_t words[] = {ng_hash(0, host, strlen(host)), (uint64_t)pid, start_ticks, ordinal};
+    return ng_hash(SEED_INIT_ALL, words, sizeof(words));
+}

@@ -1,0 +1,113 @@
+/*
+ * Names and properties of operations, data types and reductions, from op.def and nccl.h.
+ *
+ * Part of step 1 and of every report. Pure data: any thread, no state.
+ */
+#include "core/nccl/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+const struct ng_op_info ng_op_table[NG_OP_LIMIT] = {
+#define NG_OP(number, name, class, fields) [number] = {#name, NG_CLASS_##class, fields},
+#include "core/nccl/op.def"
+#undef NG_OP
+};
+
+/* Numbers from nccl.h; they are part of NCCL's ABI and only ever appended to. */
+static const struct {
+    const char *name;
+    unsigned bytes;
+} dtypes[] = {
+    {"int8", 1},    {"uint8", 1},    {"int32", 4},      {"uint32", 4},
+    {"int64", 8},   {"uint64", 8},   {"float16", 2},    {"float32", 4},
+    {"float64", 8}, {"bfloat16", 2}, {"float8e4m3", 1}, {"float8e5m2", 1},
+};
+
+static const char *const redops[] = {"sum", "prod", "max", "min", "avg"};
+
+/* ncclResult_t; 8 came with 2.32. */
+static const char *const results[] = {
+    "ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
+    "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
+    "ncclRemoteError",   "ncclInProgress",         "ncclTimeout",
+};
+
+/* CUresult values of <cuda.h>, which tools and the verdict have to do without. */
+static const struct {
+    int error;
+    const char *text;
+} cuda_errors[] = {
+    {2, "out of memory"},
+    {201, "no such context"},
+    {214, "uncorrectable ECC error"},
+    {220, "NVLink error"},
+    {400, "its CUDA context is gone"},
+    {700, "illegal memory access"},
+    {702, "a kernel ran for too long"},
+    {709, "its CUDA context was destroyed"},
+    {710, "an assertion failed in a kernel"},
+    {714, "hardware stack error"},
+    {715, "illegal instruction"},
+    {716, "misaligned address"},
+    {717, "invalid address space"},
+    {718, "invalid program counter"},
+    {719, "a kernel failed"},
+    {721, "a kernel left tensor memory allocated"},
+};
+
+const char *ng_op_name(unsigned op)
+{
+    if (op >= NG_OP_LIMIT || !ng_op_table[op].name)
+        return "unknown";
+    return ng_op_table[op].name;
+}
+
+unsigned ng_op_find(const char *name)
+{
+    if (strncasecmp(name, "nccl", 4) == 0)
+        name += 4;
+    for (unsigned op = 1; op < NG_OP_LIMIT; op++)
+        if (ng_op_table[op].name && strcasecmp(ng_op_table[op].name, name) == 0)
+            return op;
+    return 0;
+}
+
+const char *ng_dtype_name(int dtype)
+{
+    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+        return "unknown";
+    return dtypes[dtype].name;
+}
+
+unsigned ng_dtype_bytes(int dtype)
+{
+    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+        return 0;
+    return dtypes[dtype].bytes;
+}
+
+const char *ng_redop_name(int redop)
+{
+    if (redop < 0)
+        return "unknown";
+    if (redop >= (int)(sizeof(redops) / sizeof(redops[0])))
+        return "custom";
+    return redops[redop];
+}
+
+const char *ng_result_name(int result)
+{
+    if (result < 0 || result >= (int)(sizeof(results) / sizeof(results[0])))
+        return "unknown";
+    return results[result];
+}
+
+const char *ng_cuda_error_text(int error)
+{
+    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
+        if (cuda_errors[i].error == error)
+            return cuda_errors[i].text;
+    return "see cuda.h";
+}

@@ -1,0 +1,79 @@
+/*
+ * The operations of NCCL as records name them. Pure data; any thread.
+ */
+#ifndef NCCLGUARD_CORE_NCCL_OP_H
+#define NCCLGUARD_CORE_NCCL_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ng_op_class {
+    NG_CLASS_NONE,
+    NG_CLASS_COLLECTIVE,
+    NG_CLASS_P2P,
+    NG_CLASS_ONESIDED,
+    NG_CLASS_GROUP,
+    NG_CLASS_CREATE,
+    NG_CLASS_END,
+    NG_CLASS_QUERY,
+};
+
+/* What every rank of a group must pass alike (struct ng_op_info.fields). */
+#define NG_F_COUNT 1u
+#define NG_F_DTYPE 2u
+#define NG_F_REDOP 4u
+#define NG_F_ROOT  8u
+
+enum ng_op {
+    NG_OP_NONE = 0,
+#define NG_OP(number, name, class, fields) NG_OP_##name = number,
+#include "core/nccl/op.def"
+#undef NG_OP
+    NG_OP_LIMIT = 96, /* every number lies below */
+};
+
+/* The class of an operation as a constant expression: NG_OP_CLASS_AllReduce. */
+enum {
+#define NG_OP(number, name, class, fields) NG_OP_CLASS_##name = NG_CLASS_##class,
+#include "core/nccl/op.def"
+#undef NG_OP
+};
+
+struct ng_op_info {
+    const char *name; /* "AllReduce"; NULL where no operation has the number */
+    enum ng_op_class op_class;
+    uint32_t fields; /* NG_F_* */
+};
+
+/* Indexed by enum ng_op. */
+extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
+
+/* Does every rank wait in it for every other, and end with them? Not where there is a root: one side
+ * may have done its part before the other comes. */
+static inline bool ng_op_is_symmetric(unsigned op)
+{
+    return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_COLLECTIVE &&
+           !(ng_op_table[op].fields & NG_F_ROOT);
+}
+
+/* Name of an operation; "unknown" for a number that this version does not know. Never NULL. */
+const char *ng_op_name(unsigned op);
+
+/* Number of the operation of this name (case-insensitive, with or without "nccl"); 0 if none. */
+unsigned ng_op_find(const char *name);
+
+/* NCCL's name of a data type ("float32") and a reduction ("sum"); "unknown" or "custom" otherwise.
+ */
+const char *ng_dtype_name(int dtype);
+const char *ng_redop_name(int redop);
+
+/* NCCL's name of a result ("ncclRemoteError"); "unknown" for one that is newer than this. */
+const char *ng_result_name(int result);
+
+/* What a CUresult that ends a context means, in a few words; "see cuda.h" for any other. */
+const char *ng_cuda_error_text(int error);
+
+/* Bytes of one element of a data type; 0 if unknown. */
+unsigned ng_dtype_bytes(int dtype);
+
+#endif

@@ -1,0 +1,417 @@
+/*
+ * Ending the process, aborting its communicators, or leaving it alone.
+ *
+ * Step 10. The incident thread decides and acts; a thread of its own ("ncclguard/end") keeps two
+ * bounds, and never logs or writes a file, which may be what hangs. The first is for the incident
+ * thread: when it has not acted by then, the process ends, or under policy `abort` all its
+ * communicators are aborted unseen. The second is for an abort: when it has neither returned by
+ * then nor been told of as stuck, the process ends. Must end what it was told to end even when the
+ * program's own SIGABRT handler hangs, and must never run the program's exit handlers: they may
+ * wait for the very thing that is stuck.
+ */
+#include "core/policy/policy.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/policy/abort.h"
+#include "core/util/clock.h"
+#include "core/policy/escalate.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/log.h"
+#include "core/policy/neighbours.h"
+#include "core/device/device_wait.h"
+#include "core/watchdog/watchdog.h"
+
+/* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
+#define HANDLER_WAIT_S 2
+/* Beyond NCCLGUARD_ABORT_WAIT, to tell of an abort that has not returned. */
+#define STUCK_MARGIN_NS (4 * NG_S)
+
+int ng_policy_parse_exit(const char *text, int *ret_code)
+{
+    char *end;
+
+    if (strcmp(text, "abort") == 0) {
+        *ret_code = -1;
+        return 0;
+    }
+    if (strncmp(text, "exit:", 5) != 0)
+        return -EINVAL;
+    long code = strtol(text + 5, &end, 10);
+    if (end == text + 5 || *end || code < 0 || code > 255)
+        return -EINVAL;
+    *ret_code = (int)code;
+    return 0;
+}
+
+const char *ng_policy_name(enum ng_on_timeout policy)
+{
+    static const char *const names[] = {[NG_ON_TIMEOUT_LOG] = "log",
+                                        [NG_ON_TIMEOUT_TEARDOWN] = "teardown",
+                                        [NG_ON_TIMEOUT_ABORT] = "abort",
+                                        [NG_ON_TIMEOUT_KILL] = "kill"};
+    return names[policy];
+}
+
+/* ---- The bounds, and the thread that keeps them ---- */
+
+static _Atomic uint32_t changes; /* futex word: grows with each change of what follows */
+static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
+static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
+static _Atomic int64_t
+    notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
+static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
+static bool others_know;               /* the incident thread's: the others of the host have its verdict */
+static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
+static atomic_bool quitting;
+static atomic_bool tearing_down; /* it ends once the abort is over */
+static atomic_bool enforced;     /* the thread is there */
+static atomic_bool aborting;     /* an order of ours is to be tended by the incident thread */
+
+static void tell_thread(void)
+{
+    atomic_fetch_add(&changes, 1);
+    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Until something changes, or `until_mono_ns` (0: for ever). */
+static void await_change(uint32_t seen, int64_t until_mono_ns)
+{
+    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
+
+    if (!until_mono_ns || left_ns > 0)
+        syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, until_mono_ns ? &left : NULL, NULL,
+                0);
+}
+
+static void sleep_s(int seconds)
+{
+    struct timespec left = {.tv_sec = seconds};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+static void unblock_abort(void)
+{
+    sigset_t abort_only;
+
+    sigemptyset(&abort_only);
+    sigaddset(&abort_only, SIGABRT);
+    pthread_sigmask(SIG_UNBLOCK, &abort_only, NULL);
+}
+
+static void insist(void)
+{
+    struct sigaction standard = {.sa_handler = SIG_DFL};
+
+    sleep_s(HANDLER_WAIT_S);
+    sigaction(SIGABRT, &standard, NULL);
+    /* Every thread of the program may block it. */
+    unblock_abort();
+    kill(getpid(), SIGABRT);
+    sleep_s(HANDLER_WAIT_S);
+    kill(getpid(), SIGKILL);
+}
+
+/* A verdict ends the process by this policy, and the box says so from now on. */
+static void mark_ending(enum ng_on_timeout policy)
+{
+    struct ng_box_header *header = ng_guard.box.header;
+
+    if (atomic_load(&header->ending_policy))
+        return;
+    atomic_store(&header->ending_mono_ns, ng_clock_mono_ns());
+    atomic_store(&header->ending_policy, (uint32_t)policy + 1);
+}
+
+/* The box says so, and an exit code ends it here and now. */
+static void mark_end(void)
+{
+    struct ng_box_header *header = ng_guard.box.header;
+    int code = -1;
+
+    ng_policy_parse_exit(ng_guard.config.exit_how, &code);
+    atomic_store(&ng_guard.ending, true);
+    atomic_store(&header->life_mono_ns, ng_clock_mono_ns());
+    atomic_store(&header->life, NG_BOX_ENDED_BY_GUARD);
+    if (code >= 0)
+        _exit(code);
+}
+
+static bool abort_is_over(void)
+{
+    return ng_abort_state(NG_ABORT_POLICY) <= NG_ABORT_RETURNED;
+}
+
+/* Order an abort, and bound it first: making its threads may hang as well. 0, -ENOENT: there is
+ * nothing to abort, or -errno: it has not begun. */
+static int order_abort(const struct ng_scope *scope, const char *reason)
+{
+    atomic_store(&stuck_at_mono_ns,
+                 ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + STUCK_MARGIN_NS);
+    atomic_store(&abort_at_mono_ns, 0);
+    tell_thread();
+    int error = ng_abort_groups(scope, reason, NG_ABORT_POLICY);
+    bool over = error == -ENOENT && abort_is_over();
+    /* Whichever thread gave the order, and where an earlier one is still under way: should it be
+     * stuck, the incident thread tells. */
+    if (!error || (error == -ENOENT && !over))
+        atomic_store(&aborting, true);
+    if (over && !atomic_load(&tearing_down))
+        atomic_store(&stuck_at_mono_ns, 0);
+    return error;
+}
+
+/* A bound is over. True: the process must end. */
+static bool act_at_bound(int64_t now_mono_ns)
+{
+    const struct ng_scope all = NG_SCOPE_ALL;
+    int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
+    int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
+
+    if (end_at && now_mono_ns >= end_at) {
+        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken()) {
+            mark_ending(NG_ON_TIMEOUT_KILL);
+            return true;
+        }
+        /* The program goes its own way. Another notice may have come. */
+        atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
+    }
+    if (stuck_at && now_mono_ns >= stuck_at) {
+        if (atomic_load(&tearing_down) || !abort_is_over())
+            return true;
+        atomic_compare_exchange_strong(&stuck_at_mono_ns, &stuck_at, 0);
+    }
+    if (abort_at && now_mono_ns >= abort_at &&
+        atomic_compare_exchange_strong(&abort_at_mono_ns, &abort_at, 0)) {
+        int error = order_abort(&all, "the verdict did not come through: evidence or log hang");
+        return error && error != -ENOENT;
+    }
+    return false;
+}
+
+static int64_t next_bound(void)
+{
+    int64_t bounds[] = {atomic_load(&abort_at_mono_ns), atomic_load(&end_at_mono_ns),
+                        atomic_load(&stuck_at_mono_ns)};
+    int64_t next = 0;
+
+    for (unsigned i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
+        if (bounds[i] && (!next || bounds[i] < next))
+            next = bounds[i];
+    return next;
+}
+
+static void *enforce(void *unused)
+{
+    ng_guard.adopt_thread();
+    while (!atomic_load(&insisting)) {
+        uint32_t seen = atomic_load(&changes);
+        if (atomic_load(&quitting))
+            return unused;
+        if (act_at_bound(ng_clock_mono_ns())) {
+            mark_end(); /* without a word: the log may be what hangs */
+            kill(getpid(), SIGABRT);
+            break;
+        }
+        if (!atomic_load(&insisting))
+            await_change(seen, next_bound());
+    }
+    insist();
+    return unused;
+}
+
+int ng_policy_start(void)
+{
+    ng_guard.box.header->takes_errors = ng_guard.config.blocking_wait;
+    /* A rule may say otherwise at any time. */
+    if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
+        return 0;
+    int error = ng_guard_thread("ncclguard/end", enforce);
+    atomic_store(&enforced, error == 0);
+    return error;
+}
+
+void ng_policy_finish(void)
+{
+    atomic_store(&quitting, true);
+    tell_thread();
+}
+
+void ng_policy_after_fork(void)
+{
+    atomic_store(&abort_at_mono_ns, 0);
+    atomic_store(&end_at_mono_ns, 0);
+    atomic_store(&stuck_at_mono_ns, 0);
+    atomic_store(&notice_ends_mono_ns, 0);
+    atomic_store(&began_mono_ns, 0);
+    others_know = false;
+    atomic_store(&insisting, false);
+    atomic_store(&quitting, false);
+    atomic_store(&tearing_down, false);
+    atomic_store(&enforced, false);
+    atomic_store(&aborting, false);
+}
+
+/* Incident thread: what has the board. */
+static void end_neighbours(void)
+{
+    ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns), others_know);
+}
+
+/* Incident thread. */
+static void end_process(void)
+{
+    if (atomic_load(&ng_guard.box.header->ending_policy))
+        end_neighbours();
+    mark_end();
+    if (atomic_load(&enforced)) {
+        atomic_store(&insisting, true);
+        tell_thread();
+    } else {
+        struct sigaction standard = {.sa_handler = SIG_DFL};
+        sigaction(SIGABRT, &standard, NULL);
+    }
+    unblock_abort();
+    abort();
+}
+
+/* ---- What the incident thread asks for ---- */
+
+static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
+{
+    int64_t none = 0;
+    atomic_compare_exchange_strong(bound, &none, mono_ns);
+}
+
+void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
+{
+    int64_t now = ng_clock_mono_ns(), until = now + bound_ns;
+
+    atomic_store(&began_mono_ns, now);
+    switch (policy) {
+    case NG_ON_TIMEOUT_LOG:
+        return;
+    case NG_ON_TIMEOUT_ABORT:
+        set_if_none(&abort_at_mono_ns, until);
+        break;
+    case NG_ON_TIMEOUT_TEARDOWN:
+    case NG_ON_TIMEOUT_KILL:
+        set_if_none(&end_at_mono_ns, until);
+    }
+    tell_thread();
+}
+
+static void abort_or_end(const struct ng_scope *scope, const char *line)
+{
+    int error = order_abort(scope, line);
+
+    if (error && error != -ENOENT) {
+        ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
+        end_process();
+    } else if (error && atomic_load(&tearing_down) && !atomic_load(&aborting)) {
+        end_process();
+    }
+    /* What has waited for those, or for who waited in them, may go on now. */
+    ng_watchdog_restart();
+}
+
+/* The process is to end, but calls that wait for the device (core/device/device_wait.h) return the error first.
+ */
+static void give_notice(const char *line)
+{
+    int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
+
+    if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_wait_is_taken())
+        return; /* the one that was given before ends it */
+    ends = ng_clock_mono_ns() + wait_ns;
+    atomic_store(&notice_ends_mono_ns, ends);
+    atomic_store(&end_at_mono_ns, ends);
+    ng_wait_fail_all(line);
+    tell_thread();
+    ng_log(NG_LOG_ERROR,
+           "NCCLGUARD_BLOCKING_WAIT: calls that wait return the error; the process is ended in "
+           "%.1f s if "
+           "none does",
+           (double)wait_ns / NG_S);
+}
+
+void ng_policy_note_told(bool told)
+{
+    others_know = told;
+}
+
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+{
+    const struct ng_scope all = NG_SCOPE_ALL;
+    int64_t none = 0;
+
+    atomic_compare_exchange_strong(&began_mono_ns, &none, ng_clock_mono_ns());
+    switch (policy) {
+    case NG_ON_TIMEOUT_LOG:
+        return;
+    case NG_ON_TIMEOUT_TEARDOWN:
+        mark_ending(policy);
+        atomic_store(&tearing_down, true);
+        abort_or_end(&all, line);
+        return;
+    case NG_ON_TIMEOUT_ABORT:
+        abort_or_end(scope, line);
+        return;
+    case NG_ON_TIMEOUT_KILL:
+        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced)) {
+            mark_ending(policy);
+            end_process();
+        }
+        give_notice(line);
+        end_neighbours(); /* what is stopped takes no error */
+    }
+}
+
+void ng_policy_await_end(void)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
+
+    while (atomic_load_explicit(&tearing_down, memory_order_relaxed) && ng_clock_mono_ns() < until)
+        sleep_s(1);
+}
+
+void ng_policy_await_aborts(void)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
+    struct timespec pause = {.tv_nsec = 5 * NG_MS};
+
+    while ((ng_abort_state(NG_ABORT_POLICY) == NG_ABORT_UNDER_WAY ||
+            ng_abort_state(NG_ABORT_PERSON) == NG_ABORT_UNDER_WAY) &&
+           ng_clock_mono_ns() < until)
+        nanosleep(&pause, NULL);
+}
+
+void ng_policy_tend(void)
+{
+    if (!atomic_load(&aborting))
+        return;
+    switch (ng_abort_state(NG_ABORT_POLICY)) {
+    case NG_ABORT_UNDER_WAY:
+        return;
+    case NG_ABORT_STUCK:
+        /* Else it has come back in this moment: looked at anew once that is told. */
+        if (ng_escalate_stuck_abort())
+            end_process();
+        return;
+    case NG_ABORT_NONE:
+    case NG_ABORT_RETURNED:
+        atomic_store(&aborting, false);
+        if (atomic_load(&tearing_down))
+            end_process();
+        atomic_store(&stuck_at_mono_ns, 0);
+    }
+}

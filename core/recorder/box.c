@@ -1,0 +1,552 @@
+/*
+ * Making, mapping and locking black boxes, and opening those of others.
+ *
+ * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the
+ * program meet SIGBUS: every page that it will write is reserved first.
+ */
+#include "core/recorder/box.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/nccl/group_id.h"
+#include "core/recorder/proc.h"
+#include "core/config/variables.h"
+
+#define GROUP_CAPACITY  4096u
+#define THREAD_CAPACITY 256u
+#define DURATION_CAPACITY 256u
+#define SAMPLE_CAPACITY 512u /* a power of two */
+#define REGISTRATION_CAPACITY 1024u /* of later communicators nothing is told */
+#define MODULE_CAPACITY 512u
+#define PLACE_CAPACITY  2048u
+#define CODE_CAPACITY   1024u
+#define LINES_CAPACITY  (768u << 10)
+#define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
+#define NAMES_MAX       1000u
+#define BYTES_MAX       (UINT64_C(1) << 36) /* no writer makes a larger one */
+
+static size_t page_up(size_t bytes)
+{
+    return (bytes + 4095) & ~(size_t)4095;
+}
+
+/* The tables of where calls were made, from `offset` on; returns where they end. */
+static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, uint32_t records)
+{
+    header->frames_bytes = NG_BOX_FRAMES_BYTES;
+    header->frames_capacity = records;
+    header->frames_offset = offset;
+    header->module_bytes = NG_BOX_MODULE_BYTES;
+    header->module_capacity = MODULE_CAPACITY;
+    header->modules_offset =
+        header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
+    header->place_bytes = NG_BOX_PLACE_ROW_BYTES;
+    header->place_capacity = PLACE_CAPACITY;
+    header->places_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
+    return header->places_offset + PLACE_CAPACITY * NG_BOX_PLACE_ROW_BYTES;
+}
+
+static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
+{
+    header->python_bytes = NG_BOX_PYTHON_BYTES;
+    header->python_capacity = records;
+    header->python_offset = offset;
+    header->code_bytes = NG_BOX_CODE_BYTES;
+    header->code_capacity = CODE_CAPACITY;
+    header->codes_offset = header->python_offset + page_up((size_t)records * NG_BOX_PYTHON_BYTES);
+    header->lines_capacity = LINES_CAPACITY;
+    header->lines_offset = header->codes_offset + CODE_CAPACITY * NG_BOX_CODE_BYTES;
+    return header->lines_offset + LINES_CAPACITY;
+}
+
+static void lay_out(struct ng_box_header *header, uint32_t records,
+                    const struct ng_box_identity *identity)
+{
+    uint32_t faults = identity->faults;
+
+    header->magic = NG_BOX_MAGIC;
+    header->version = NG_BOX_VERSION;
+    header->header_bytes = sizeof(struct ng_box_header);
+    header->group_bytes = NG_BOX_GROUP_BYTES;
+    header->group_capacity = GROUP_CAPACITY;
+    header->thread_bytes = NG_BOX_THREAD_BYTES;
+    header->thread_capacity = THREAD_CAPACITY;
+    header->record_bytes = NG_BOX_RECORD_BYTES;
+    header->record_capacity = records;
+    header->threads_offset = NG_BOX_HEADER_BYTES;
+    header->records_offset =
+        header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
+    header->duration_bytes = NG_BOX_DURATION_BYTES;
+    header->duration_capacity = DURATION_CAPACITY;
+    header->durations_offset =
+        header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
+    header->sample_bytes = NG_BOX_SAMPLE_BYTES;
+    header->sample_capacity = SAMPLE_CAPACITY;
+    header->samples_offset =
+        header->durations_offset + page_up(DURATION_CAPACITY * NG_BOX_DURATION_BYTES);
+    header->groups_offset = header->samples_offset + page_up(SAMPLE_CAPACITY * NG_BOX_SAMPLE_BYTES);
+    if (faults) {
+        header->fault_bytes = NG_BOX_FAULT_BYTES;
+        header->fault_capacity = faults;
+        header->faults_offset = header->groups_offset;
+        header->groups_offset += page_up((size_t)faults * NG_BOX_FAULT_BYTES);
+    }
+    if (identity->with_registrations) {
+        header->registration_bytes = NG_BOX_REGISTRATIONS_BYTES;
+        header->registration_capacity = REGISTRATION_CAPACITY;
+        header->registrations_offset = header->groups_offset;
+        header->groups_offset += page_up(REGISTRATION_CAPACITY * NG_BOX_REGISTRATIONS_BYTES);
+    }
+    if (identity->with_frames && records)
+        header->groups_offset = lay_out_frames(header, header->groups_offset, records);
+    if (identity->with_frames && identity->with_python && records)
+        header->groups_offset = lay_out_python(header, header->groups_offset, records);
+    header->trail_bytes = NG_BOX_TRAIL_BYTES;
+    header->trail_capacity = GROUP_CAPACITY;
+    header->trails_offset =
+        header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
+    header->total_bytes = header->trails_offset + (size_t)GROUP_CAPACITY * NG_BOX_TRAIL_BYTES;
+}
+
+static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
+{
+    char state;
+
+    header->rank = identity->rank;
+    header->world_size = identity->world_size;
+    header->local_rank = identity->local_rank;
+    header->timeout_ns = identity->timeout_ns;
+    header->suspect_ns = identity->suspect_ns;
+    header->init_timeout_ns = identity->init_timeout_ns;
+    header->pid = getpid();
+    ng_proc_stat(0, &state, &header->start_ticks);
+    header->pid_namespace = ng_proc_pid_namespace();
+    ng_proc_boot_id(header->boot_id, sizeof(header->boot_id));
+    gethostname(header->host, sizeof(header->host) - 1);
+    snprintf(header->job, sizeof(header->job), "%s", identity->job);
+    snprintf(header->program, sizeof(header->program), "%s", program_invocation_short_name);
+    snprintf(header->guard_version, sizeof(header->guard_version), "%s", NG_VERSION);
+    snprintf(header->run_id, sizeof(header->run_id), "%s",
+             identity->run_id ? identity->run_id : "");
+    header->launch_run = identity->launch_run;
+    if (identity->evidence_folder)
+        header->evidence_folder = ng_hash(0, identity->evidence_folder, strlen(identity->evidence_folder));
+    ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
+    header->origin_mono_ns = ng_clock_mono_ns();
+    header->origin_unix_ns = ng_clock_unix_ns();
+    header->life = NG_BOX_RUNNING;
+    header->heartbeat_mono_ns = header->watchdog_mono_ns = header->origin_mono_ns;
+    header->record_next = 1;
+    header->sample_next = 1;
+}
+
+/* By a header that was checked: the mapped one of another process may change under us. */
+static void point(struct ng_box *box, void *map, const struct ng_box_header *header)
+{
+    box->header = map;
+    box->groups = (void *)((char *)map + header->groups_offset);
+    box->threads = (void *)((char *)map + header->threads_offset);
+    box->records = (void *)((char *)map + header->records_offset);
+    box->durations = (void *)((char *)map + header->durations_offset);
+    box->samples = (void *)((char *)map + header->samples_offset);
+    box->faults = (void *)((char *)map + header->faults_offset);
+    box->registrations = (void *)((char *)map + header->registrations_offset);
+    box->frames = (void *)((char *)map + header->frames_offset);
+    box->modules = (void *)((char *)map + header->modules_offset);
+    box->places = (void *)((char *)map + header->places_offset);
+    box->trails = (void *)((char *)map + header->trails_offset);
+    box->python = (void *)((char *)map + header->python_offset);
+    box->codes = (void *)((char *)map + header->codes_offset);
+    box->lines = (uint8_t *)map + header->lines_offset;
+    box->group_capacity = header->group_capacity;
+    box->thread_capacity = header->thread_capacity;
+    box->record_capacity = header->record_capacity;
+    box->duration_capacity = header->duration_capacity;
+    box->sample_capacity = header->sample_capacity;
+    box->fault_capacity = header->fault_capacity;
+    box->registration_capacity = header->registration_capacity;
+    box->frames_capacity = header->frames_capacity;
+    box->module_capacity = header->module_capacity;
+    box->place_capacity = header->place_capacity;
+    box->trail_capacity = header->trail_capacity;
+    box->python_capacity = header->python_capacity;
+    box->code_capacity = header->code_capacity;
+    box->lines_capacity = header->lines_capacity;
+    box->map_bytes = header->total_bytes;
+}
+
+uint64_t ng_box_uid(const struct ng_box_header *header)
+{
+    /* An exec keeps all of it but the origin; copies of one virtual machine have the same boot. */
+    uint64_t words[] = {
+        ng_hash(0, header->boot_id, strnlen(header->boot_id, sizeof(header->boot_id))),
+        ng_hash(0, header->host, strnlen(header->host, sizeof(header->host))),
+        header->pid_namespace,
+        (uint64_t)header->pid,
+        header->start_ticks,
+        (uint64_t)header->origin_mono_ns,
+        (uint64_t)header->origin_unix_ns};
+
+    return ng_hash(0, words, sizeof(words));
+}
+
+void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
+{
+    snprintf(ret_name, bytes, NG_BOX_PREFIX "%d-%llu", pid, (unsigned long long)start_ticks);
+}
+
+/* Zeros where nothing has been written yet, for want of a better way to make pages. */
+static int write_zeros(int fd, uint64_t offset, uint64_t bytes)
+{
+    static const char zeros[4096];
+
+    while (bytes > 0) {
+        size_t part = bytes < sizeof(zeros) ? bytes : sizeof(zeros);
+        ssize_t written = pwrite(fd, zeros, part, (off_t)offset);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        if (written > 0) {
+            offset += (uint64_t)written;
+            bytes -= (uint64_t)written;
+        }
+    }
+    return 0;
+}
+
+/* Reserve blocks of a shared file; where that cannot be had, or is forbidden (seccomp), zeros do.
+ */
+static int reserve(int fd, uint64_t offset, uint64_t bytes)
+{
+    int error = EINTR;
+
+    /* A program's interval timer may interrupt it again and again, and each time undo it. */
+    for (int tries = 0; error == EINTR && tries < 20; tries++)
+        error = fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
+    if (error == EPERM || error == ENOSYS || error == EOPNOTSUPP)
+        error = write_zeros(fd, offset, bytes);
+    return -error;
+}
+
+/* Beyond the limit on file sizes, ftruncate would raise SIGXFSZ in the program. */
+static bool fits_limit(uint64_t bytes)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+           limit.rlim_cur >= bytes;
+}
+
+/* "name", "name-2", "name-3" … */
+static void numbered(const struct ng_box_header *header, unsigned number, char *ret_name,
+                     size_t bytes)
+{
+    ng_box_name(header->pid, header->start_ticks, ret_name, bytes);
+    if (number > 1)
+        snprintf(ret_name + strlen(ret_name), bytes - strlen(ret_name), "-%u", number);
+}
+
+/* Never in the place of another file. The first way keeps the name true in /proc/PID/maps; not
+ * every file system has it. */
+static int rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
+        return -errno;
+    if (link(from, to) != 0)
+        return -errno;
+    unlink(from);
+    return 0;
+}
+
+/* The complete file gets a name that nobody has: never that of a box that others may be reading. */
+static int give_name(const char *folder, const char *hidden, const struct ng_box_header *header,
+                     char *ret_name, size_t bytes)
+{
+    char path[PATH_MAX];
+    int error = -EEXIST;
+
+    for (unsigned number = 1; error == -EEXIST && number <= NAMES_MAX; number++) {
+        numbered(header, number, ret_name, bytes);
+        snprintf(path, sizeof(path), "%s/%s", folder, ret_name);
+        error = rename_new(hidden, path);
+    }
+    /* A file system without either, or a process that may not use them. */
+    if (error == -EPERM || error == -EOPNOTSUPP || error == -ENOSYS)
+        error = rename(hidden, path) == 0 ? 0 : -errno;
+    return error;
+}
+
+static int create_file(const char *folder, const struct ng_box_header *header,
+                       struct ng_box *ret_box, void **ret_map)
+{
+    char name[sizeof(ret_box->name)], hidden[PATH_MAX];
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    numbered(header, 1, name, sizeof(name));
+    /* Process numbers of another namespace may be the same. */
+    if (snprintf(hidden, sizeof(hidden), "%s/.%s-%llu", folder, name,
+                 (unsigned long long)header->pid_namespace) >= (int)sizeof(hidden))
+        return -ENAMETOOLONG;
+    if (!fits_limit(header->total_bytes))
+        return -EFBIG;
+    int fd = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    struct ng_descriptor file = ng_descriptor_keep(fd);
+    fd = file.fd;
+    fchmod(fd, 0600); /* whatever the program's umask takes away: others of the job read it */
+    int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
+    if (!error)
+        error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    if (!error)
+        error = reserve(fd, header->trails_offset, GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+    void *map = MAP_FAILED;
+    if (!error) {
+        map = mmap(NULL, header->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED)
+            error = -errno;
+    }
+    if (!error) {
+        memcpy(map, header, sizeof(*header));
+        /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing
+         * else is lost. */
+        fcntl(fd, F_OFD_SETLK, &lock);
+        error = give_name(folder, hidden, header, name, sizeof(name));
+    }
+    if (error) {
+        if (map != MAP_FAILED)
+            munmap(map, header->total_bytes);
+        unlink(hidden);
+        close(fd);
+        return error;
+    }
+    *ret_map = map;
+    ret_box->file = file;
+    ret_box->inode = file.inode;
+    memcpy(ret_box->name, name, sizeof(name));
+    return 0;
+}
+
+int ng_box_create(const char *folder, const struct ng_box_identity *identity, uint32_t records,
+                  struct ng_box *ret_box)
+{
+    struct ng_box_header header = {0};
+    struct ng_box box = NG_BOX_NONE;
+    void *map = NULL;
+    int error = -ENOENT;
+
+    lay_out(&header, records, identity);
+    fill_identity(&header, identity);
+    if (folder)
+        error = create_file(folder, &header, &box, &map);
+    if (error) {
+        map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (map == MAP_FAILED)
+            return -ENOMEM;
+        memcpy(map, &header, sizeof(header));
+    }
+    point(&box, map, &header);
+    box.groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
+    *ret_box = box;
+    return folder ? error : 0;
+}
+
+int ng_box_reserve_group(struct ng_box *box, uint32_t index)
+{
+    uint32_t first = index - index % GROUPS_AT_ONCE;
+
+    if (index >= box->group_capacity)
+        return -ENOSPC;
+    if (index < box->groups_reserved)
+        return 0;
+    /* Closed by the program: nothing can be reserved any more, and an unreserved page could mean
+     * SIGBUS. */
+    if (!ng_descriptor_ours(&box->file))
+        return -EBADF;
+    int error =
+        reserve(box->file.fd, box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
+                GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    if (!error)
+        error = reserve(box->file.fd,
+                        box->header->trails_offset + (uint64_t)first * NG_BOX_TRAIL_BYTES,
+                        GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+    if (!error)
+        box->groups_reserved = first + GROUPS_AT_ONCE;
+    return error;
+}
+
+static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t total)
+{
+    return offset >= NG_BOX_HEADER_BYTES && offset % 8 == 0 && offset <= total &&
+           count <= (1u << 24) && count * each <= total - offset;
+}
+
+/* Tables that writers before them do not have; what is damaged there is done without. */
+static void drop_what_is_not_there(struct ng_box_header *header)
+{
+    if (header->duration_bytes != NG_BOX_DURATION_BYTES ||
+        !in_file(header->durations_offset, header->duration_capacity, NG_BOX_DURATION_BYTES,
+                 header->total_bytes))
+        header->durations_offset = header->duration_capacity = 0;
+    if (header->sample_bytes != NG_BOX_SAMPLE_BYTES ||
+        !in_file(header->samples_offset, header->sample_capacity, NG_BOX_SAMPLE_BYTES,
+                 header->total_bytes))
+        header->samples_offset = header->sample_capacity = 0;
+    if (header->fault_bytes != NG_BOX_FAULT_BYTES ||
+        !in_file(header->faults_offset, header->fault_capacity, NG_BOX_FAULT_BYTES,
+                 header->total_bytes))
+        header->faults_offset = header->fault_capacity = 0;
+    if (header->registration_bytes != NG_BOX_REGISTRATIONS_BYTES ||
+        !in_file(header->registrations_offset, header->registration_capacity,
+                 NG_BOX_REGISTRATIONS_BYTES, header->total_bytes))
+        header->registrations_offset = header->registration_capacity = 0;
+    /* These are of no use without each other. */
+    if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
+        header->module_bytes != NG_BOX_MODULE_BYTES ||
+        header->place_bytes != NG_BOX_PLACE_ROW_BYTES ||
+        header->frames_capacity != header->record_capacity ||
+        !in_file(header->frames_offset, header->frames_capacity, NG_BOX_FRAMES_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->places_offset, header->place_capacity, NG_BOX_PLACE_ROW_BYTES,
+                 header->total_bytes)) {
+        header->frames_offset = header->modules_offset = header->places_offset = 0;
+        header->frames_capacity = header->module_capacity = header->place_capacity = 0;
+    }
+    if (header->python_bytes != NG_BOX_PYTHON_BYTES || header->code_bytes != NG_BOX_CODE_BYTES ||
+        header->python_capacity != header->frames_capacity ||
+        !in_file(header->python_offset, header->python_capacity, NG_BOX_PYTHON_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->codes_offset, header->code_capacity, NG_BOX_CODE_BYTES,
+                 header->total_bytes) ||
+        !in_file(header->lines_offset, header->lines_capacity, 1, header->total_bytes)) {
+        header->python_offset = header->codes_offset = header->lines_offset = 0;
+        header->python_capacity = header->code_capacity = header->lines_capacity = 0;
+    }
+    if (header->trail_bytes != NG_BOX_TRAIL_BYTES ||
+        header->trail_capacity > header->group_capacity ||
+        !in_file(header->trails_offset, header->trail_capacity, NG_BOX_TRAIL_BYTES,
+                 header->total_bytes))
+        header->trails_offset = header->trail_capacity = 0;
+}
+
+int ng_box_open(const char *path, struct ng_box *ret_box)
+{
+    struct stat status;
+    struct ng_box_header header;
+
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    int error = fstat(fd, &status) == 0 ? 0 : -errno;
+    if (!error && !S_ISREG(status.st_mode))
+        error = -EBADMSG;
+    if (!error && pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
+        error = -EBADMSG;
+    if (!error && header.magic != NG_BOX_MAGIC)
+        error = -EBADMSG;
+    if (!error &&
+        (header.version != NG_BOX_VERSION || header.group_bytes != NG_BOX_GROUP_BYTES ||
+         header.thread_bytes != NG_BOX_THREAD_BYTES || header.record_bytes != NG_BOX_RECORD_BYTES))
+        error = -EPROTO;
+    if (!error && ((uint64_t)status.st_size < header.total_bytes ||
+                   header.total_bytes < NG_BOX_HEADER_BYTES || header.total_bytes > BYTES_MAX ||
+                   !in_file(header.groups_offset, header.group_capacity, NG_BOX_GROUP_BYTES,
+                            header.total_bytes) ||
+                   !in_file(header.threads_offset, header.thread_capacity, NG_BOX_THREAD_BYTES,
+                            header.total_bytes) ||
+                   !in_file(header.records_offset, header.record_capacity, NG_BOX_RECORD_BYTES,
+                            header.total_bytes)))
+        error = -EIO;
+    void *copy = MAP_FAILED;
+    if (!error) {
+        copy = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                    0);
+        if (copy == MAP_FAILED)
+            error = -errno;
+    }
+    if (error) {
+        close(fd);
+        return error;
+    }
+    memcpy(copy, &header, sizeof(header));
+    drop_what_is_not_there(&header);
+    *ret_box = NG_BOX_NONE;
+    point(ret_box, copy, &header);
+    ret_box->is_copy = true;
+    ret_box->file = ng_descriptor_keep(fd);
+    ret_box->inode = ret_box->file.inode;
+    return 0;
+}
+
+void ng_box_close(struct ng_box *box, const char *unlink_path)
+{
+    if (unlink_path)
+        unlink(unlink_path);
+    if (box->header)
+        munmap(box->header, box->map_bytes);
+    ng_descriptor_close(&box->file);
+    *box = NG_BOX_NONE;
+}
+
+int ng_box_mark_execed(const char *path)
+{
+    struct ng_box box = NG_BOX_NONE;
+    int32_t status = NG_EXIT_STATUS_EXEC;
+    uint32_t life = NG_BOX_EXECED;
+
+    /* Only what has been found to be a whole box is written to, and nothing but these fields. */
+    int error = ng_box_open(path, &box);
+    if (error)
+        return error;
+    int64_t when = atomic_load(&box.header->heartbeat_mono_ns);
+    bool runs = atomic_load(&box.header->life) == NG_BOX_RUNNING;
+    ng_box_close(&box, NULL);
+    if (!runs)
+        return 0;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (pwrite(fd, &status, sizeof(status), offsetof(struct ng_box_header, exit_status)) < 0 ||
+        pwrite(fd, &when, sizeof(when), offsetof(struct ng_box_header, life_mono_ns)) < 0 ||
+        pwrite(fd, &life, sizeof(life), offsetof(struct ng_box_header, life)) < 0)
+        error = -errno;
+    close(fd);
+    return error;
+}
+
+bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns)
+{
+    return state == 'T' || (state == 't' && before_mono_ns > NG_LOAD(header->held_until_mono_ns));
+}
+
+void ng_box_write_name(struct ng_box_group *group, const char *name)
+{
+    uint64_t words[NG_BOX_NAME_BYTES / sizeof(uint64_t)] = {0};
+
+    memcpy(words, name, strnlen(name, NG_BOX_NAME_BYTES - 1));
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++)
+        NG_STORE(group->name[i], words[i]);
+}
+
+void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES])
+{
+    for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++) {
+        uint64_t word = NG_LOAD(group->name[i]);
+        memcpy(ret_name + i * sizeof(word), &word, sizeof(word));
+    }
+    ret_name[NG_BOX_NAME_BYTES - 1] = '\0';
+}

@@ -1,0 +1,39 @@
+/*
+ * Which injected faults have happened: what the black box keeps of them, so that nobody takes a
+ * rehearsal for an accident.
+ *
+ * Step 2, where NCCLGUARD_FAULT is set; a box has no such table otherwise. Written by the program's
+ * threads, read by anybody, any thread, without a lock.
+ */
+#ifndef NCCLGUARD_CORE_RECORDER_FAULT_LOG_H
+#define NCCLGUARD_CORE_RECORDER_FAULT_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/recorder/box.h"
+
+/* One fault, as it was read. */
+struct ng_rehearsed {
+    char text[NG_BOX_FAULT_TEXT]; /* as NCCLGUARD_FAULT has it */
+    uint64_t times;               /* that it has happened, so far */
+    /* The newest of them. */
+    int rank;          /* -1 not known */
+    enum ng_op op;     /* the call that it happened to */
+    uint64_t group_id; /* 0 none, or not made yet */
+    uint64_t seq;      /* the collective that the call would be, or is; 0 none */
+    int64_t first_mono_ns, last_mono_ns;
+};
+
+/* What row `index` is about. Before any thread of the program can meet it. */
+void ng_rehearsal_arm(struct ng_box *box, uint32_t index, const char *text);
+
+/* It happens now: rank, op, group_id and seq of `now` count. Any program thread. */
+void ng_rehearsal_add(struct ng_box *box, uint32_t index, const struct ng_rehearsed *now,
+                      int64_t now_mono_ns);
+
+/* Row `index` (below box->fault_capacity) of any mapped box. False: it has not happened, or is
+ * damaged. */
+bool ng_rehearsal_read(const struct ng_box *box, uint32_t index, struct ng_rehearsed *ret_fault);
+
+#endif

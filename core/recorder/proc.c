@@ -1,0 +1,196 @@
+/*
+ * Reading /proc: identity and liveness of processes of this host.
+ *
+ * Entered at start and by the guard's threads. No allocation, no stdio streams.
+ */
+#include "core/recorder/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/recorder/box.h"
+#include "core/util/small_file.h"
+
+/* What is asked of /proc/PID/stat; fields are counted from 1 there. */
+enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
+
+struct process_stat {
+    char state;
+    uint64_t start_ticks;
+    int exit_code; /* as the kernel keeps it; 0 also where we may not know it */
+};
+
+static int read_stat(int pid, struct process_stat *ret_stat)
+{
+    char path[64], text[1024];
+    struct process_stat stat = {0};
+
+    if (pid)
+        snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    else
+        snprintf(path, sizeof(path), "/proc/self/stat");
+    ssize_t got = ng_small_file_read_text(path, text, sizeof(text));
+    /* After a chroot there may be no /proc: that says nothing of anybody. */
+    if (got == -ENOENT)
+        return access("/proc/self/stat", F_OK) == 0 ? -ESRCH : -ENOTSUP;
+    if (got < 0)
+        return (int)got;
+    /* The command name stands in parentheses and may hold anything, parentheses included. */
+    const char *field = strrchr(text, ')');
+    for (int number = STATE_FIELD; field && number <= EXIT_CODE_FIELD; number++) {
+        field = strchr(field, ' ');
+        if (!field && number <= START_FIELD)
+            return -EIO;
+        if (!field)
+            break;
+        field++;
+        if (number == STATE_FIELD)
+            stat.state = *field;
+        /* The first thread may end before the others: a zombie with living threads is none. */
+        else if (number == THREADS_FIELD && stat.state == 'Z' && strtol(field, NULL, 10) > 1)
+            stat.state = 'S';
+        else if (number == START_FIELD)
+            stat.start_ticks = strtoull(field, NULL, 10);
+        else if (number == EXIT_CODE_FIELD)
+            stat.exit_code = (int)strtol(field, NULL, 10);
+    }
+    if (!stat.state)
+        return -EIO;
+    *ret_stat = stat;
+    return 0;
+}
+
+int ng_proc_stat(int pid, char *ret_state, uint64_t *ret_start_ticks)
+{
+    struct process_stat stat;
+
+    int error = read_stat(pid, &stat);
+    if (error)
+        return error;
+    *ret_state = stat.state;
+    *ret_start_ticks = stat.start_ticks;
+    return 0;
+}
+
+/* PIDFD_GET_INFO of <linux/pidfd.h>, which older systems do not have. */
+struct pidfd_info {
+    uint64_t mask, cgroup_id;
+    uint32_t ids[11];
+    int32_t exit_code;
+};
+#define PIDFD_GET_INFO  _IOWR(0xff, 11, struct pidfd_info)
+#define PIDFD_INFO_EXIT 8u
+_Static_assert(sizeof(struct pidfd_info) == 64, "the kernel's first version");
+
+int ng_proc_end(int pid, uint64_t start_ticks, int pid_fd)
+{
+    struct pidfd_info info = {.mask = PIDFD_INFO_EXIT};
+    struct process_stat stat;
+    int code = 0;
+    bool known = false;
+
+    if (read_stat(pid, &stat) == 0 && stat.start_ticks == start_ticks &&
+        (stat.state == 'Z' || stat.state == 'X')) {
+        code = stat.exit_code;
+        known = code != 0;
+    } else if (pid_fd >= 0 && ioctl(pid_fd, PIDFD_GET_INFO, &info) == 0) {
+        code = info.exit_code;
+        known = info.mask & PIDFD_INFO_EXIT;
+    }
+    if (!known)
+        return 0;
+    return WIFSIGNALED(code) ? NG_EXIT_STATUS_SIGNAL + WTERMSIG(code)
+                             : NG_EXIT_STATUS_SILENT + WEXITSTATUS(code);
+}
+
+bool ng_proc_first_thread_ended(void)
+{
+    char text[1024];
+
+    if (ng_small_file_read_text("/proc/self/stat", text, sizeof(text)) < 0)
+        return false;
+    const char *field = strrchr(text, ')');
+    return field && strncmp(field, ") Z", 3) == 0;
+}
+
+/* Does one line of /proc/PID/maps speak of the file? "ADDRESSES RIGHTS OFFSET DEVICE INODE PATH".
+ */
+static bool line_maps(const char *line, uint64_t inode, const char *name)
+{
+    const char *field = line;
+
+    for (int number = 1; number < 5 && field; number++) {
+        field = strchr(field, ' ');
+        field = field ? field + 1 : NULL;
+    }
+    /* The number may be another one than fstat's on layered file systems, and the name may change:
+     * one of the two is enough. */
+    if (!field)
+        return false;
+    const char *there = strstr(field, name);
+    char after = there ? there[strlen(name)] : '?'; /* a blank where it was removed */
+    return (inode && strtoull(field, NULL, 10) == inode) || after == '\0' || after == ' ';
+}
+
+int ng_proc_maps(int pid, uint64_t inode, const char *name, bool *ret_maps)
+{
+    char path[64], text[4096 + 256];
+    size_t held = 0;
+    bool found = false, any = false;
+
+    snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    for (;;) {
+        ssize_t got = read(fd, text + held, sizeof(text) - 1 - held);
+        if (got < 0) {
+            int error = errno;
+            close(fd);
+            return -error;
+        }
+        held += (size_t)got;
+        text[held] = '\0';
+        char *line = text, *end;
+        for (; (end = strchr(line, '\n')); line = end + 1) {
+            *end = '\0';
+            any = true;
+            found |= line_maps(line, inode, name);
+        }
+        if (got == 0 || found)
+            break;
+        held = strlen(line);
+        /* A path longer than the buffer is nobody's of ours. */
+        if (held == sizeof(text) - 1)
+            held = 0;
+        memmove(text, line, held);
+    }
+    close(fd);
+    if (!any)
+        return -ESRCH;
+    *ret_maps = found;
+    return 0;
+}
+
+uint64_t ng_proc_pid_namespace(void)
+{
+    struct stat status;
+    return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+void ng_proc_boot_id(char *ret_id, size_t bytes)
+{
+    char text[64] = "";
+
+    if (ng_small_file_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)) < 0)
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(ret_id, bytes, "%s", text);
+}

@@ -1,0 +1,274 @@
+/*
+ * Frees of what is registered: they ask, wait for a moment, and go on; what they have asked for is given
+ * back by the thread of core/registration/registration_thread.h, or by the communicator's next call.
+ *
+ * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by that
+ * thread. Must never keep a free waiting for longer than a moment, nor ask a peer that may not answer.
+ */
+#include "core/registration/registration_frees.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/policy/abort.h"
+#include "core/nccl/call.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/comm/shared_resources.h"
+#include "core/registration/registration_table.h"
+#include "core/registration/registration_thread.h"
+#include "core/registration/registrations.h"
+
+#define ANSWER_WAIT_NS (500 * NG_MS) /* of a free, in all, for what it frees to be given back */
+
+static void lock_deferred(struct ng_registration_table *table)
+{
+    while (atomic_flag_test_and_set_explicit(&table->deferred_lock, memory_order_acquire))
+        ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
+}
+
+static void unlock_deferred(struct ng_registration_table *table)
+{
+    atomic_flag_clear_explicit(&table->deferred_lock, memory_order_release);
+}
+
+/* Locked: nothing is to be given back any more. */
+static void clear_deferred(struct ng_registration_table *table)
+{
+    table->deferred_count = 0;
+    table->deferred_in_use = false;
+    atomic_store(&table->deferred, false);
+}
+
+void ng_registration_frees_forget(struct ng_registration_table *table)
+{
+    lock_deferred(table);
+    clear_deferred(table);
+    atomic_store(&table->done, table->asked);
+    unlock_deferred(table);
+}
+
+/* Ask for it. The number of the question. */
+static uint64_t defer(struct ng_registration_table *table, const struct ng_registration_range *range, bool in_use)
+{
+    lock_deferred(table);
+    if (table->deferred_count < NG_REGISTRATION_DEFERRED)
+        table->deferred_ranges[table->deferred_count] = *range;
+    if (table->deferred_count <= NG_REGISTRATION_DEFERRED)
+        table->deferred_count++;
+    table->deferred_in_use |= in_use;
+    atomic_store(&table->deferred, true);
+    uint64_t number = ++table->asked;
+    unlock_deferred(table);
+    return number;
+}
+
+/* What was asked for so far. */
+struct deferral {
+    uint64_t asked;
+    uint32_t count;
+    bool in_use;
+    struct ng_registration_range ranges[NG_REGISTRATION_DEFERRED];
+};
+
+static struct deferral read_deferred(struct ng_registration_table *table)
+{
+    struct deferral deferral;
+
+    lock_deferred(table);
+    deferral.asked = table->asked;
+    deferral.count = table->deferred_count;
+    deferral.in_use = table->deferred_in_use;
+    memcpy(deferral.ranges, table->deferred_ranges, sizeof(deferral.ranges));
+    unlock_deferred(table);
+    return deferral;
+}
+
+/* False: more was asked for since. */
+static bool take_deferred(struct ng_registration_table *table, const struct deferral *deferral)
+{
+    lock_deferred(table);
+    bool same = table->asked == deferral->asked;
+    if (same)
+        clear_deferred(table);
+    unlock_deferred(table);
+    return same;
+}
+
+/* ---- Giving back ---- */
+
+bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration_table *table, bool waits)
+{
+    struct deferral deferral;
+    bool all;
+
+    if (!atomic_load(&table->deferred))
+        return true;
+    do {
+        deferral = read_deferred(table);
+        /* Where all go, also what was not freed: the device may be in the middle of it. What a free
+         * has not waited for is freed by now, or the driver waits for the device itself. */
+        all = deferral.count > NG_REGISTRATION_DEFERRED;
+        bool busy = all || ng_registration_table_takes_plain_memory() || (deferral.in_use && !waits);
+        if (busy && !ng_registration_table_await_idle(comm, table,
+                                                      waits ? ng_registration_table_close_wait_ns(comm)
+                                                            : NG_REGISTRATION_IDLE_WAIT_NS))
+            return false;
+        if (ng_registration_table_is_cut_off(comm))
+            return false;
+    } while (!take_deferred(table, &deferral));
+    if (all)
+        ng_registration_table_end_all(comm, table);
+    for (uint32_t i = 0; i < deferral.count && !all; i++)
+        ng_registration_table_end_overlapping(comm, table, &deferral.ranges[i]);
+    atomic_store(&table->done, deferral.asked);
+    return true;
+}
+
+void ng_registration_frees_drop_all(struct ng_registration_table *table)
+{
+    ng_registration_table_clear(table);
+    NG_STORE(table->told->segments, 0);
+    NG_STORE(table->told->segment_bytes, 0);
+    /* Nobody serves what is no longer deferred: who waits is told so here. */
+    lock_deferred(table);
+    clear_deferred(table);
+    atomic_store(&table->tried, table->asked);
+    unlock_deferred(table);
+    atomic_store(&table->retired, false);
+}
+
+void ng_registration_frees_drop_cut_off(const struct ng_comm *comm, struct ng_registration_table *table)
+{
+    if (!ng_registration_table_is_cut_off(comm))
+        return;
+    ng_registration_frees_drop_all(table);
+    atomic_store(&table->state, NG_REGISTRATION_ENDED);
+}
+
+/* Held: on the guard's thread. False: not now. */
+static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng_registration_table *table)
+{
+    struct ng_comm *guest;
+    bool done = true;
+
+    if (!ng_registration_table_is_of_turn(comm, family, table) ||
+        atomic_load(&table->state) == NG_REGISTRATION_ENDED)
+        return true;
+    /* As a guest it is waited for before the guard aborts the communicator. */
+    if (ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) != NG_CALL_PROCEED) {
+        ng_registration_frees_drop_all(table);
+        return true;
+    }
+    if (guest == comm && ng_registration_table_lives(comm)) {
+        done = ng_registration_table_peers_answer(comm) && ng_registration_frees_catch_up(comm, table, false);
+        if (done && atomic_load(&table->retired)) {
+            done = !table->unobserved && ng_registration_table_await_idle(comm, table, 0);
+            if (done)
+                ng_registration_table_end_all(comm, table);
+            atomic_store(&table->retired, !done);
+        }
+    }
+    ng_abort_left(guest);
+    ng_registration_frees_drop_cut_off(comm, table);
+    return done;
+}
+
+/* More may have been tried meanwhile. */
+static void tell_tried(struct ng_registration_table *table, uint64_t asked)
+{
+    lock_deferred(table);
+    if (atomic_load(&table->tried) < asked)
+        atomic_store(&table->tried, asked);
+    unlock_deferred(table);
+}
+
+static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
+{
+    struct ng_family *family = ng_family_of(comm);
+    uint64_t asked = read_deferred(table).asked;
+    bool done = false;
+
+    if (ng_registration_table_hold(comm, family, ng_clock_mono_ns() + NG_REGISTRATION_FREE_WAIT_NS)) {
+        ng_registration_thread_begin();
+        done = serve_held(comm, family, table);
+        ng_registration_thread_end();
+        ng_family_let_go(family);
+    }
+    tell_tried(table, asked);
+    return done;
+}
+
+static bool serve_all(void)
+{
+    uint32_t tables_used = ng_registration_table_slots();
+    bool left = false;
+
+    for (uint32_t slot = 0; slot < tables_used; slot++) {
+        struct ng_registration_table *table = ng_registration_table_at(slot);
+        if (table && (atomic_load(&table->deferred) || atomic_load(&table->retired)))
+            left |= !serve(ng_comm_at(slot), table);
+    }
+    return left;
+}
+
+/* ---- Frees ---- */
+
+int ng_registrations_start(void)
+{
+    return ng_registration_thread_start(serve_all);
+}
+
+/* What the thread has been at for so long does not come back soon. */
+static bool is_stuck(void)
+{
+    int64_t busy = ng_registration_thread_busy_mono_ns();
+
+    return busy && ng_clock_mono_ns() - busy > ANSWER_WAIT_NS;
+}
+
+/* NCCL must not look at memory that is gone: what is being registered is at first, which asks no peer. */
+static void await_registered(const struct ng_registration_table *table)
+{
+    int64_t until = ng_clock_mono_ns() + ANSWER_WAIT_NS;
+
+    while (atomic_load(&table->registering) && ng_clock_mono_ns() < until)
+        ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
+}
+
+/* A free goes on without what it has asked for, sooner or later: the memory of what NCCL can share
+ * stays until the last of its mappings goes, and NCCL looks at the registration no more. */
+static void await_given_back(struct ng_registration_table *table, uint64_t number, int64_t until_mono_ns)
+{
+    int64_t pause = NG_REGISTRATION_PAUSE_NS;
+
+    while (atomic_load(&table->done) < number) {
+        if (atomic_load(&table->tried) >= number || ng_clock_mono_ns() >= until_mono_ns || is_stuck()) {
+            atomic_fetch_add(&table->told->deferred, 1);
+            return;
+        }
+        ng_registration_table_sleep(pause);
+        pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
+    }
+}
+
+void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use)
+{
+    uint32_t tables_used = ng_registration_table_slots();
+    struct ng_registration_range range = {base, bytes};
+    int64_t until = 0;
+    int saved = errno;
+
+    for (uint32_t slot = 0; slot < tables_used; slot++) {
+        struct ng_registration_table *table = ng_registration_table_at(slot);
+        if (!table || !ng_registration_table_may_overlap(table, &range))
+            continue;
+        if (!ng_family_is_mine(ng_family_of(ng_comm_at(slot))))
+            await_registered(table);
+        if (!until)
+            until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all together */
+        uint64_t number = defer(table, &range, in_use);
+        await_given_back(table, number, ng_registration_thread_ask() ? until : 0);
+    }
+    errno = saved;
+}

@@ -1,0 +1,89 @@
+/*
+ * The thread that gives registrations back: when it looks, and how long it has been at it.
+ *
+ * Beside the steps of a call. Entered by its own thread, and by the program's that free memory. Must
+ * never keep the latter waiting.
+ */
+#include "core/registration/registration_thread.h"
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/runtime.h"
+
+#define AGAIN_NS (50 * NG_MS) /* what could not be given back is tried again */
+#define LOOK_NS  NG_S         /* whether the process ends */
+
+static _Atomic uint32_t asked; /* futex word; grows with each */
+static atomic_bool serves, quitting;
+static _Atomic int64_t busy_mono_ns;
+static bool (*serve)(void);
+
+static void *attend(void *unused)
+{
+    uint32_t generation = atomic_load(&ng_guard.generation);
+
+    ng_guard.adopt_thread();
+    while (atomic_load(&ng_guard.generation) == generation && !atomic_load(&ng_guard.ending) &&
+           !atomic_load(&quitting)) {
+        uint32_t before = atomic_load(&asked);
+        int64_t pause_ns = serve() ? AGAIN_NS : LOOK_NS;
+        struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
+        syscall(SYS_futex, &asked, FUTEX_WAIT_PRIVATE, before, &pause, NULL, 0);
+    }
+    atomic_store(&serves, false);
+    return unused;
+}
+
+int ng_registration_thread_start(bool (*serve_all)(void))
+{
+    serve = serve_all;
+    atomic_store(&serves, true);
+    int error = ng_guard_thread("ncclguard/regs", attend);
+    if (error)
+        atomic_store(&serves, false);
+    return error;
+}
+
+bool ng_registration_thread_ask(void)
+{
+    if (!atomic_load(&serves) || atomic_load(&ng_guard.ending))
+        return false;
+    atomic_fetch_add(&asked, 1);
+    syscall(SYS_futex, &asked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    return true;
+}
+
+int64_t ng_registration_thread_busy_mono_ns(void)
+{
+    return atomic_load(&busy_mono_ns);
+}
+
+void ng_registration_thread_begin(void)
+{
+    atomic_store(&busy_mono_ns, ng_clock_mono_ns());
+}
+
+void ng_registration_thread_end(void)
+{
+    atomic_store(&busy_mono_ns, 0);
+}
+
+void ng_registration_thread_quit(void)
+{
+    atomic_store(&quitting, true);
+    atomic_fetch_add(&asked, 1);
+    syscall(SYS_futex, &asked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_registration_thread_after_fork(void)
+{
+    atomic_store(&quitting, false);
+    atomic_store(&serves, false);
+    atomic_store(&busy_mono_ns, 0);
+}

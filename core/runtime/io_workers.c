@@ -1,0 +1,191 @@
+/*
+ * A short list of tasks, and the threads that do them.
+ *
+ * Step 11. Entered by the guard's threads; no malloc, and never a wait but on a futex of its own.
+ */
+#include "core/runtime/io_workers.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/nccl/group_id.h"
+#include "core/runtime/runtime.h"
+
+#define BEAT_NS (250 * NG_MS) /* between two heartbeats of who waits */
+
+enum state { FREE, WAITING, RUNNING };
+
+struct task {
+    enum state state;
+    uint64_t number; /* grows: the order in which they came */
+    uint64_t place;  /* its hash */
+    ng_task_fn *run;
+    void *context;
+};
+
+/* Protects the list. Nests inside nothing; held to look through it, never while a task runs. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct task tasks[NG_TASKS_MAX];
+static uint64_t last_number;
+
+static _Atomic uint32_t changes; /* of the list: what resting threads wait for */
+static atomic_bool finished;
+
+/* `until_mono_ns` 0: as long as it takes. May return early. */
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_ns)
+{
+    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
+
+    if (!until_mono_ns || left_ns > 0)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, until_mono_ns ? &left : NULL, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void tell_change(void)
+{
+    atomic_fetch_add(&changes, 1);
+    wake(&changes);
+}
+
+/* ---- The list, under the lock ---- */
+
+static bool is_busy(uint64_t place)
+{
+    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+        if (tasks[i].state == RUNNING && tasks[i].place == place)
+            return true;
+    return false;
+}
+
+/* The oldest one whose place is free; NULL none. */
+static struct task *pick(void)
+{
+    struct task *best = NULL;
+
+    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+        if (tasks[i].state == WAITING && (!best || tasks[i].number < best->number) &&
+            !is_busy(tasks[i].place))
+            best = &tasks[i];
+    return best;
+}
+
+static struct task *find_free(void)
+{
+    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+        if (tasks[i].state == FREE)
+            return &tasks[i];
+    return NULL;
+}
+
+/* ---- The threads ---- */
+
+static struct task *begin_one(void)
+{
+    pthread_mutex_lock(&lock);
+    struct task *task = pick();
+    if (task)
+        task->state = RUNNING;
+    pthread_mutex_unlock(&lock);
+    return task;
+}
+
+static void end_one(struct task *task)
+{
+    pthread_mutex_lock(&lock);
+    task->state = FREE;
+    pthread_mutex_unlock(&lock);
+    /* Its place is free: another thread may have passed over what waits for that. */
+    tell_change();
+}
+
+static void *work(void *unused)
+{
+    ng_guard.adopt_thread();
+    while (!atomic_load(&finished)) {
+        uint32_t seen = atomic_load(&changes);
+        struct task *task = begin_one();
+        if (!task) {
+            sleep_on(&changes, seen, 0);
+            continue;
+        }
+        task->run(task->context);
+        end_one(task);
+    }
+    return unused;
+}
+
+int ng_tasks_start(void)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < NG_TASKS_THREADS && !error; i++)
+        error = ng_guard_thread("ncclguard/files", work);
+    return error;
+}
+
+void ng_tasks_finish(void)
+{
+    atomic_store(&finished, true);
+    tell_change();
+}
+
+void ng_tasks_after_fork(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(tasks, 0, sizeof(tasks));
+    atomic_store(&finished, false);
+}
+
+/* ---- Who hands over ---- */
+
+int ng_tasks_add(const char *place, ng_task_fn *run, void *context)
+{
+    pthread_mutex_lock(&lock);
+    struct task *task = find_free();
+    if (task)
+        *task = (struct task){.state = WAITING,
+                              .number = ++last_number,
+                              .place = ng_hash(0, place, strlen(place)),
+                              .run = run,
+                              .context = context};
+    pthread_mutex_unlock(&lock);
+    if (!task)
+        return -EAGAIN;
+    tell_change();
+    return 0;
+}
+
+void ng_tasks_end(_Atomic uint32_t *under_way, uint32_t bit)
+{
+    atomic_fetch_and(under_way, ~bit);
+    wake(under_way);
+}
+
+bool ng_tasks_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns)
+{
+    uint32_t now_under_way;
+
+    while ((now_under_way = atomic_load(under_way)) & bits) {
+        int64_t now = ng_clock_mono_ns();
+        if (now >= until_mono_ns)
+            return false;
+        sleep_on(under_way, now_under_way,
+                 until_mono_ns - now < BEAT_NS ? until_mono_ns : now + BEAT_NS);
+        if (ng_guard.box.header)
+            ng_guard_beat();
+    }
+    return true;
+}

@@ -1,0 +1,148 @@
+/*
+ * The log's own thread.
+ *
+ * Beside steps 9 and 10. Entered by it, by the incident thread, and by whoever logs. Must never make those wait for
+ * long, nor allocate.
+ */
+#include "core/runtime/log_writer.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/runtime.h"
+
+#define LINES       16u
+#define PATIENCE_NS (200 * NG_MS) /* for one line */
+
+/* Line `i` is in place `i % LINES`: written by who gives it, read once `given` says so, and free again once `written`
+ * does. */
+static struct {
+    size_t length;
+    char text[NG_LOG_LINE_BYTES];
+} lines[LINES];
+static _Atomic uint32_t given, written; /* so many: futex words */
+
+static atomic_int adopted; /* the thread whose lines these are; 0 none */
+static atomic_bool late;   /* the file does not answer: nobody waits for it */
+static atomic_bool there, quitting;
+static _Atomic uint32_t lost; /* lines, since the last that was written */
+
+static void wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static int own_id(void)
+{
+    return (int)syscall(SYS_gettid);
+}
+
+static void write_one(uint32_t number)
+{
+    ng_log_write(lines[number % LINES].text, lines[number % LINES].length);
+    atomic_store(&written, number + 1);
+    wake(&written);
+    if (number + 1 != atomic_load(&given))
+        return;
+    atomic_store(&late, false);
+    uint32_t missing = atomic_exchange(&lost, 0);
+    if (missing)
+        ng_log(NG_LOG_WARN, "%u line(s) of the log are missing: the file did not answer", missing);
+}
+
+static void *work(void *unused)
+{
+    struct timespec pause = {.tv_sec = 1}; /* it may be told to end just before it sleeps */
+
+    ng_guard.adopt_thread();
+    while (!atomic_load(&quitting)) {
+        uint32_t seen = atomic_load(&given), number = atomic_load(&written);
+        if (number != seen)
+            write_one(number);
+        else
+            syscall(SYS_futex, &given, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+    }
+    return unused;
+}
+
+int ng_log_writer_start(void)
+{
+    int error = ng_log_may_hang() ? ng_guard_thread("ncclguard/log", work) : 0;
+
+    atomic_store(&there, ng_log_may_hang() && !error);
+    return error;
+}
+
+void ng_log_writer_adopt(void)
+{
+    if (atomic_load(&there))
+        atomic_store(&adopted, own_id());
+}
+
+/* Until this line is written. */
+static void await(uint32_t number)
+{
+    int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left_ns;
+
+    for (uint32_t seen = atomic_load(&written); (int32_t)(seen - number) <= 0; seen = atomic_load(&written)) {
+        left_ns = until - ng_clock_mono_ns();
+        if (left_ns <= 0) {
+            atomic_store(&late, true);
+            /* It may have been written in this moment, and nobody would say so. */
+            if (atomic_load(&written) == atomic_load(&given))
+                atomic_store(&late, false);
+            return;
+        }
+        struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
+        syscall(SYS_futex, &written, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
+    }
+}
+
+bool ng_log_writer_take(const char *line, size_t length)
+{
+    int whose = atomic_load(&adopted);
+    uint32_t number = atomic_load(&given);
+
+    if (!whose)
+        return false;
+    bool own = whose == own_id();
+    if (!own && !atomic_load(&late))
+        return false;
+    if (!own || number - atomic_load(&written) == LINES) {
+        atomic_fetch_add(&lost, 1);
+        return true;
+    }
+    memcpy(lines[number % LINES].text, line, length);
+    lines[number % LINES].length = length;
+    atomic_store(&given, number + 1);
+    wake(&given);
+    if (!atomic_load(&late))
+        await(number);
+    return true;
+}
+
+void ng_log_writer_quit(void)
+{
+    atomic_store(&adopted, 0);
+    atomic_store(&quitting, true);
+    atomic_store(&late, false);
+    wake(&given);
+}
+
+void ng_log_writer_after_fork(void)
+{
+    atomic_store(&given, 0);
+    atomic_store(&written, 0);
+    atomic_store(&adopted, 0);
+    atomic_store(&late, false);
+    atomic_store(&there, false);
+    atomic_store(&quitting, false);
+    atomic_store(&lost, 0);
+}

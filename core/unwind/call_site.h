@@ -1,0 +1,24 @@
+/*
+ * Where in the program something was called, in words for a line of the log.
+ *
+ * For findings alone: reads the list of mappings and symbols in memory, which takes milliseconds.
+ * Any thread; no malloc, no lock of the dynamic linker.
+ */
+#ifndef NCCLGUARD_CORE_UNWIND_CALL_SITE_H
+#define NCCLGUARD_CORE_UNWIND_CALL_SITE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NG_CALL_SITE_BYTES 256
+
+/*
+ * The return address into the innermost function of the calling thread's stack that is none of the
+ * guard, NCCL or CUDA; `caller` where the stack cannot be followed so far.
+ */
+uintptr_t ng_call_site_find(const void *caller);
+
+/* "train_step+0x1c (trainer)", "0x4f2c in libmodel.so"; in ret_text, which is returned. */
+const char *ng_call_site_name(uintptr_t address, char ret_text[NG_CALL_SITE_BYTES]);
+
+#endif

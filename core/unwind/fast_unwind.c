@@ -1,0 +1,206 @@
+/*
+ * Walking up a stack by prepared rules.
+ *
+ * Step 3. Entered by the program's threads, and by one of the guard's with copies of their stacks.
+ * Must never read outside of the bounds that it is given, lock, or call anything.
+ */
+#include "core/unwind/fast_unwind.h"
+
+#include <string.h>
+
+#include "core/unwind/registers.h"
+
+#define TRIES    16u                     /* slots that are looked at for a place */
+#define USED_MAX (NG_WALK_SLOTS / 4 * 3) /* beyond that, look-ups would become long */
+
+static inline NG_WALK_UNCHECKED uint32_t slot_of(uint64_t place)
+{
+    return (uint32_t)(place * UINT64_C(0x9e3779b97f4a7c15) >> 52);
+}
+
+_Static_assert(NG_WALK_SLOTS == 1u << (64 - 52), "slot_of fits the table");
+_Static_assert(sizeof(struct ng_walk_rule) == 16, "two words");
+
+/* A rule is read in one piece or not at all. */
+static inline NG_WALK_UNCHECKED bool find(struct ng_walk_table *table, uint64_t place,
+                                          struct ng_walk_rule *ret_rule)
+{
+    for (uint32_t i = 0, at = slot_of(place); i < TRIES; i++, at = (at + 1) % NG_WALK_SLOTS) {
+        uint64_t there = atomic_load_explicit(&table->slots[at].place, memory_order_acquire);
+        if (there == 0)
+            return false;
+        if (there != place)
+            continue;
+        uint64_t words[2];
+        words[1] = atomic_load_explicit(&table->slots[at].high, memory_order_acquire);
+        words[0] = atomic_load_explicit(&table->slots[at].low, memory_order_relaxed);
+        atomic_thread_fence(memory_order_acquire);
+        if (!words[1] ||
+            atomic_load_explicit(&table->slots[at].high, memory_order_relaxed) != words[1])
+            return false;
+        __builtin_memcpy(ret_rule, words, sizeof(words));
+        return true;
+    }
+    return false;
+}
+
+/* The slot of a place, or the one that it would get; UINT32_MAX there is no room near. */
+static uint32_t place_slot(const struct ng_walk_table *table, uint64_t place)
+{
+    for (uint32_t i = 0, at = slot_of(place); i < TRIES; i++, at = (at + 1) % NG_WALK_SLOTS) {
+        uint64_t there = atomic_load_explicit(&table->slots[at].place, memory_order_relaxed);
+        if (there == place || there == 0)
+            return at;
+    }
+    return UINT32_MAX;
+}
+
+bool ng_walk_table_add(struct ng_walk_table *table, uint64_t place, const struct ng_walk_rule *rule)
+{
+    uint32_t at = place_slot(table, place);
+    uint64_t words[2];
+
+    if (at == UINT32_MAX)
+        return false;
+    bool fresh = atomic_load_explicit(&table->slots[at].place, memory_order_relaxed) == 0;
+    if (fresh && table->used >= USED_MAX)
+        return false;
+    memcpy(words, rule, sizeof(words));
+    atomic_store_explicit(&table->slots[at].high, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&table->slots[at].low, words[0], memory_order_relaxed);
+    atomic_store_explicit(&table->slots[at].high, words[1], memory_order_release);
+    if (fresh) {
+        atomic_store_explicit(&table->slots[at].place, place, memory_order_release);
+        table->used++;
+    }
+    return true;
+}
+
+void ng_walk_table_remove(struct ng_walk_table *table, uint64_t place)
+{
+    uint32_t at = place_slot(table, place);
+
+    if (at != UINT32_MAX)
+        atomic_store_explicit(&table->slots[at].high, 0, memory_order_release);
+}
+
+/* A word of the stack. False: it is not in the stack. */
+static inline NG_WALK_UNCHECKED bool read_word(const struct ng_walk_memory *memory, uint64_t lowest,
+                                               uint64_t address, uint64_t *ret_value)
+{
+    uint64_t size = memory->until - lowest;
+
+    if (memory->until < lowest || size < sizeof(*ret_value) ||
+        address - lowest > size - sizeof(*ret_value))
+        return false;
+    __builtin_memcpy(ret_value, (const void *)(uintptr_t)(address + memory->shift),
+                     sizeof(*ret_value));
+    return true;
+}
+
+/* A register of the caller. False: it is not in the stack, or not known. */
+static inline NG_WALK_UNCHECKED bool restore(const struct ng_walk_memory *memory,
+                                             const struct ng_walk *walk, uint64_t frame,
+                                             enum ng_walk_where where, int32_t offset,
+                                             uint64_t *ret_value)
+{
+    uint64_t base = where == NG_WALK_AT_FRAME   ? frame
+                    : where == NG_WALK_AT_STACK ? walk->stack
+                                                : walk->pointer;
+
+    return read_word(memory, walk->stack, base + (uint64_t)(int64_t)offset, ret_value);
+}
+
+static inline NG_WALK_UNCHECKED enum ng_walk_end step_by_rule(const struct ng_walk_memory *memory,
+                                                              const struct ng_walk_rule *rule,
+                                                              struct ng_walk *walk)
+{
+    uint64_t frame =
+        (rule->by_pointer ? walk->pointer : walk->stack) + (uint64_t)(int64_t)rule->frame_offset;
+    struct ng_walk caller = {.pointer = walk->pointer};
+    uint64_t back = walk->link;
+
+    if (rule->by_reference && !read_word(memory, walk->stack, frame, &frame))
+        return NG_WALK_STOPPED;
+    if (frame < walk->stack || frame > memory->until)
+        return NG_WALK_STOPPED;
+    if (rule->return_at == NG_WALK_SAME
+            ? !walk->has_link
+            : !restore(memory, walk, frame, rule->return_at, rule->return_offset, &back))
+        return NG_WALK_STOPPED;
+    if (rule->pointer_at == NG_WALK_LOST)
+        caller.pointer = 0;
+    else if (rule->pointer_at != NG_WALK_SAME &&
+             !restore(memory, walk, frame, rule->pointer_at, rule->pointer_offset, &caller.pointer))
+        return NG_WALK_STOPPED;
+    if (rule->link_too) {
+        /* In the kernel's description of the context: x30, sp, pc. */
+        if (!restore(memory, walk, frame, rule->return_at, rule->return_offset - 16, &caller.link))
+            return NG_WALK_STOPPED;
+        caller.has_link = true;
+    }
+    back = ng_registers_strip(back);
+    if (back == 0)
+        return NG_WALK_WHOLE;
+    caller.place = rule->signal ? back : back - 1;
+    caller.stack = frame;
+    *walk = caller;
+    return NG_WALK_GOES_ON;
+}
+
+static inline NG_WALK_UNCHECKED enum ng_walk_end
+step_by_pointer(const struct ng_walk_memory *memory, struct ng_walk *walk)
+{
+    uint64_t pair[2], frame = walk->pointer;
+
+    if (frame % 8 || !read_word(memory, walk->stack, frame, &pair[0]) ||
+        !read_word(memory, walk->stack, frame + 8, &pair[1]))
+        return NG_WALK_STOPPED;
+    /* The caller's is further up, or there is none. */
+    if ((pair[0] && pair[0] <= frame) || !ng_registers_strip(pair[1]))
+        return NG_WALK_STOPPED;
+    *walk = (struct ng_walk){.place = ng_registers_strip(pair[1]) - 1,
+                             .stack = frame + sizeof(pair),
+                             .pointer = pair[0]};
+    return NG_WALK_GOES_ON;
+}
+
+static inline __attribute__((always_inline)) NG_WALK_UNCHECKED enum ng_walk_end
+step(struct ng_walk_table *table, const struct ng_walk_memory *memory, struct ng_walk *walk)
+{
+    struct ng_walk_rule rule;
+
+    if (__builtin_expect(!find(table, walk->place, &rule), 0))
+        return NG_WALK_MISSED;
+    switch (rule.kind) {
+    case NG_WALK_RULE:
+        return step_by_rule(memory, &rule, walk);
+    case NG_WALK_POINTER:
+        return step_by_pointer(memory, walk);
+    case NG_WALK_OUTERMOST:
+        return NG_WALK_WHOLE;
+    default:
+        return NG_WALK_STOPPED;
+    }
+}
+
+NG_WALK_UNCHECKED enum ng_walk_end
+ng_walk_step(struct ng_walk_table *table, const struct ng_walk_memory *memory, struct ng_walk *walk)
+{
+    return step(table, memory, walk);
+}
+
+NG_WALK_UNCHECKED enum ng_walk_end ng_walk_up(struct ng_walk_table *table,
+                                              const struct ng_walk_memory *memory,
+                                              struct ng_walk *walk, uint64_t *ret_addresses,
+                                              uint32_t room, uint32_t *ret_count)
+{
+    enum ng_walk_end end = NG_WALK_GOES_ON;
+    uint32_t count = 0;
+
+    for (; count < room && end == NG_WALK_GOES_ON; end = step(table, memory, walk))
+        ret_addresses[count++] = walk->place + 1;
+    *ret_count = count;
+    return end;
+}

@@ -1,0 +1,38 @@
+/*
+ * Names for addresses in an ELF image: the functions that they lie in.
+ *
+ * From the dynamic symbols in memory, which costs no look at the file system, and from the symbol
+ * table of the file, which has more names where it was not stripped. No malloc, no lock; any guard
+ * thread. An address that no function covers gets no name: the nearest one would be a wrong one.
+ */
+#ifndef NCCLGUARD_CORE_UNWIND_SYMBOLS_H
+#define NCCLGUARD_CORE_UNWIND_SYMBOLS_H
+
+#include <stdint.h>
+
+#include "core/util/arena.h"
+#include "core/unwind/image.h"
+
+#define NG_SYMBOL_NAME_BYTES 768 /* with its end; longer names are cut */
+
+/* An address that wants a name. */
+struct ng_symbol_query {
+    uint64_t address; /* in the file's terms: without the image's bias */
+    const char *name; /* NULL none found yet */
+    uint64_t start;   /* of the function, in the same terms */
+    uint32_t quality; /* how well it fits; of this file's concern */
+    uint32_t name_offset;
+};
+
+/*
+ * Name what has no better name yet; `queries` sorted by address, names from `arena`. 0, or -errno:
+ * -ENOENT no symbols; -ESTALE (file) it is not what was loaded any more; -EREMOTE (file) it lies on
+ * another machine, which may not answer: that is not tried. Bounded by the time `until_mono_ns`
+ * (CLOCK_MONOTONIC), as long as the disk answers.
+ */
+int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *queries,
+                         uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *queries,
+                       uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * Rules for core/unwind/fast_unwind.h, made from what compilers wrote down.
+ */
+#ifndef NCCLGUARD_CORE_UNWIND_UNWIND_TABLE_H
+#define NCCLGUARD_CORE_UNWIND_UNWIND_TABLE_H
+
+#include <stdint.h>
+
+#include "core/unwind/image.h"
+#include "core/unwind/fast_unwind.h"
+
+/* How a walk goes on from `place`, in `images`. Always gives one. Guard threads; no allocation, no
+ * lock; about 10 KiB of stack. */
+struct ng_walk_rule ng_walk_rule_make(const struct ng_images *images, uint64_t place);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Time, in nanoseconds. Two clocks: monotonic for ages and deadlines, Unix for what people read.
+ */
+#ifndef NCCLGUARD_CORE_UTIL_CLOCK_H
+#define NCCLGUARD_CORE_UTIL_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define NG_US INT64_C(1000)
+#define NG_MS INT64_C(1000000)
+#define NG_S  INT64_C(1000000000)
+
+/* CLOCK_MONOTONIC: the same for all processes of a host, stands still while the machine is
+ * suspended. */
+static inline int64_t ng_clock_mono_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NG_S + now.tv_nsec;
+}
+
+static inline int64_t ng_clock_unix_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * NG_S + now.tv_nsec;
+}
+
+#endif

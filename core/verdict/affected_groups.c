@@ -1,0 +1,93 @@
+/*
+ * From a verdict to the groups that it dooms.
+ *
+ * Step 10, pure. Linear in members.
+ */
+#include "core/verdict/affected_groups.h"
+
+#include <string.h>
+
+#include "core/verdict/verdict.h"
+#include "core/view/view.h"
+#include "core/verdict/wait_graph.h"
+
+bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id)
+{
+    for (uint32_t i = 0; i < scope->count && !scope->all; i++)
+        if (scope->groups[i] == group_id)
+            return true;
+    return scope->all;
+}
+
+static void add(struct ng_scope *scope, uint64_t group_id)
+{
+    if (!group_id || ng_scope_holds(scope, group_id))
+        return;
+    if (scope->count == NG_SCOPE_GROUPS)
+        *scope = NG_SCOPE_ALL;
+    else
+        scope->groups[scope->count++] = group_id;
+}
+
+/* A call that makes a communicator from another one ends with that one only; and the ranks that
+ * have not come to it know no other. */
+static void add_parent(struct ng_scope *scope, const struct ng_view *view,
+                       const struct ng_verdict *verdict)
+{
+    uint32_t group = ng_view_find_group(view, verdict->group_id);
+
+    if (group != UINT32_MAX && ng_op_table[verdict->op].op_class == NG_CLASS_CREATE)
+        add(scope, view->groups[group].parent_id);
+}
+
+static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_process *process)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].pid == process->pid &&
+            strcmp(verdict->culprits[i].host, process->host) == 0)
+            return true;
+    return false;
+}
+
+/* Has it left for an end that NCCL had told it of? Then it was in the middle of things everywhere. */
+static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
+{
+    for (uint32_t i = 0; i < process->member_count; i++)
+        if (ng_wait_left_since_told(view, &view->members[view->by_process[process->first_member + i]]))
+            return true;
+    return false;
+}
+
+/* Who has left otherwise, and who is only not heard of, may have done its part in all other groups. */
+static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_process *process)
+{
+    return process->life == NG_LIFE_DEAD ||
+           ((process->life == NG_LIFE_EXITED || process->life == NG_LIFE_LOST) &&
+            is_culprit(verdict, process));
+}
+
+static bool is_in_use(const struct ng_view_member *member)
+{
+    return member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
+           member->state == NG_GROUP_FINALIZED;
+}
+
+void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                   struct ng_scope *ret_scope)
+{
+    *ret_scope = (struct ng_scope){0};
+    add(ret_scope, verdict->group_id);
+    add_parent(ret_scope, view, verdict);
+    for (uint32_t i = 0; i < verdict->cycle_count; i++)
+        add(ret_scope, verdict->cycle[i].group_id);
+    for (uint32_t i = 0; i < verdict->other_id_count; i++)
+        add(ret_scope, verdict->other_ids[i]);
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (is_in_use(member) && (is_gone(verdict, process) || was_told(view, process)))
+            add(ret_scope, view->groups[member->group].id);
+    }
+    if (!ret_scope->count)
+        *ret_scope = NG_SCOPE_ALL;
+}

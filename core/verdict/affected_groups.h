@@ -1,0 +1,38 @@
+/*
+ * Which groups a verdict is about: those whose communicators a policy aborts.
+ *
+ * Step 10. Pure. Found once, by the rank that reaches the verdict, which sees the whole job; every
+ * rank then acts on the same list.
+ */
+#ifndef NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H
+#define NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ng_verdict;
+struct ng_view;
+
+#define NG_SCOPE_GROUPS 64
+
+struct ng_scope {
+    bool all; /* every group, also those that nobody knows yet; then nothing is listed */
+    uint32_t count;
+    uint64_t groups[NG_SCOPE_GROUPS]; /* ids */
+};
+
+#define NG_SCOPE_ALL ((struct ng_scope){.all = true})
+
+/*
+ * The group of the verdict, with the one that it is being made from; all groups of a cycle; and
+ * every group with a member that has died, or that has left or was lost and is a culprit: nothing
+ * in those can ever finish. All groups where the verdict names none, or there are more of them than
+ * have room.
+ */
+void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                   struct ng_scope *ret_scope);
+
+/* Is this group, by its id, one of them? */
+bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id);
+
+#endif

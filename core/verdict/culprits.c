@@ -1,0 +1,391 @@
+/*
+ * Who is to blame for ranks that have not come, calls that differ, and devices that do not finish.
+ *
+ * Step 9, pure.
+ */
+#include "core/verdict/culprits.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/verdict/explain.h"
+
+/* A death is no consequence of another that came this much later. */
+#define DEATHS_TOGETHER_NS (2 * NG_S)
+
+/* A sign of life is renewed this often, or oftener: who is lost may have lived so long after the
+ * last one. */
+#define SIGN_OF_LIFE_NS (2 * NG_S)
+
+/* Processes without a launcher, or with several devices each: ranks are named as in the largest
+ * group. */
+static bool names_ranks(const struct ng_judge *judge, uint32_t group)
+{
+    const struct ng_view *view = judge->view;
+    bool needed = false;
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        if (view->groups[i].nranks > view->groups[group].nranks)
+            return false;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        needed |= view->processes[i].rank < 0 || view->processes[i].drives_several;
+    return needed;
+}
+
+/* How the ranks of a group are called globally. */
+enum naming { NAMING_NOT_KNOWN, NAMING_BY_GROUP, NAMING_BY_PROCESS };
+
+/* What is known of ranks that have told nothing of their group. */
+struct unseen {
+    enum naming naming;
+    bool are_processes; /* by group: all of them are processes that are in the view, */
+    uint32_t only;      /* this one, where it is only one; UINT32_MAX else */
+};
+
+static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
+{
+    return names_ranks(judge, group)                         ? NAMING_BY_GROUP
+           : ng_processes_is_world(&judge->processes, group) ? NAMING_BY_PROCESS
+                                                             : NAMING_NOT_KNOWN;
+}
+
+/*
+ * Of a group in the making that is to have as many ranks as the job has processes: those that have told nothing of it
+ * are its absentees. *ret_only: which one, where it is only one; UINT32_MAX else. False: there are others, or fewer.
+ */
+static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint32_t *ret_only)
+{
+    const struct ng_view *view = judge->view;
+    uint32_t found = 0, only = UINT32_MAX;
+
+    if ((int64_t)view->process_count != view->groups[group].nranks)
+        return false;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        bool in_group = false;
+        for (uint32_t k = judge->processes.first[i]; k < judge->processes.first[i + 1] && !in_group; k++)
+            in_group = view->members[judge->processes.members[k]].group == group;
+        if (!in_group)
+            only = found++ ? UINT32_MAX : i;
+    }
+    /* None drives two ranks, and none has been there twice. */
+    if (view->process_count - found != view->groups[group].member_count)
+        return false;
+    *ret_only = only;
+    return true;
+}
+
+/* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not known. */
+static const struct ng_view_process *name_unseen(const struct ng_judge *judge, const struct unseen *unseen,
+                                                 struct ng_absentee *absentee,
+                                                 struct ng_culprit *culprit)
+{
+    if (unseen->naming == NAMING_NOT_KNOWN)
+        return NULL;
+    culprit->rank = absentee->group_rank;
+    absentee->process_seen = unseen->are_processes;
+    uint32_t index = unseen->naming == NAMING_BY_PROCESS
+                         ? ng_processes_of_rank(&judge->processes, absentee->group_rank)
+                         : unseen->only;
+    if (index == UINT32_MAX)
+        return NULL;
+    const struct ng_view_process *process = &judge->view->processes[index];
+    absentee->process_seen = process->life != NG_LIFE_LOST;
+    culprit->pid = process->pid;
+    culprit->life = process->life;
+    culprit->quiet_ns = process->quiet_ns;
+    culprit->gone_ns = process->life_age_ns;
+    snprintf(culprit->host, sizeof(culprit->host), "%s", process->host);
+    return process;
+}
+
+/* When the first of the absentees of a wait died, and when the first that is lost was heard of
+ * last, as ages; 0 none. */
+struct first_death {
+    int64_t dead_ns, lost_ns;
+};
+
+static struct first_death first_death(const struct ng_judge *judge, const struct ng_wait *wait)
+{
+    struct first_death first = {0};
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        int64_t *oldest_ns = absentee->absence == NG_ABSENT_DEAD   ? &first.dead_ns
+                             : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
+                                                                   : NULL;
+        if (oldest_ns && ng_judge_process_of(judge, absentee->member)->life_age_ns > *oldest_ns)
+            *oldest_ns = ng_judge_process_of(judge, absentee->member)->life_age_ns;
+    }
+    return first;
+}
+
+/* May this end be the consequence of an earlier one? Of a loss nobody knows when it was, and of
+ * several not which was first. */
+static bool is_consequence(const struct ng_judge *judge, const struct first_death *first,
+                           const struct ng_absentee *absentee)
+{
+    int64_t age_ns = ng_judge_process_of(judge, absentee->member)->life_age_ns;
+
+    if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
+        return true;
+    return absentee->absence == NG_ABSENT_DEAD &&
+           age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
+}
+
+int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum ng_cause cause)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct first_death first = first_death(judge, wait);
+    bool died = cause == NG_CAUSE_DEAD, left = cause == NG_CAUSE_LEFT,
+         stopped = cause == NG_CAUSE_STOPPED;
+
+    verdict->confidence = NG_CONFIDENCE_CERTAIN;
+    struct unseen unseen = {.naming = naming_of(judge, wait->group), .only = UINT32_MAX};
+    if (unseen.naming == NAMING_BY_GROUP)
+        unseen.are_processes = all_are_processes(judge, wait->group, &unseen.only);
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        struct ng_absentee *absentee = &wait->absentees[i];
+        if (ng_cause_of_absentee(judge, wait, absentee) != cause ||
+            (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
+            continue;
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, absentee->member, absentee->group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        verdict->may_be_gone |= left && absentee->may_follow;
+        if (absentee->absence == NG_ABSENT_LOST ||
+            (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        if (absentee->absence != NG_ABSENT_UNSEEN)
+            continue;
+        const struct ng_view_process *process = name_unseen(judge, &unseen, absentee, culprit);
+        if (!process || process->life == NG_LIFE_LOST || unseen.naming == NAMING_BY_GROUP)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        if (!process)
+            continue;
+        died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
+        left |= process->life == NG_LIFE_EXITED;
+        stopped |= process->life == NG_LIFE_STOPPED;
+        ng_why_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
+                             wait->op, culprit->why, sizeof(culprit->why));
+    }
+    /* One may have failed because of the other, or because of who has not come either. */
+    if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    verdict->kind = died                           ? NG_KIND_DEAD_RANK
+                    : left                         ? NG_KIND_LEFT_EARLY
+                    : stopped                      ? NG_KIND_STOPPED_RANK
+                    : cause == NG_CAUSE_FAULT      ? NG_KIND_GPU_STALL
+                    : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
+                                                   : NG_KIND_MISSING_RANK;
+    return 0;
+}
+
+/*
+ * Has this rank been named: its process, in `processes`, but where that drives several devices; or
+ * the rank itself, though it has told nothing of the group that it is missed in?
+ */
+static bool is_named(const struct ng_judge *judge, const bool *processes,
+                     const struct ng_view_member *member)
+{
+    int rank = judge->processes.ranks[member - judge->view->members];
+    bool several = ng_judge_process_of(judge, member)->drives_several;
+
+    if (!several && processes[member->process])
+        return true;
+    for (uint32_t i = 0; i < judge->verdict->culprit_count; i++)
+        if (judge->verdict->culprits[i].rank == rank && (rank >= 0 || several))
+            return true;
+    return false;
+}
+
+/* May other wait `wait` have a culprit that is no consequence of the one that is told of? */
+static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
+{
+    return (wait->type == NG_WAIT_CREATE) == (told->type == NG_WAIT_CREATE) &&
+           wait->age_ns - told->age_ns < NG_JUDGE_SAME_AGE_NS &&
+           told->age_ns - wait->age_ns < NG_JUDGE_SAME_AGE_NS;
+}
+
+/*
+ * Ranks that hold up other groups at the same time and in the same way as the culprits of wait
+ * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
+ * whatever they hold up.
+ */
+int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause)
+{
+    const struct ng_view *view = judge->view;
+    const struct ng_wait *told = &judge->waits.waits[best];
+    bool *named = ng_arena_alloc(&judge->scratch, view->process_count + 1);
+    struct first_death first = first_death(judge, told);
+
+    if (!named)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < told->absentee_count; i++)
+        if (told->absentees[i].member)
+            named[told->absentees[i].member->process] = true;
+    for (uint32_t w = 0; w < judge->waits.count; w++) {
+        const struct ng_wait *wait = &judge->waits.waits[w];
+        bool as_old = is_as_old(wait, told);
+        if (w == best || (!as_old && cause != NG_CAUSE_DEAD) || judge->causes[w] != cause)
+            continue;
+        for (uint32_t i = 0; i < wait->absentee_count; i++) {
+            const struct ng_absentee *absentee = &wait->absentees[i];
+            if (!absentee->member || ng_cause_of_absentee(judge, wait, absentee) != cause ||
+                (!as_old && absentee->absence != NG_ABSENT_LOST) ||
+                is_named(judge, named, absentee->member) ||
+                (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
+                continue;
+            struct ng_culprit *culprit = ng_judge_add_culprit(
+                judge, absentee->member, ng_judge_rank_in(judge, told->group, absentee->member));
+            if (!culprit)
+                return -ENOMEM;
+            ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+            if (absentee->absence == NG_ABSENT_LOST)
+                judge->verdict->confidence = NG_CONFIDENCE_LIKELY;
+            named[absentee->member->process] = true;
+        }
+    }
+    return 0;
+}
+
+int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
+                      const struct ng_mismatch *mismatch)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    struct ng_signature signature;
+
+    verdict->kind = NG_KIND_MISMATCH;
+    verdict->seq = mismatch->seq;
+    verdict->op = (enum ng_op)mismatch->expected.op;
+    verdict->confidence = ng_mismatch_confidence(mismatch);
+    verdict->others_may_tell = mismatch->is_open;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
+            !ng_signature_at(&members[i], mismatch->seq, &signature) ||
+            (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
+            continue;
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
+{
+    int32_t index = (int32_t)(wait - judge->waits.waits);
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+
+    judge->verdict->kind = NG_KIND_MISMATCH;
+    judge->verdict->confidence = wait->type == NG_WAIT_COLLECTIVE ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
+            continue;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_surplus(wait, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatch)
+{
+    struct ng_verdict *verdict = judge->verdict;
+
+    ng_judge_set_group(judge, mismatch->group);
+    verdict->group_nranks = mismatch->nranks;
+    verdict->kind = NG_KIND_INIT_MISMATCH;
+    verdict->confidence = mismatch->undecided ? NG_CONFIDENCE_UNKNOWN
+                          : mismatch->likely  ? NG_CONFIDENCE_LIKELY
+                                              : NG_CONFIDENCE_CERTAIN;
+    for (uint32_t i = 0; i < mismatch->odd_count; i++) {
+        const struct ng_view_member *member = mismatch->odds[i].member;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        snprintf(culprit->why, sizeof(culprit->why), "%s", mismatch->odds[i].why);
+    }
+    verdict->other_ids = ng_arena_alloc(&verdict->arena, (mismatch->other_id_count + 1) *
+                                                             sizeof(*verdict->other_ids));
+    if (!verdict->other_ids)
+        return -ENOMEM;
+    if (mismatch->other_id_count)
+        memcpy(verdict->other_ids, mismatch->other_ids,
+               mismatch->other_id_count * sizeof(*verdict->other_ids));
+    verdict->other_id_count = mismatch->other_id_count;
+    return 0;
+}
+
+/* The minority, where sides were taken. */
+int ng_blame_parted(struct ng_judge *judge, const struct ng_wait *wait,
+                    const struct ng_parting *parting)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    struct ng_signature signature;
+    enum ng_op op = NG_OP_NONE;
+
+    for (uint32_t i = 0; i < count && op == NG_OP_NONE; i++)
+        if (ng_signature_at(&members[i], parting->seq, &signature))
+            op = (enum ng_op)signature.op;
+    verdict->kind = NG_KIND_MISMATCH;
+    verdict->confidence = parting->undecided ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_LIKELY;
+    verdict->seq = parting->seq;
+    verdict->op = op;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t hash = ng_rolling_hash_at(&members[i], parting->compared);
+        if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) || !hash ||
+            (!parting->undecided && hash == parting->expected))
+            continue;
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_parted(parting, op, culprit->why, sizeof(culprit->why));
+    }
+    return 0;
+}
+
+/* Everybody came. Where some devices have reached the work and some have not, those are held up by
+ * what is queued. */
+int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    int32_t index = (int32_t)(wait - judge->waits.waits);
+
+    verdict->kind = NG_KIND_GPU_STALL;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    if (wait->not_started == 0 || wait->not_started >= wait->waiter_count)
+        return 0;
+    verdict->confidence = NG_CONFIDENCE_LIKELY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        if (judge->waits.wait_of_member[member - judge->view->members] != index ||
+            !member->pending_record || member->pending_started ||
+            judge->waits.queued[member - judge->view->members] ||
+            (wait->seq && member->pending_seq != wait->seq))
+            continue;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        snprintf(culprit->why, sizeof(culprit->why),
+                 "made the call, but its device has not reached it in %.1f s: work queued ahead on "
+                 "the stream does "
+                 "not finish",
+                 (double)member->pending_age_ns / 1e9);
+    }
+    return 0;
+}

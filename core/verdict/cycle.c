@@ -1,0 +1,352 @@
+/*
+ * The shortest cycle in the wait-for relation.
+ *
+ * Step 9, pure. The nodes are waits; but those of sends and receives, in which every rank waits for
+ * its own peers, are one node for each rank. Nodes are numbered by group id, so that nothing
+ * depends on the order in which evidence was read. A breadth-first search from each node that may
+ * lie on a cycle finds the shortest one through it, and looks no further than the shortest so far.
+ */
+#include "core/verdict/cycle.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* After so many steps the shortest cycle so far is good enough. */
+#define PATIENCE 20000000u
+
+#define WHOLE UINT32_MAX
+
+struct node {
+    uint32_t wait;
+    uint32_t member;                 /* of sends and receives: whose; else WHOLE */
+    uint32_t need_first, need_count; /* likewise: its needs */
+};
+
+struct edge {
+    uint32_t to;
+    uint32_t absentee; /* of the wait that the edge leaves */
+    uint32_t stuck;    /* the same rank's member in the wait that it leads to */
+    enum ng_op op;
+};
+
+struct graph {
+    const struct ng_view *view;
+    const struct ng_waits *waits;
+    struct ng_arena *arena;
+    struct node *nodes;
+    uint32_t node_count;
+    uint32_t *node_of_wait;   /* + 1; 0: it has one for each rank */
+    uint32_t *node_of_member; /* + 1; 0 none */
+    uint32_t *first;          /* edges of node n: edges[first[n]] up to edges[first[n + 1]] */
+    struct edge *edges;
+    uint32_t edge_count, edge_room;
+    uint32_t *seen; /* for each node: who looked at it last, + 1 */
+};
+
+static bool comes_before(const struct ng_view *view, const struct ng_wait *a,
+                         const struct ng_wait *b)
+{
+    uint64_t id_a = view->groups[a->group].id, id_b = view->groups[b->group].id;
+
+    return id_a != id_b ? id_a < id_b : a->type < b->type;
+}
+
+/* Waits in the order of their groups' ids. */
+static uint32_t *sort_waits(const struct graph *graph)
+{
+    uint32_t count = graph->waits->count;
+    uint32_t *order = ng_arena_alloc(graph->arena, (count + 1) * sizeof(*order));
+
+    for (uint32_t i = 0; order && i < count; i++)
+        order[i] = i;
+    for (uint32_t gap = count / 2; order && gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            uint32_t moving = order[i], k = i;
+            for (; k >= gap && comes_before(graph->view, &graph->waits->waits[moving],
+                                            &graph->waits->waits[order[k - gap]]);
+                 k -= gap)
+                order[k] = order[k - gap];
+            order[k] = moving;
+        }
+    return order;
+}
+
+static int add_nodes(struct graph *graph)
+{
+    const struct ng_waits *waits = graph->waits;
+    const uint32_t *order = sort_waits(graph);
+    size_t room = 1;
+
+    for (uint32_t w = 0; w < waits->count; w++)
+        room += waits->waits[w].need_count ? waits->waits[w].need_count : 1;
+    graph->nodes = ng_arena_alloc(graph->arena, room * sizeof(*graph->nodes));
+    graph->node_of_wait =
+        ng_arena_alloc(graph->arena, (waits->count + 1) * sizeof(*graph->node_of_wait));
+    graph->node_of_member = ng_arena_alloc(graph->arena, (graph->view->member_count + 1) *
+                                                             sizeof(*graph->node_of_member));
+    if (!order || !graph->nodes || !graph->node_of_wait || !graph->node_of_member)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < waits->count; i++) {
+        const struct ng_wait *wait = &waits->waits[order[i]];
+        if (!wait->need_count) {
+            graph->nodes[graph->node_count] = (struct node){.wait = order[i], .member = WHOLE};
+            graph->node_of_wait[order[i]] = ++graph->node_count;
+        }
+        for (uint32_t k = 0; k < wait->need_count; k++) {
+            uint32_t member = wait->needs[k].member;
+            if (!graph->node_of_member[member]) {
+                graph->nodes[graph->node_count] =
+                    (struct node){.wait = order[i], .member = member, .need_first = k};
+                graph->node_of_member[member] = ++graph->node_count;
+            }
+            graph->nodes[graph->node_of_member[member] - 1].need_count++;
+        }
+    }
+    return 0;
+}
+
+/* The node in which a stuck member is, + 1; 0 none: nobody knows what it needs. */
+static uint32_t node_of(const struct graph *graph, uint32_t stuck)
+{
+    int32_t wait = graph->waits->wait_of_member[stuck];
+
+    if (graph->node_of_wait[wait])
+        return graph->node_of_wait[wait];
+    uint32_t node = graph->node_of_member[stuck];
+    return node && graph->nodes[node - 1].wait == (uint32_t)wait ? node : 0;
+}
+
+/* Only of those that would come if they could. */
+static bool may_lead_on(const struct ng_absentee *absentee)
+{
+    return absentee->member && absentee->absence == NG_ABSENT_ALIVE && !absentee->faulted &&
+           !ng_absentee_has_left(absentee);
+}
+
+/* One edge to each node that holds up this absentee, unless there is one already. */
+static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng_op op)
+{
+    const struct ng_waits *waits = graph->waits;
+    uint32_t wait = graph->nodes[from].wait;
+    const struct ng_absentee *absentee = &waits->waits[wait].absentees[index];
+
+    if (!may_lead_on(absentee))
+        return 0;
+    uint32_t process = absentee->member->process;
+    for (uint32_t k = waits->stuck_first[process]; k < waits->stuck_first[process + 1]; k++) {
+        if (!ng_wait_is_held_up(graph->view, waits, wait, absentee, waits->stuck[k]))
+            continue;
+        uint32_t to = node_of(graph, waits->stuck[k]);
+        if (!to || graph->seen[to - 1] == from + 1)
+            continue;
+        graph->seen[to - 1] = from + 1;
+        if (graph->edge_count == graph->edge_room) {
+            uint32_t room = graph->edge_room ? graph->edge_room * 2 : 64;
+            struct edge *bigger = ng_arena_alloc(graph->arena, room * sizeof(*bigger));
+            if (!bigger)
+                return -ENOMEM;
+            if (graph->edge_count)
+                memcpy(bigger, graph->edges, graph->edge_count * sizeof(*bigger));
+            graph->edges = bigger;
+            graph->edge_room = room;
+        }
+        graph->edges[graph->edge_count++] =
+            (struct edge){.to = to - 1, .absentee = index, .stuck = waits->stuck[k], .op = op};
+    }
+    return 0;
+}
+
+/* Of one node, in order of where they lead. */
+static void sort_edges(struct edge *edges, uint32_t count)
+{
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            struct edge moving = edges[i];
+            uint32_t k = i;
+            for (; k >= gap && edges[k - gap].to > moving.to; k -= gap)
+                edges[k] = edges[k - gap];
+            edges[k] = moving;
+        }
+}
+
+static int add_all_edges(struct graph *graph)
+{
+    graph->first = ng_arena_alloc(graph->arena, (graph->node_count + 2) * sizeof(*graph->first));
+    graph->seen = ng_arena_alloc(graph->arena, (graph->node_count + 1) * sizeof(*graph->seen));
+    if (!graph->first || !graph->seen)
+        return -ENOMEM;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const struct node *node = &graph->nodes[n];
+        const struct ng_wait *wait = &graph->waits->waits[node->wait];
+        int error = 0;
+        if (node->member == WHOLE)
+            for (uint32_t i = 0; i < wait->absentee_count && !error; i++)
+                error = add_edges(graph, n, i, wait->op);
+        for (uint32_t k = node->need_first; k < node->need_first + node->need_count && !error; k++)
+            error = add_edges(graph, n, wait->needs[k].absentee, wait->needs[k].op);
+        if (error)
+            return error;
+        graph->first[n + 1] = graph->edge_count;
+        if (graph->edge_count > graph->first[n])
+            sort_edges(&graph->edges[graph->first[n]], graph->edge_count - graph->first[n]);
+    }
+    return 0;
+}
+
+/* Nodes that no other node waits for, but for such nodes, are on no cycle. */
+static bool *find_victims(const struct graph *graph)
+{
+    uint32_t count = graph->node_count, waiting = 0;
+    bool *victims = ng_arena_alloc(graph->arena, count + 1);
+    uint32_t *waited_for = ng_arena_alloc(graph->arena, (count + 1) * sizeof(*waited_for));
+    uint32_t *queue = ng_arena_alloc(graph->arena, (count + 1) * sizeof(*queue));
+
+    if (!victims || !waited_for || !queue)
+        return NULL;
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        waited_for[graph->edges[e].to]++;
+    for (uint32_t n = 0; n < count; n++)
+        if (!waited_for[n])
+            queue[waiting++] = n;
+    for (uint32_t i = 0; i < waiting; i++) {
+        victims[queue[i]] = true;
+        for (uint32_t e = graph->first[queue[i]]; e < graph->first[queue[i] + 1]; e++)
+            if (--waited_for[graph->edges[e].to] == 0)
+                queue[waiting++] = graph->edges[e].to;
+    }
+    return victims;
+}
+
+/* Breadth first: how each node was reached, and from where. */
+struct search {
+    uint32_t *queue, *by_edge, *depth, *from;
+    uint32_t *path; /* edges of the shortest cycle so far, the last one first */
+    uint32_t length;
+    uint32_t steps;
+};
+
+/* A cycle through `start` that is shorter than what there is. */
+static void search_from(const struct graph *graph, struct search *search, const bool *victims,
+                        uint32_t start)
+{
+    uint32_t waiting = 1;
+
+    search->queue[0] = start;
+    search->depth[start] = 0;
+    graph->seen[start] = start + 1;
+    for (uint32_t i = 0; i < waiting; i++) {
+        uint32_t at = search->queue[i];
+        if (search->length && search->depth[at] + 1 >= search->length)
+            return;
+        for (uint32_t e = graph->first[at]; e < graph->first[at + 1]; e++) {
+            uint32_t to = graph->edges[e].to;
+            search->steps++;
+            if (to == start) {
+                search->length = 0;
+                search->path[search->length++] = e;
+                for (uint32_t back = at; back != start; back = search->from[back])
+                    search->path[search->length++] = search->by_edge[back];
+                return;
+            }
+            /* What came before was searched from: no shorter cycle goes through it. */
+            if (to < start || victims[to] || graph->seen[to] == start + 1)
+                continue;
+            graph->seen[to] = start + 1;
+            search->depth[to] = search->depth[at] + 1;
+            search->by_edge[to] = e;
+            search->from[to] = at;
+            search->queue[waiting++] = to;
+        }
+    }
+}
+
+static int search_all(const struct graph *graph, struct search *search)
+{
+    const bool *victims = find_victims(graph);
+    size_t bytes = (graph->node_count + 1) * sizeof(uint32_t);
+
+    search->queue = ng_arena_alloc(graph->arena, bytes);
+    search->by_edge = ng_arena_alloc(graph->arena, bytes);
+    search->depth = ng_arena_alloc(graph->arena, bytes);
+    search->from = ng_arena_alloc(graph->arena, bytes);
+    search->path = ng_arena_alloc(graph->arena, bytes);
+    if (!victims || !search->queue || !search->by_edge || !search->depth || !search->from ||
+        !search->path)
+        return -ENOMEM;
+    memset(graph->seen, 0, graph->node_count * sizeof(*graph->seen));
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        if (search->length && (search->length == 1 || search->steps > PATIENCE))
+            break;
+        if (!victims[n])
+            search_from(graph, search, victims, n);
+    }
+    return 0;
+}
+
+/* What the rank of a step called; of sends and receives that nobody looked at one by one, its oldest in flight. */
+static enum ng_op op_called(const struct graph *graph, const struct edge *out, const struct ng_cycle_step *step)
+{
+    const struct ng_view_member *member = &graph->view->members[step->stuck];
+
+    if (graph->waits->waits[step->wait].type == NG_WAIT_P2P && graph->node_of_wait[step->wait])
+        for (uint32_t i = member->record_count; i > 0; i--)
+            if (member->records[i - 1].id == member->pending_record)
+                return (enum ng_op)member->records[i - 1].signature.op;
+    return out->op;
+}
+
+int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, struct ng_arena *arena,
+                  struct ng_cycle *ret_cycle)
+{
+    struct graph graph = {.view = view, .waits = waits, .arena = arena};
+    struct search search = {0};
+    struct ng_cycle cycle = {0};
+
+    int error = add_nodes(&graph);
+    if (!error)
+        error = add_all_edges(&graph);
+    if (!error)
+        error = search_all(&graph, &search);
+    if (error)
+        return error;
+    cycle.steps = ng_arena_alloc(arena, (search.length + 1) * sizeof(*cycle.steps));
+    if (!cycle.steps)
+        return -ENOMEM;
+    cycle.count = search.length;
+    /* The path is backwards. The edge into a step tells who it is, the edge out of it whom it
+     * needs. */
+    for (uint32_t i = 0; i < search.length; i++) {
+        const struct edge *out = &graph.edges[search.path[search.length - 1 - i]];
+        const struct edge *in = &graph.edges[search.path[i ? search.length - i : 0]];
+        struct ng_cycle_step *step = &cycle.steps[i];
+        step->wait = graph.nodes[in->to].wait;
+        step->stuck = in->stuck;
+        step->op = op_called(&graph, out, step);
+        step->next = &waits->waits[step->wait].absentees[out->absentee];
+        cycle.blurred |= step->next->queued && waits->waits[step->wait].type == NG_WAIT_P2P;
+        cycle.blurred |= step->next->vague;
+    }
+    *ret_cycle = cycle;
+    return 0;
+}
+
+bool ng_cycle_leads(const struct ng_view *view, const struct ng_waits *waits,
+                    const struct ng_cycle_step *from, const struct ng_absentee *absentee,
+                    const struct ng_cycle_step *to)
+{
+    const struct ng_wait *wait = &waits->waits[from->wait];
+
+    if (absentee == from->next)
+        return true;
+    if (wait->need_count || !may_lead_on(absentee))
+        return false;
+    uint32_t process = absentee->member->process;
+    for (uint32_t k = waits->stuck_first[process]; k < waits->stuck_first[process + 1]; k++) {
+        uint32_t stuck = waits->stuck[k];
+        if (waits->wait_of_member[stuck] == (int32_t)to->wait &&
+            (!waits->waits[to->wait].need_count || stuck == to->stuck) &&
+            ng_wait_is_held_up(view, waits, from->wait, absentee, stuck))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,172 @@
+/*
+ * Where the calls of a group parted, by rolling hashes.
+ *
+ * Step 9, pure. Ranks are compared at one collective: the newest of those of which most ranks know
+ * the hash. From there one rank of each side tells how far back the difference goes.
+ */
+#include "core/verdict/divergence.h"
+
+#include <string.h>
+
+#include "core/view/signature.h"
+
+/* The collectives of which a member knows the hash, with gaps at most. */
+struct span {
+    const struct ng_view_member *member;
+    uint64_t from, to; /* 0 none */
+    uint64_t hash;     /* where sides are taken */
+};
+
+uint64_t ng_rolling_hash_at(const struct ng_view_member *member, uint64_t seq)
+{
+    const struct ng_view_record *record = ng_view_collective(member, seq);
+
+    if (record && record->rolling_hash)
+        return record->rolling_hash;
+    return member->entered == seq ? member->rolling_hash : 0;
+}
+
+static struct span span_of(const struct ng_view_member *member, uint64_t last)
+{
+    struct span span = {.member = member};
+
+    for (uint32_t i = 0; i <= member->record_count; i++) {
+        bool newest = i == member->record_count;
+        const struct ng_view_record *record = newest ? NULL : &member->records[i];
+        uint64_t seq = newest ? member->entered : record->coll_seq;
+        bool known = newest ? member->rolling_hash != 0
+                            : record->rolling_hash && !ng_view_record_is_p2p(record) &&
+                                  ng_view_record_counts(record);
+        if (!known || !seq || seq > last)
+            continue;
+        span.from = !span.from || seq < span.from ? seq : span.from;
+        span.to = seq > span.to ? seq : span.to;
+    }
+    return span;
+}
+
+static void sort_numbers(uint64_t *numbers, uint32_t count)
+{
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            uint64_t moving = numbers[i];
+            uint32_t k = i;
+            for (; k >= gap && numbers[k - gap] > moving; k -= gap)
+                numbers[k] = numbers[k - gap];
+            numbers[k] = moving;
+        }
+}
+
+/* The newest collective among those that most spans cover; 0: none that two do. */
+static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng_arena *arena)
+{
+    uint64_t *from = ng_arena_alloc(arena, (count + 1) * sizeof(*from));
+    uint64_t *to = ng_arena_alloc(arena, (count + 1) * sizeof(*to));
+    uint32_t begun = 0, most = 1;
+    uint64_t found = 0;
+
+    if (!from || !to)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        from[i] = spans[i].from;
+        to[i] = spans[i].to;
+    }
+    sort_numbers(from, count);
+    sort_numbers(to, count);
+    /* A row of collectives that most cover ends where the first of them ends. */
+    for (uint32_t ended = 0; ended < count; ended++) {
+        while (begun < count && from[begun] <= to[ended])
+            begun++;
+        if (ended > 0 && to[ended] == to[ended - 1])
+            continue;
+        if (begun - ended > 1 && begun - ended >= most) {
+            most = begun - ended;
+            found = to[ended];
+        }
+    }
+    return found;
+}
+
+/* Boyer and Moore's vote. False: all are alike. */
+static bool take_sides(struct span *spans, uint32_t count, struct ng_parting *parting)
+{
+    uint32_t votes = 0, known = 0, agree = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        spans[i].hash = ng_rolling_hash_at(spans[i].member, parting->compared);
+        if (!spans[i].hash)
+            continue;
+        known++;
+        if (votes == 0)
+            parting->expected = spans[i].hash;
+        votes += votes == 0 || spans[i].hash == parting->expected ? 1 : -1u;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        agree += spans[i].hash && spans[i].hash == parting->expected;
+    parting->undecided = agree * 2 <= known;
+    return agree < known;
+}
+
+/* How far back one rank of each side knows of a difference. False: there is none in what counts. */
+static bool look_back(const struct span *a, const struct span *b, struct ng_parting *parting)
+{
+    uint64_t oldest = a->from > b->from ? a->from : b->from;
+    uint64_t records = (uint64_t)a->member->record_count + b->member->record_count + 1;
+    struct ng_signature theirs, others;
+
+    /* Each tells of a row of collectives; more than both have recorded means damaged evidence. */
+    if (parting->compared - oldest > records)
+        oldest = parting->compared - records;
+    for (uint64_t seq = oldest; seq <= parting->compared; seq++) {
+        uint64_t hash_a = ng_rolling_hash_at(a->member, seq);
+        uint64_t hash_b = ng_rolling_hash_at(b->member, seq);
+        if (!hash_a || !hash_b)
+            continue;
+        if (hash_a == hash_b && !parting->seq) {
+            parting->after = seq;
+            continue;
+        }
+        bool alike = ng_signature_at(a->member, seq, &theirs) &&
+                     ng_signature_at(b->member, seq, &others) &&
+                     !ng_signature_differ(&theirs, &others);
+        /* It came before this one, and not in a field that may differ. */
+        if (!parting->seq && (!alike || parting->after + 1 == seq))
+            return false;
+        if (!parting->seq)
+            parting->seq = seq;
+        parting->matched += alike;
+    }
+    return parting->seq != 0;
+}
+
+bool ng_parting_find(const struct ng_view *view, uint32_t group, uint64_t last,
+                     struct ng_arena *arena, struct ng_parting *ret_parting)
+{
+    uint32_t count, used = 0;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    struct span *spans = ng_arena_alloc(arena, (count + 1) * sizeof(*spans));
+    const struct span *side = NULL, *other = NULL;
+    struct ng_parting parting = {0};
+
+    for (uint32_t i = 0; spans && i < count; i++) {
+        /* One member per group rank: the newest handle. */
+        if (i > 0 && members[i - 1].group_rank == members[i].group_rank)
+            continue;
+        spans[used] = span_of(&members[i], last);
+        used += spans[used].from != 0;
+    }
+    if (used < 2)
+        return false;
+    parting.compared = most_covered(spans, used, arena);
+    if (!parting.compared || !take_sides(spans, used, &parting))
+        return false;
+    for (uint32_t i = 0; i < used; i++) {
+        const struct span **oldest = spans[i].hash == parting.expected ? &side : &other;
+        if (spans[i].hash && (!*oldest || spans[i].from < (*oldest)->from))
+            *oldest = &spans[i];
+    }
+    if (!side || !other || !look_back(side, other, &parting))
+        return false;
+    *ret_parting = parting;
+    return true;
+}

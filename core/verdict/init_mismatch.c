@@ -1,0 +1,714 @@
+/*
+ * Ranks that came to the making of a communicator, and do not mean the same one.
+ *
+ * Step 9, pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with most
+ * others is right; else who does as its launcher numbered it, which makes it likely; else nobody
+ * knows.
+ */
+#include "core/verdict/init_mismatch.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/nccl/group_id.h"
+#include "core/nccl/nccl.h"
+#include "core/util/text.h"
+#include "core/verdict/verdict.h"
+#include "core/config/variables.h"
+
+struct search {
+    const struct ng_view *view;
+    const struct ng_processes *processes;
+    const struct ng_waits *waits;
+    const struct ng_wait *wait;
+    struct ng_arena *arena;
+    struct ng_init_mismatch *mismatch;
+    const struct ng_view_member *members;
+    uint32_t count, room;
+    /* Of a process, by its index: which ranks NCCL takes for those of one host. */
+    uint32_t *host;
+    uint32_t host_count;
+};
+
+static const struct ng_view_process *process_of(const struct search *search,
+                                                const struct ng_view_member *member)
+{
+    return &search->view->processes[member->process];
+}
+
+static bool is_gone(const struct search *search, const struct ng_view_member *member)
+{
+    enum ng_life life = process_of(search, member)->life;
+
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* Has it come, and is it not through: NCCL still tells it nothing, or that it failed? */
+static bool takes_part(const struct search *search, const struct ng_view_member *member)
+{
+    return (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_FAILED) &&
+           !is_gone(search, member);
+}
+
+/* The number that its launcher gave it, where that means anything in a group of `nranks`; -1 none.
+ */
+static int launched_as(const struct search *search, const struct ng_view_member *member, int nranks)
+{
+    const struct ng_view_process *process = process_of(search, member);
+
+    return process->world_size == nranks && !process->drives_several ? process->rank : -1;
+}
+
+static int nranks_of(const struct search *search, const struct ng_view_member *member)
+{
+    return member->nranks ? member->nranks : search->view->groups[member->group].nranks;
+}
+
+static __attribute__((format(printf, 3, 4))) int add_odd(struct search *search,
+                                                          const struct ng_view_member *member,
+                                                          const char *format, ...)
+{
+    struct ng_init_mismatch *mismatch = search->mismatch;
+    char why[sizeof(((struct ng_culprit *)0)->why)];
+    va_list arguments;
+
+    if (mismatch->odd_count == search->room) {
+        uint32_t room = search->room ? search->room * 2 : 8;
+        struct ng_init_odd *bigger = ng_arena_alloc(search->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        if (mismatch->odd_count)
+            memcpy(bigger, mismatch->odds, mismatch->odd_count * sizeof(*bigger));
+        mismatch->odds = bigger;
+        search->room = room;
+    }
+    va_start(arguments, format);
+    vsnprintf(why, sizeof(why), format, arguments);
+    va_end(arguments);
+    const char *kept = ng_arena_strdup(search->arena, why);
+    if (!kept)
+        return -ENOMEM;
+    mismatch->odds[mismatch->odd_count++] = (struct ng_init_odd){.member = member, .why = kept};
+    return 0;
+}
+
+static int found(struct search *search, enum ng_init_differ differ)
+{
+    search->mismatch->differ = differ;
+    search->mismatch->group = search->wait->group;
+    search->mismatch->nranks = search->view->groups[search->wait->group].nranks;
+    return 1;
+}
+
+static const char *end_of(const struct search *search)
+{
+    return search->mismatch->undecided ? "; nothing tells who is wrong" : "";
+}
+
+/* ---- One rank number twice ---- */
+
+static bool is_twin(const struct search *search, const struct ng_view_member *a,
+                    const struct ng_view_member *b)
+{
+    return a != b && a->group_rank == b->group_rank && takes_part(search, b) &&
+           (a->process != b->process || (a->state == NG_GROUP_CREATING && b->state == NG_GROUP_CREATING));
+}
+
+static const struct ng_view_member *twin_of(const struct search *search,
+                                            const struct ng_view_member *member)
+{
+    const struct ng_view_member *end = search->members + search->count;
+    const struct ng_view_member *at = member;
+
+    /* Members are in order of their ranks. */
+    while (at > search->members && at[-1].group_rank == member->group_rank)
+        at--;
+    for (; at < end && at->group_rank == member->group_rank; at++)
+        if (is_twin(search, member, at))
+            return at;
+    return NULL;
+}
+
+/* "; nobody has come as rank 3" */
+static void say_absent(const struct search *search, char *ret_text, size_t bytes)
+{
+    struct ng_text text = {ret_text, 0, bytes};
+    int first = -1;
+
+    ret_text[0] = '\0';
+    for (uint32_t i = 0; i < search->wait->absentee_count && first < 0; i++)
+        first = search->wait->absentees[i].group_rank;
+    if (first >= 0)
+        ng_text_add(&text, "; nobody has come as rank %d", first);
+}
+
+static int find_twins(struct search *search)
+{
+    int nranks = search->view->groups[search->wait->group].nranks, error = 0;
+    bool any = false, all_told = true, others_agree = false;
+    char absent[64];
+
+    for (uint32_t i = 0; i < search->count; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        if (!takes_part(search, member))
+            continue;
+        int launched = launched_as(search, member, nranks);
+        if (!twin_of(search, member)) {
+            others_agree |= launched == member->group_rank;
+            continue;
+        }
+        any = true;
+        all_told &= launched >= 0;
+    }
+    if (!any)
+        return 0;
+    search->mismatch->undecided = !all_told;
+    search->mismatch->likely = !others_agree;
+    say_absent(search, absent, sizeof(absent));
+    for (uint32_t i = 0; i < search->count && !error; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        const struct ng_view_member *twin =
+            takes_part(search, member) ? twin_of(search, member) : NULL;
+        if (!twin || (all_told && launched_as(search, member, nranks) == member->group_rank))
+            continue;
+        const struct ng_view_process *other = process_of(search, twin);
+        error = add_odd(search, member,
+                        "called %s as rank %d of %d, which pid %d on host %.63s is, too%s%s",
+                        ng_op_name(search->wait->op), member->group_rank, nranks, other->pid,
+                        other->host, absent, end_of(search));
+    }
+    return error ? error : found(search, NG_INIT_RANK);
+}
+
+/* ---- A number that most have alike: ranks of the group, version ---- */
+
+typedef int number_fn(const struct search *search, const struct ng_view_member *member);
+
+static int version_of(const struct search *search, const struct ng_view_member *member)
+{
+    return member->nccl_version ? member->nccl_version
+                                : search->view->groups[member->group].nccl_version;
+}
+
+/* What more than half of them have; *ret_sure false: not so many, or *ret_differ: all the same. */
+static int majority_of(const struct search *search, number_fn *number, bool *ret_sure,
+                       bool *ret_differ)
+{
+    uint32_t all = 0, alike = 0, lead = 0;
+    int best = 0;
+
+    /* Whoever has more than half is left over when each two that differ go out together. */
+    for (uint32_t i = 0; i < search->count; i++) {
+        if (!takes_part(search, &search->members[i]))
+            continue;
+        int mine = number(search, &search->members[i]);
+        if (lead == 0)
+            best = mine;
+        lead = lead == 0 || mine == best ? lead + 1 : lead - 1;
+        all++;
+    }
+    for (uint32_t i = 0; i < search->count; i++)
+        alike += takes_part(search, &search->members[i]) &&
+                 number(search, &search->members[i]) == best;
+    *ret_differ = alike < all;
+    *ret_sure = 2 * alike > all;
+    return best;
+}
+
+static int find_nranks(struct search *search)
+{
+    bool sure, differ;
+    int right = majority_of(search, nranks_of, &sure, &differ), error = 0;
+
+    if (!differ)
+        return 0;
+    /* As large as the job, if one of them is. */
+    for (uint32_t i = 0; i < search->count && !sure; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        int world = process_of(search, member)->world_size;
+        if (takes_part(search, member) && world > 0 && nranks_of(search, member) == world) {
+            right = world;
+            search->mismatch->likely = true;
+        }
+    }
+    search->mismatch->undecided = !sure && !search->mismatch->likely;
+    for (uint32_t i = 0; i < search->count && !error; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        int mine = nranks_of(search, member);
+        if (!takes_part(search, member) || (!search->mismatch->undecided && mine == right))
+            continue;
+        if (search->mismatch->undecided)
+            error = add_odd(search, member,
+                            "called %s with %d ranks; the ranks disagree and nothing tells who is "
+                            "wrong",
+                            ng_op_name(search->wait->op), mine);
+        else
+            error = add_odd(search, member, "called %s with %d ranks where %s %d",
+                            ng_op_name(search->wait->op), mine,
+                            sure ? "the others say" : "the job has", right);
+    }
+    if (error)
+        return error;
+    error = found(search, NG_INIT_NRANKS);
+    search->mismatch->nranks = search->mismatch->undecided ? 0 : right;
+    return error;
+}
+
+static int find_version(struct search *search)
+{
+    bool sure, differ;
+    int right = majority_of(search, version_of, &sure, &differ), error = 0;
+
+    if (!differ)
+        return 0;
+    search->mismatch->undecided = !sure;
+    for (uint32_t i = 0; i < search->count && !error; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        int mine = version_of(search, member);
+        if (!takes_part(search, member) || (sure && mine == right))
+            continue;
+        if (sure)
+            error = add_odd(search, member, "has NCCL %d.%d.%d where the others have %d.%d.%d",
+                            mine / 10000, mine / 100 % 100, mine % 100, right / 10000,
+                            right / 100 % 100, right % 100);
+        else
+            error = add_odd(search, member,
+                            "has NCCL %d.%d.%d; the ranks disagree and nothing tells who is wrong",
+                            mine / 10000, mine / 100 % 100, mine % 100);
+    }
+    return error ? error : found(search, NG_INIT_VERSION);
+}
+
+/* ---- Different unique ids ---- */
+
+static bool has_rank(const struct search *search, uint32_t group, int rank)
+{
+    const struct ng_view_member *member = ng_view_member(search->view, group, rank);
+
+    return member && takes_part(search, member);
+}
+
+/* Does `wait` wait in the first making of a group, by unique id, whose ranks come from outside? */
+static bool is_by_id(const struct search *search, const struct ng_wait *wait)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(search->view, wait->group, &count);
+
+    if (wait->type != NG_WAIT_CREATE || !members || search->view->groups[wait->group].parent_id)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t made = members[i].created_by;
+        if (members[i].state == NG_GROUP_CREATING && made != NG_OP_CommInitAll &&
+            made != NG_OP_CommSplit && made != NG_OP_CommShrink && made != NG_OP_CommGrow)
+            return true;
+    }
+    return false;
+}
+
+/* Every rank number of `group` is that of one member of one of the groups of `of`, no more. */
+struct parts {
+    uint32_t *groups; /* the largest first; of two alike the one with the lowest rank number */
+    uint32_t count;
+};
+
+static uint32_t size_of(const struct search *search, uint32_t group)
+{
+    uint32_t count, size = 0;
+    const struct ng_view_member *members = ng_view_members(search->view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        size += takes_part(search, &members[i]);
+    return size;
+}
+
+static bool comes_before(const struct search *search, uint32_t a, uint32_t b)
+{
+    uint32_t size_a = size_of(search, a), size_b = size_of(search, b), count;
+
+    if (size_a != size_b)
+        return size_a > size_b;
+    return ng_view_members(search->view, a, &count)->group_rank <
+           ng_view_members(search->view, b, &count)->group_rank;
+}
+
+/* The groups that wait with this one, and that together have each rank once. False: there is no
+ * such set. */
+static int find_parts(struct search *search, struct parts *parts)
+{
+    const struct ng_waits *waits = search->waits;
+    int nranks = search->view->groups[search->wait->group].nranks, covered = 0;
+    bool *taken = ng_arena_alloc(search->arena, (size_t)nranks + 1);
+
+    parts->groups = ng_arena_alloc(search->arena, (waits->count + 1) * sizeof(*parts->groups));
+    if (!parts->groups || !taken)
+        return -ENOMEM;
+    for (uint32_t w = 0; w < waits->count; w++) {
+        const struct ng_wait *wait = &waits->waits[w];
+        uint32_t count;
+        const struct ng_view_member *members =
+            ng_view_members(search->view, wait->group, &count);
+        if (search->view->groups[wait->group].nranks != nranks || !is_by_id(search, wait))
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            int rank = members[i].group_rank;
+            if (!takes_part(search, &members[i]))
+                continue;
+            if (rank < 0 || rank >= nranks || taken[rank])
+                return 0; /* two communicators, each of its own */
+            taken[rank] = true;
+            covered++;
+        }
+        uint32_t at = parts->count++;
+        for (; at > 0 && comes_before(search, wait->group, parts->groups[at - 1]); at--)
+            parts->groups[at] = parts->groups[at - 1];
+        parts->groups[at] = wait->group;
+    }
+    return parts->count > 1 && covered == nranks;
+}
+
+/* Are these all ranks of the job, so that nobody else can be meant? */
+static bool is_whole_job(const struct search *search, int nranks)
+{
+    uint32_t living = 0;
+
+    for (uint32_t i = 0; i < search->view->process_count; i++) {
+        enum ng_life life = search->view->processes[i].life;
+        if (search->view->processes[i].world_size > 0)
+            return search->view->processes[i].world_size == nranks;
+        living += life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED;
+    }
+    return living == (uint32_t)nranks;
+}
+
+static int find_ids(struct search *search)
+{
+    struct parts parts = {0};
+    int nranks = search->view->groups[search->wait->group].nranks;
+
+    if (!is_by_id(search, search->wait) || !is_whole_job(search, nranks))
+        return 0;
+    int whole = find_parts(search, &parts);
+    if (whole <= 0)
+        return whole;
+    uint32_t right = parts.groups[0];
+    bool most = 2 * size_of(search, right) > (uint32_t)nranks;
+    /* Else the id that rank 0 has, which as a rule hands it out. */
+    for (uint32_t i = 0; i < parts.count && !most; i++)
+        if (has_rank(search, parts.groups[i], 0))
+            right = parts.groups[i];
+    search->mismatch->likely = !most;
+    search->mismatch->other_ids =
+        ng_arena_alloc(search->arena, parts.count * sizeof(*search->mismatch->other_ids));
+    if (!search->mismatch->other_ids)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < parts.count; i++) {
+        uint32_t count;
+        uint64_t id = search->view->groups[parts.groups[i]].id;
+        const struct ng_view_member *members =
+            ng_view_members(search->view, parts.groups[i], &count);
+        if (parts.groups[i] == right)
+            continue;
+        search->mismatch->other_ids[search->mismatch->other_id_count++] = id;
+        for (uint32_t k = 0; k < count; k++) {
+            if (!takes_part(search, &members[k]))
+                continue;
+            int error = add_odd(
+                search, &members[k],
+                "called %s as rank %d of %d with another unique id (group %016llx) than %s (group "
+                "%016llx), where exactly that rank is missing",
+                ng_op_name(search->wait->op), members[k].group_rank, nranks,
+                (unsigned long long)id, most ? "most others" : "rank 0",
+                (unsigned long long)search->view->groups[right].id);
+            if (error)
+                return error;
+        }
+    }
+    int result = found(search, NG_INIT_ID);
+    search->mismatch->group = right;
+    return result;
+}
+
+/* ---- Hosts ---- */
+
+#define VALUE_BYTES 64
+
+struct named {
+    uint64_t hash;
+    uint32_t process;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct named *first = a, *second = b;
+
+    return (first->hash > second->hash) - (first->hash < second->hash);
+}
+
+/* Ranks are of one host if they have one NCCL_HOSTID, wherever they are; without it, where they are. */
+static int find_hosts(struct search *search)
+{
+    char id[VALUE_BYTES];
+    uint32_t named_count = 0;
+
+    search->host_count = search->processes->host_count;
+    search->host = ng_arena_alloc(search->arena, (search->view->process_count + 1) * sizeof(*search->host));
+    struct named *named = ng_arena_alloc(search->arena, (search->count + 1) * sizeof(*named));
+    if (!search->host || !named)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < search->count; i++) {
+        uint32_t process = search->members[i].process;
+        search->host[process] = search->processes->host[process];
+        if (ng_variables_value(process_of(search, &search->members[i])->nccl_variables, "NCCL_HOSTID", id,
+                               sizeof(id)))
+            named[named_count++] = (struct named){ng_hash(0, id, strlen(id)), process};
+    }
+    qsort(named, named_count, sizeof(*named), by_hash);
+    for (uint32_t i = 0; i < named_count; i++) {
+        bool is_new = i == 0 || named[i].hash != named[i - 1].hash;
+        search->host[named[i].process] = is_new ? search->host_count++ : search->host[named[i - 1].process];
+    }
+    return 0;
+}
+
+/* ---- One device twice ---- */
+
+static bool shares_device(const struct search *search, const struct ng_view_member *a,
+                          const struct ng_view_member *b)
+{
+    return a != b && takes_part(search, b) && a->pci_id[0] && a->group_rank != b->group_rank &&
+           strcmp(a->pci_id, b->pci_id) == 0 &&
+           search->host[a->process] == search->host[b->process];
+}
+
+static int find_devices(struct search *search)
+{
+    bool any = false, told = true;
+    int error = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < search->count && !error; i++) {
+            const struct ng_view_member *member = &search->members[i], *other = NULL;
+            if (!takes_part(search, member))
+                continue;
+            for (uint32_t k = 0; k < search->count && !other; k++)
+                if (shares_device(search, member, &search->members[k]))
+                    other = &search->members[k];
+            if (!other)
+                continue;
+            any = true;
+            int local = process_of(search, member)->local_rank;
+            int other_local = process_of(search, other)->local_rank;
+            /* One of the two is where its launcher put it. */
+            bool odd = local >= 0 && local != member->device;
+            if (pass == 0) {
+                told &= local >= 0 && other_local >= 0 &&
+                        odd != (other_local != other->device);
+                continue;
+            }
+            if (told && !odd)
+                continue;
+            error = add_odd(search, member,
+                            "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
+                            "one rank on each%s",
+                            member->device, member->pci_id, other->group_rank,
+                            process_of(search, other)->pid,
+                            told ? "" : "; nothing tells who is wrong");
+        }
+    if (!any)
+        return error;
+    search->mismatch->undecided = !told;
+    search->mismatch->likely = told;
+    return error ? error : found(search, NG_INIT_DEVICE);
+}
+
+/* ---- Variables ---- */
+
+static void value_of(const struct search *search, const struct ng_view_member *member,
+                     const struct ng_variable *variable, char ret_value[VALUE_BYTES])
+{
+    if (!ng_variables_value(process_of(search, member)->nccl_variables, variable->name, ret_value,
+                            VALUE_BYTES))
+        snprintf(ret_value, VALUE_BYTES, "not set");
+}
+
+#define EVERYWHERE UINT32_MAX
+
+/* A member that lives, on this host, be its communicator there already or not. */
+static bool is_here(const struct search *search, const struct ng_view_member *member, uint32_t host)
+{
+    return !is_gone(search, member) && member->state != NG_GROUP_DESTROYED &&
+           member->state != NG_GROUP_ABORTED &&
+           (host == EVERYWHERE || search->host[member->process] == host);
+}
+
+static int blame_variable(struct search *search, const struct ng_variable *variable, uint32_t host)
+{
+    char mine[VALUE_BYTES], right[VALUE_BYTES] = "";
+    uint32_t all = 0, alike = 0, lead = 0;
+
+    for (uint32_t i = 0; i < search->count; i++) {
+        if (!is_here(search, &search->members[i], host))
+            continue;
+        value_of(search, &search->members[i], variable, mine);
+        if (lead == 0)
+            memcpy(right, mine, sizeof(right));
+        lead = lead == 0 || strcmp(mine, right) == 0 ? lead + 1 : lead - 1;
+        all++;
+    }
+    for (uint32_t i = 0; i < search->count; i++) {
+        if (!is_here(search, &search->members[i], host))
+            continue;
+        value_of(search, &search->members[i], variable, mine);
+        alike += strcmp(mine, right) == 0;
+    }
+    if (alike == all)
+        return 0;
+    bool sure = 2 * alike > all;
+    search->mismatch->undecided = !sure;
+    search->mismatch->likely = true;
+    for (uint32_t i = 0; i < search->count; i++) {
+        value_of(search, &search->members[i], variable, mine);
+        if (!is_here(search, &search->members[i], host) || (sure && strcmp(mine, right) == 0))
+            continue;
+        int error = add_odd(
+            search, &search->members[i], "has %s %s%s%s%s%s, by which each rank decides %s",
+            variable->name, strcmp(mine, "not set") ? "= " : "", mine,
+            sure ? ", the others " : "; the ranks disagree and nothing tells who is wrong",
+            sure && host != EVERYWHERE ? "of its host " : "", sure ? right : "", variable->why);
+        if (error)
+            return error;
+    }
+    return found(search, NG_INIT_VARIABLE);
+}
+
+/* Hosts on which ranks have different variables, by their index, *ret_any: any ranks at all have.
+ */
+static bool *find_disagreeing(struct search *search, bool *ret_any)
+{
+    uint32_t hosts = search->host_count;
+    const char *first = process_of(search, search->members)->nccl_variables;
+    const char **first_of_host =
+        ng_arena_alloc(search->arena, (hosts + 1) * sizeof(*first_of_host));
+    bool *differ = ng_arena_alloc(search->arena, hosts + 1);
+
+    *ret_any = false;
+    for (uint32_t i = 0; i < search->count && differ && first_of_host; i++) {
+        const char *mine = process_of(search, &search->members[i])->nccl_variables;
+        uint32_t host = search->host[search->members[i].process];
+        if (!first_of_host[host])
+            first_of_host[host] = mine;
+        differ[host] |= strcmp(mine, first_of_host[host]) != 0;
+        *ret_any |= strcmp(mine, first) != 0;
+    }
+    return first_of_host ? differ : NULL;
+}
+
+static int find_variables(struct search *search, bool of_work)
+{
+    size_t rows;
+    const struct ng_variable *table = ng_variables(&rows);
+    bool any;
+    const bool *differ = find_disagreeing(search, &any);
+
+    if (!differ)
+        return -ENOMEM;
+    for (size_t i = 0; i < rows && any; i++) {
+        int result = 0;
+        if (table[i].at != NG_VARIABLE_MAKING && !of_work)
+            continue;
+        if (table[i].among == NG_VARIABLE_OF_JOB)
+            result = blame_variable(search, &table[i], EVERYWHERE);
+        for (uint32_t host = 0; host < search->host_count && !result; host++)
+            if (table[i].among == NG_VARIABLE_OF_HOST && differ[host])
+                result = blame_variable(search, &table[i], host);
+        if (result)
+            return result;
+    }
+    return 0;
+}
+
+/* Have the devices of some ranks reached the work, and those of others not, which have it? What is
+ * queued ahead there holds it up then, whatever the ranks have set. */
+static bool is_held_up(const struct search *search)
+{
+    int32_t index = (int32_t)(search->wait - search->waits->waits);
+    bool reached = false, behind = false;
+
+    for (uint32_t i = 0; i < search->count; i++) {
+        const struct ng_view_member *member = &search->members[i];
+        if (search->waits->wait_of_member[member - search->view->members] != index ||
+            !member->pending_record)
+            continue;
+        reached |= member->pending_started;
+        behind |= !member->pending_started;
+    }
+    return reached && behind;
+}
+
+/* ---- */
+
+/* Is nobody missed but those who were told that it failed? */
+static bool all_came(const struct ng_wait *wait)
+{
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (!wait->absentees[i].failed)
+            return false;
+    return true;
+}
+
+int ng_init_mismatch_find(const struct ng_processes *processes, const struct ng_waits *waits,
+                          uint32_t wait, struct ng_arena *arena,
+                          struct ng_init_mismatch *ret_mismatch)
+{
+    struct search search = {.view = processes->view,
+                            .processes = processes,
+                            .waits = waits,
+                            .wait = &waits->waits[wait],
+                            .arena = arena,
+                            .mismatch = ret_mismatch};
+    bool cold = search.wait->type == NG_WAIT_COLLECTIVE && search.wait->seq == 1;
+    int result = 0;
+
+    *ret_mismatch = (struct ng_init_mismatch){0};
+    search.members = ng_view_members(search.view, search.wait->group, &search.count);
+    if (!search.members || (search.wait->type != NG_WAIT_CREATE && !cold))
+        return 0;
+    /* Whoever is missing there is not known. */
+    if (search.wait->op == NG_OP_CommShrink && search.wait->left_out < 0)
+        return 0;
+    result = find_hosts(&search);
+    if (result)
+        return result;
+    if (cold)
+        return search.wait->absentee_count || is_held_up(&search) ? 0
+                                                                  : find_variables(&search, true);
+    if (is_by_id(&search, search.wait)) {
+        result = find_twins(&search);
+        if (!result)
+            result = find_nranks(&search);
+        if (!result)
+            result = find_ids(&search);
+    }
+    if (result || !all_came(search.wait))
+        return result;
+    result = find_version(&search);
+    if (!result)
+        result = find_devices(&search);
+    if (!result)
+        result = find_variables(&search, false);
+    return result;
+}
+
+const char *ng_init_differ_text(enum ng_init_differ differ)
+{
+    static const char *const texts[] = {
+        [NG_INIT_RANK] = "rank",       [NG_INIT_NRANKS] = "number of ranks",
+        [NG_INIT_ID] = "unique id",    [NG_INIT_VERSION] = "NCCL version",
+        [NG_INIT_DEVICE] = "device",   [NG_INIT_VARIABLE] = "variable of NCCL",
+    };
+
+    return texts[differ];
+}

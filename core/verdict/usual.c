@@ -1,0 +1,135 @@
+/*
+ * Does a rank call what it called after the same calls before?
+ *
+ * Step 9, pure. A call departs where the longest row of calls before it that has come earlier, too, was never followed
+ * by such a call, but by another. The row is looked for in the newest calls of each communicator alone: so it takes no
+ * time to speak of, and a large job of which the newest are kept has the same verdict.
+ */
+#include "core/verdict/usual.h"
+
+#include <errno.h>
+
+#include "core/view/signature.h"
+#include "core/verdict/wait_graph.h"
+
+/* Fewer calls alike say nothing; and more are not needed. */
+#define CONTEXT_MIN 2u
+#define CONTEXT_MAX 64u
+
+/* So many calls are looked at, from the oldest that has not finished. */
+#define LOOKS 64u
+
+struct made {
+    const struct ng_view_record *record;
+    uint32_t group;
+};
+
+struct calls {
+    struct made *made; /* in the order in which they were made */
+    uint32_t count;
+};
+
+/* The thread that made the oldest call of a member that has not finished; 0 not known. */
+static uint32_t thread_of(const struct ng_view_member *member)
+{
+    for (uint32_t i = 0; i < member->record_count; i++)
+        if (!ng_view_record_is_retired(&member->records[i]))
+            return member->records[i].tid;
+    return 0;
+}
+
+/* By the numbers of their records, which grow with every call of a process. False: two have the same. */
+static bool sort(struct calls *calls)
+{
+    for (uint32_t gap = calls->count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < calls->count; i++) {
+            struct made moving = calls->made[i];
+            uint32_t k = i;
+            for (; k >= gap && calls->made[k - gap].record->id > moving.record->id; k -= gap)
+                calls->made[k] = calls->made[k - gap];
+            calls->made[k] = moving;
+        }
+    for (uint32_t i = 1; i < calls->count; i++)
+        if (calls->made[i - 1].record->id == calls->made[i].record->id)
+            return false;
+    return true;
+}
+
+/* All calls of the thread, on all communicators of the same rank. */
+static int collect(const struct ng_processes *processes, const struct ng_view_member *stuck, struct ng_arena *arena,
+                   struct calls *ret_calls)
+{
+    const struct ng_view *view = processes->view;
+    uint32_t first = processes->first[stuck->process], last = processes->first[stuck->process + 1];
+    uint32_t tid = thread_of(stuck), room = 1;
+
+    for (uint32_t m = first; m < last; m++)
+        room += view->members[processes->members[m]].record_count;
+    ret_calls->made = ng_arena_alloc(arena, room * sizeof(*ret_calls->made));
+    if (!ret_calls->made)
+        return -ENOMEM;
+    ret_calls->count = 0;
+    for (uint32_t m = first; m < last; m++) {
+        const struct ng_view_member *member = &view->members[processes->members[m]];
+        uint32_t oldest = member->record_count > NG_USUAL_RECORDS ? member->record_count - NG_USUAL_RECORDS : 0;
+        for (uint32_t i = oldest; i < member->record_count && ng_same_actor(view, member, stuck); i++)
+            if (ng_view_record_counts(&member->records[i]) && member->records[i].tid == tid)
+                ret_calls->made[ret_calls->count++] = (struct made){&member->records[i], member->group};
+    }
+    return 0;
+}
+
+static bool alike(const struct calls *calls, uint32_t a, uint32_t b)
+{
+    return calls->made[a].group == calls->made[b].group &&
+           !ng_signature_differ(&calls->made[a].record->signature, &calls->made[b].record->signature) &&
+           calls->made[a].record->signature.root == calls->made[b].record->signature.root;
+}
+
+/* How many calls before two of them are alike. */
+static uint32_t context(const struct calls *calls, uint32_t a, uint32_t b)
+{
+    uint32_t length = 0;
+
+    while (length < a && length < CONTEXT_MAX && alike(calls, a - 1 - length, b - 1 - length))
+        length++;
+    return length;
+}
+
+/* 1 it departs, 0 it does not; -1 nobody can tell. */
+static int look_at(const struct calls *calls, uint32_t at)
+{
+    uint32_t same = 0, other = 0;
+
+    for (uint32_t earlier = 0; earlier < at; earlier++) {
+        uint32_t length = context(calls, earlier, at);
+        uint32_t *best = alike(calls, earlier, at) ? &same : &other;
+        if (length > *best)
+            *best = length;
+    }
+    return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
+}
+
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
+                  int *ret_departures)
+{
+    struct calls calls;
+    uint32_t at = 0;
+    int departures = 0;
+
+    int error = collect(processes, &processes->view->members[member], arena, &calls);
+    if (error)
+        return error;
+    *ret_departures = -1;
+    if (!sort(&calls))
+        return 0;
+    while (at < calls.count && ng_view_record_is_retired(calls.made[at].record))
+        at++;
+    if (at == calls.count)
+        return 0;
+    for (uint32_t i = at > before ? at - before : 0; i < calls.count && i < at + LOOKS; i++)
+        departures += look_at(&calls, i) > 0;
+    if (departures || look_at(&calls, at) == 0)
+        *ret_departures = departures;
+    return 0;
+}

@@ -1,0 +1,355 @@
+/*
+ * The verdict engine.
+ *
+ * Step 9, pure. An essay, since this is what all the rest is for.
+ *
+ * A stall is seen as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck, each with the
+ * ranks that it needs and that have not come. Most waits are victims: their absentees are
+ * themselves stuck in another wait. The reason of a stall is a wait that has a cause of its own, so
+ * that every chain of victims ends there: an absentee that is dead, lost, left, frozen, or alive
+ * and in no wait at all; ranks that called with different arguments; or nobody absent and a device
+ * that does not finish. If no wait has a cause that is plain to see, the chains may close upon
+ * themselves: a deadlock by order (core/verdict/cycle.h), which is one whatever else is not known; but between a
+ * split of a communicator and another call on it, it is a call that the fewer should not have made.
+ *
+ * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
+ * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
+ * them. Among equals the oldest. But who died after a rank that others wait for had ended normally
+ * was a victim: a launcher ends the others when one leaves with an error.
+ *
+ * What is not known is said: a rank of which no evidence exists is missing evidence, never a
+ * culprit, except in the making of a communicator, where not having come is itself the evidence. A
+ * host that nobody hears of may be down or cut off: its ranks count as dead, but never for certain.
+ * Calls that parted before all records (core/verdict/divergence.h) are a cause only of what is stuck soon
+ * after.
+ *
+ * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone NCCL
+ * tells those that exchange data with it across hosts at once. Who then leaves is a victim, though others may wait for
+ * nobody else: what it was in when it left is a wait, too, and has the cause.
+ */
+#include "core/verdict/verdict.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/verdict/culprits.h"
+#include "core/util/clock.h"
+#include "core/verdict/cycle.h"
+#include "core/verdict/verdict_builder.h"
+#include "core/verdict/verdict_parts.h"
+#include "core/verdict/explain.h"
+
+/* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen (core/incident/deaths.c). */
+#define FAILED_STALL_NS (200 * NG_MS)
+
+const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
+{
+    static const char *const names[] = {
+#define NG_VERDICT(id, name, text) [NG_KIND_##id] = name,
+#include "core/verdict/verdict.def"
+#undef NG_VERDICT
+    };
+    return kind < NG_KIND_COUNT ? names[kind] : "unknown";
+}
+
+const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
+{
+    static const char *const texts[] = {
+#define NG_VERDICT(id, name, text) [NG_KIND_##id] = text,
+#include "core/verdict/verdict.def"
+#undef NG_VERDICT
+    };
+    return kind < NG_KIND_COUNT ? texts[kind] : "";
+}
+
+const char *ng_confidence_name(enum ng_confidence confidence)
+{
+    return confidence == NG_CONFIDENCE_CERTAIN  ? "certain"
+           : confidence == NG_CONFIDENCE_LIKELY ? "likely"
+                                                : "unknown";
+}
+
+void ng_verdict_fini(struct ng_verdict *verdict)
+{
+    ng_arena_reset(&verdict->arena);
+    memset(verdict, 0, sizeof(*verdict));
+}
+
+/* That of a replay which was recalled, and behind which other records may have come: core/device/graph.h. */
+static const struct ng_view_record *recalled(const struct ng_view_member *member, uint64_t seq)
+{
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->graph && record->coll_seq == seq && !ng_view_record_is_p2p(record))
+            return record;
+    }
+    return NULL;
+}
+
+/* The replay of a CUDA graph that the waiters of a collective are in. */
+static void tell_replay(struct ng_judge *judge, const struct ng_wait *wait)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+
+    for (uint32_t i = 0; i < count && wait->seq && !verdict->graph; i++) {
+        if (!members[i].pending_record || members[i].pending_seq != wait->seq)
+            continue;
+        const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
+        if (!record)
+            record = recalled(&members[i], wait->seq);
+        if (!record || !record->graph)
+            continue;
+        verdict->graph = record->graph;
+        verdict->replay = record->replay;
+        verdict->graph_position = members[i].pending_vague ? 0 : record->graph_position;
+        verdict->graph_calls = record->graph_calls;
+    }
+}
+
+static void tell_of(struct ng_judge *judge, uint32_t index)
+{
+    const struct ng_wait *wait = &judge->waits.waits[index];
+
+    ng_judge_set_group(judge, wait->group);
+    judge->verdict->seq = wait->seq;
+    judge->verdict->op = wait->op;
+    judge->verdict->composed = wait->composed;
+    judge->verdict->cold = wait->cold;
+    judge->verdict->stalled_ns = wait->age_ns;
+    tell_replay(judge, wait);
+}
+
+/*
+ * No wait has a cause that is plain to see: ranks wait for each other in a round, which is a reason
+ * whatever else is not known; or nobody is absent where the chains end; or nobody can tell.
+ */
+static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cause)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_cycle cycle;
+
+    int error = ng_cycle_find(judge->view, &judge->waits, &judge->scratch, &cycle);
+    if (error)
+        return error;
+    if (ng_blame_is_stray(&judge->waits, &cycle))
+        return ng_blame_stray(judge, &cycle, best);
+    if (cycle.count) {
+        error = ng_blame_order(judge, &cycle, best);
+        if (cause == NG_CAUSE_UNSEEN)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        return error;
+    }
+    if (cause == NG_CAUSE_ELSEWHERE)
+        for (uint32_t w = 0; w < judge->waits.count; w++)
+            if (judge->waits.waits[w].served && !judge->waits.waits[w].blind) {
+                *best = w;
+                cause = NG_CAUSE_DEVICE;
+                break;
+            }
+    tell_of(judge, *best);
+    const struct ng_wait *wait = &judge->waits.waits[*best];
+    verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE || wait->on_host);
+    if (cause == NG_CAUSE_DEVICE && !wait->on_host)
+        return ng_blame_device(judge, wait);
+    verdict->kind = NG_KIND_UNKNOWN;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    return 0;
+}
+
+static int judge_wait(struct ng_judge *judge, uint32_t *best, enum ng_cause cause,
+                      const struct ng_reason *reason)
+{
+    const struct ng_wait *wait = &judge->waits.waits[*best];
+
+    tell_of(judge, *best);
+    switch (cause) {
+    case NG_CAUSE_DEAD:
+    case NG_CAUSE_LEFT:
+    case NG_CAUSE_STOPPED:
+    case NG_CAUSE_FAULT:
+    case NG_CAUSE_MISSING:
+        return ng_blame_absentees(judge, wait, cause);
+    case NG_CAUSE_SURPLUS:
+        return ng_blame_surplus(judge, wait);
+    case NG_CAUSE_VARIABLE:
+    case NG_CAUSE_MISMATCH:
+        return reason->by_init ? ng_blame_init(judge, &reason->init)
+                               : ng_blame_mismatch(judge, wait, &reason->mismatch);
+    case NG_CAUSE_PARTED:
+        return ng_blame_parted(judge, wait, &reason->parting);
+    case NG_CAUSE_DEVICE:
+    case NG_CAUSE_ELSEWHERE:
+    case NG_CAUSE_UNSEEN:
+        return judge_order(judge, best, cause);
+    }
+    return 0;
+}
+
+/*
+ * Of two waits with causes of one kind, the one to tell of: the older; where they are about as old,
+ * the one whose call was made first, which is what the culprit should have done next.
+ */
+static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
+{
+    int64_t between_ns = a->age_ns - b->age_ns;
+
+    if (between_ns < NG_JUDGE_SAME_AGE_NS && between_ns > -NG_JUDGE_SAME_AGE_NS &&
+        a->entered_age_ns && b->entered_age_ns)
+        return a->entered_age_ns > b->entered_age_ns;
+    return between_ns > 0;
+}
+
+/* May it be an end that is news? */
+static bool is_of_end(const struct ng_wait *wait, enum ng_cause cause)
+{
+    return !wait->of_leavers && cause >= NG_CAUSE_LEFT;
+}
+
+/* Is wait `a` to be told of rather than `b`? */
+static bool is_better(const struct ng_judge *judge, uint32_t a, uint32_t b)
+{
+    const struct ng_wait *waits = judge->waits.waits;
+    const enum ng_cause *causes = judge->causes;
+
+    if (judge->ends && is_of_end(&waits[a], causes[a]) != is_of_end(&waits[b], causes[b]))
+        return is_of_end(&waits[a], causes[a]);
+    return causes[a] > causes[b] || (causes[a] == causes[b] && comes_first(&waits[a], &waits[b]));
+}
+
+/* The wait to tell of, and why it does not end. */
+static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reason *ret_reason)
+{
+    uint32_t best = 0;
+
+    judge->causes =
+        ng_arena_alloc(&judge->scratch, (judge->waits.count + 1) * sizeof(*judge->causes));
+    if (!judge->causes)
+        return -ENOMEM;
+    ng_cause_find_leaver(judge);
+    for (uint32_t i = 0; i < judge->waits.count; i++) {
+        struct ng_wait *wait = &judge->waits.waits[i];
+        struct ng_reason reason = {0};
+        wait->op = ng_wait_op(judge->view, wait);
+        judge->causes[i] = ng_cause_of(judge, wait, &reason);
+        if (i == 0 || is_better(judge, i, best)) {
+            best = i;
+            *ret_reason = reason;
+        }
+    }
+    *ret_best = best;
+    return 0;
+}
+
+/* What is known of those who did not answer is old: they may have ended since. */
+static void doubt_the_quiet(struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
+        struct ng_culprit *culprit = &verdict->culprits[i];
+        if (!culprit->quiet_ns)
+            continue;
+        ng_why_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
+        if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+    }
+}
+
+static int judge_all(struct ng_judge *judge)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_reason reason = {0};
+    uint32_t best;
+
+    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    if (!error)
+        error = find_best(judge, &best, &reason);
+    if (error)
+        return error;
+    enum ng_cause cause = judge->causes[best];
+    error = ng_judge_name_composed(judge, best);
+    if (!error)
+        error = judge_wait(judge, &best, cause, &reason);
+    if (!error && (cause == NG_CAUSE_MISSING || cause == NG_CAUSE_FAULT ||
+                   cause == NG_CAUSE_STOPPED || cause == NG_CAUSE_DEAD))
+        error = ng_blame_others(judge, best, cause);
+    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
+    doubt_the_quiet(verdict);
+    if (!error)
+        error = ng_judge_list_waiting(judge);
+    if (!error)
+        error = ng_judge_list_missing_evidence(judge, &judge->waits.waits[best], &reason);
+    /* Others may be absent beside those that are named; that they are not seen makes the rest less
+     * sure. */
+    if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
+        verdict->confidence == NG_CONFIDENCE_CERTAIN)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return error;
+}
+
+static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
+{
+    *ret_verdict = (struct ng_verdict){.kind = NG_KIND_HEALTHY,
+                                       .confidence = NG_CONFIDENCE_CERTAIN,
+                                       .detected_by = -1,
+                                       .action = "none"};
+    snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
+}
+
+/*
+ * NCCL tells ranks of a remote error as soon as a peer on another host is gone, when they have not waited for long:
+ * what explains their waiting is behind the error.
+ */
+static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
+{
+    struct ng_judge judge = {.view = view, .verdict = verdict};
+
+    int error = ng_waits_find(view, FAILED_STALL_NS, &judge.scratch, &judge.waits);
+    if (!error && judge.waits.count)
+        error = judge_all(&judge);
+    ng_arena_reset(&judge.scratch);
+    if (!error && verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY &&
+        verdict->kind != NG_KIND_MISMATCH) {
+        ng_verdict_fini(verdict);
+        start(view, verdict);
+    }
+    return error;
+}
+
+/* Whatever is wrong. */
+static int judge_job(struct ng_judge *judge, const struct ng_verdict_query *query)
+{
+    int error = ng_waits_find(judge->view, query->stalled_ns, &judge->scratch, &judge->waits);
+
+    if (!error && judge->waits.count)
+        error = judge_all(judge);
+    if (!error && judge->verdict->kind == NG_KIND_HEALTHY && ng_judge_hears_of_gone(judge))
+        error = judge_what_failed(judge->view, judge->verdict);
+    if (!error)
+        error = ng_judge_errors(judge);
+    if (!error)
+        error = ng_judge_nan(judge, query->nan);
+    return error ? error : ng_judge_watchdogs(judge, query->watchdog);
+}
+
+int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
+                     struct ng_verdict *ret_verdict)
+{
+    struct ng_verdict *verdict = ret_verdict;
+    struct ng_judge judge = {.view = view, .verdict = verdict, .ends = query->ends};
+
+    start(view, verdict);
+    int error = query->disagreement.group_id ? ng_judge_disagreement(&judge, &query->disagreement)
+                                             : judge_job(&judge, query);
+    if (!error && verdict->kind != NG_KIND_HEALTHY)
+        ng_judge_tell_arguments(&judge);
+    if (!error)
+        error = ng_judge_list_rehearsal(&judge);
+    if (!error)
+        error = ng_verdict_add_calls(view, verdict);
+    ng_arena_reset(&judge.scratch);
+    if (error)
+        ng_verdict_fini(verdict);
+    return error;
+}

@@ -1,0 +1,76 @@
+/*
+ * What was passed to the operation that a verdict is about, and how long it may take.
+ *
+ * Step 9, pure. Only what all ranks that are known passed alike: what differs is told by the reason.
+ */
+#include <string.h>
+
+#include "core/view/signature.h"
+#include "core/verdict/verdict_parts.h"
+
+/* The call of one member that the verdict is about; false: not known, or it has none. */
+static bool call_of(const struct ng_view_member *member, const struct ng_verdict *verdict,
+                    struct ng_signature *ret_signature)
+{
+    if (verdict->seq)
+        return ng_signature_at(member, verdict->seq, ret_signature) &&
+               ret_signature->op == (uint32_t)verdict->op;
+    for (uint32_t i = member->record_count; member->pending_record && i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->id != member->pending_record)
+            continue;
+        *ret_signature = record->signature;
+        return record->signature.op == (uint32_t)verdict->op;
+    }
+    return false;
+}
+
+/* Does the operation have an element count that says the same for each rank? */
+static bool has_count(enum ng_op op)
+{
+    return ng_op_table[op].op_class == NG_CLASS_P2P || ng_op_table[op].fields & NG_F_COUNT;
+}
+
+static void tell_arguments(const struct ng_view_member *members, uint32_t count, struct ng_verdict *verdict)
+{
+    struct ng_signature first = {0}, other = {0};
+    uint32_t i = 0;
+
+    while (i < count && !call_of(&members[i], verdict, &first))
+        i++;
+    if (i == count || (!has_count(verdict->op) && !(ng_op_table[verdict->op].fields & NG_F_DTYPE)))
+        return;
+    bool same_count = has_count(verdict->op);
+    for (i++; i < count; i++) {
+        if (!call_of(&members[i], verdict, &other))
+            continue;
+        same_count &= other.count == first.count;
+        if (other.dtype != first.dtype)
+            first.dtype = -1;
+    }
+    verdict->count_known = same_count;
+    verdict->count = same_count ? first.count : 0;
+    if (ng_dtype_bytes(first.dtype))
+        verdict->dtype = ng_dtype_name(first.dtype);
+}
+
+void ng_judge_tell_arguments(struct ng_judge *judge)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t group = verdict->group_id ? ng_view_find_group(judge->view, verdict->group_id) : UINT32_MAX;
+    uint32_t count;
+
+    if (group == UINT32_MAX || verdict->op <= NG_OP_NONE || verdict->op >= NG_OP_LIMIT)
+        return;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+    if (!verdict->composed)
+        tell_arguments(members, count, verdict);
+    /* The shortest passes first. */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        bool waits = (member->pending_record && member->pending_seq == verdict->seq) ||
+                     (verdict->seq && member->entered == verdict->seq && member->entered > member->scheduled);
+        if (waits && member->timeout_ns > 0 && (!verdict->deadline_ns || member->timeout_ns < verdict->deadline_ns))
+            verdict->deadline_ns = member->timeout_ns;
+    }
+}

@@ -1,0 +1,160 @@
+/*
+ * What the parts of the verdict engine write in the same way: culprits, group, and who waits.
+ *
+ * Step 9, pure.
+ */
+#include "core/verdict/verdict_builder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+bool ng_judge_is_gone(const struct ng_judge *judge, const struct ng_view_member *member)
+{
+    enum ng_life life = ng_judge_process_of(judge, member)->life;
+
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_view_member *member,
+                                        int group_rank)
+{
+    struct ng_verdict *verdict = judge->verdict;
+
+    if (verdict->culprit_count == judge->culprit_room) {
+        uint32_t room = judge->culprit_room ? judge->culprit_room * 2 : 8;
+        struct ng_culprit *bigger = ng_arena_alloc(&verdict->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        if (verdict->culprit_count)
+            memcpy(bigger, verdict->culprits, verdict->culprit_count * sizeof(*bigger));
+        verdict->culprits = bigger;
+        judge->culprit_room = room;
+    }
+    struct ng_culprit *culprit = &verdict->culprits[verdict->culprit_count++];
+    culprit->rank = -1;
+    culprit->group_rank = group_rank;
+    if (member) {
+        culprit->rank = judge->processes.ranks[member - judge->view->members];
+        culprit->pid = ng_judge_process_of(judge, member)->pid;
+        culprit->life = ng_judge_process_of(judge, member)->life;
+        culprit->quiet_ns = ng_judge_process_of(judge, member)->quiet_ns;
+        culprit->gone_ns = ng_judge_process_of(judge, member)->life_age_ns;
+        snprintf(culprit->host, sizeof(culprit->host), "%s",
+                 ng_judge_process_of(judge, member)->host);
+    }
+    return culprit;
+}
+
+/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+int ng_judge_rank_in(const struct ng_judge *judge, uint32_t group,
+                     const struct ng_view_member *member)
+{
+    const struct ng_processes *processes = &judge->processes;
+
+    for (uint32_t k = processes->first[member->process];
+         k < processes->first[member->process + 1] &&
+         !ng_judge_process_of(judge, member)->drives_several;
+         k++) {
+        const struct ng_view_member *other = &judge->view->members[processes->members[k]];
+        if (other->group == group)
+            return other->group_rank;
+    }
+    return -1;
+}
+
+void ng_judge_set_group(struct ng_judge *judge, uint32_t group)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view_group *in_view = &judge->view->groups[group];
+
+    verdict->group_id = in_view->id;
+    verdict->group_nranks = in_view->nranks;
+    snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", in_view->name);
+}
+
+static void sort_ints(int *values, uint32_t count)
+{
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            int value = values[i];
+            uint32_t k = i;
+            for (; k >= gap && values[k - gap] > value; k -= gap)
+                values[k] = values[k - gap];
+            values[k] = value;
+        }
+}
+
+/* By rank; those that have none come last. */
+static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_culprit *b)
+{
+    if (a->rank != b->rank)
+        return (unsigned)a->rank < (unsigned)b->rank;
+    return a->group_rank < b->group_rank;
+}
+
+void ng_judge_sort_culprits(struct ng_culprit *culprits, uint32_t count)
+{
+    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
+        for (uint32_t i = gap; i < count; i++) {
+            uint32_t k = i;
+            if (!culprit_comes_before(&culprits[k], &culprits[k - gap]))
+                continue;
+            struct ng_culprit moving = culprits[i];
+            for (; k >= gap && culprit_comes_before(&moving, &culprits[k - gap]); k -= gap)
+                culprits[k] = culprits[k - gap];
+            culprits[k] = moving;
+        }
+}
+
+/* Who waits, once each, but not the culprits, which are in order. */
+int ng_judge_list_waiting(struct ng_judge *judge)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view *view = judge->view;
+    uint32_t count = 0, culprit = 0;
+
+    verdict->waiting = ng_arena_alloc(&verdict->arena, (view->member_count + 1) * sizeof(int));
+    if (!verdict->waiting)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (judge->waits.wait_of_member[i] >= 0 || judge->waits.held[i])
+            verdict->waiting[count++] = judge->processes.ranks[i];
+    sort_ints(verdict->waiting, count);
+    for (uint32_t i = 0; i < count; i++) {
+        int rank = verdict->waiting[i];
+        while (culprit < verdict->culprit_count && verdict->culprits[culprit].rank >= 0 &&
+               verdict->culprits[culprit].rank < rank)
+            culprit++;
+        if (culprit < verdict->culprit_count && verdict->culprits[culprit].rank == rank)
+            continue;
+        if (verdict->waiting_count == 0 || verdict->waiting[verdict->waiting_count - 1] != rank)
+            verdict->waiting[verdict->waiting_count++] = rank;
+    }
+    return 0;
+}
+
+/* The others of the group with work that does not finish. */
+int ng_judge_list_waiting_in(struct ng_judge *judge, uint32_t group)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    verdict->waiting = ng_arena_alloc(&verdict->arena, (count + 1) * sizeof(int));
+    verdict->waiting_count = 0;
+    if (!verdict->waiting)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        int rank = judge->processes.ranks[&members[i] - judge->view->members];
+        bool blamed = ng_judge_is_gone(judge, &members[i]);
+        for (uint32_t k = 0; k < verdict->culprit_count; k++)
+            blamed |= verdict->culprits[k].rank == rank;
+        if (members[i].pending_record && members[i].pending_age_ns > verdict->stalled_ns)
+            verdict->stalled_ns = members[i].pending_age_ns;
+        if (!blamed && (members[i].pending_record || members[i].entered > members[i].scheduled))
+            verdict->waiting[verdict->waiting_count++] = rank;
+    }
+    sort_ints(verdict->waiting, verdict->waiting_count);
+    return 0;
+}

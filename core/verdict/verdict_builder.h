@@ -1,0 +1,69 @@
+/*
+ * What the parts of the verdict engine share: one judgement under way, and what is written into its
+ * verdict by more than one of them.
+ *
+ * Step 9, pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread that
+ * judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
+ */
+#ifndef NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
+#define NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/util/arena.h"
+#include "core/verdict/wait_cause.h"
+#include "core/util/clock.h"
+#include "core/verdict/init_mismatch.h"
+#include "core/view/view_index.h"
+#include "core/verdict/verdict.h"
+#include "core/verdict/wait_graph.h"
+
+/* Every watchdog measures for itself: waits that differ by less are equally old. */
+#define NG_JUDGE_SAME_AGE_NS NG_S
+
+struct ng_judge {
+    const struct ng_view *view;
+    struct ng_verdict *verdict;
+    struct ng_arena scratch;
+    struct ng_waits waits;
+    struct ng_processes processes;
+    enum ng_cause *causes; /* of the waits */
+    /* Of those that ended normally while others wait for them, the first; NULL none. */
+    const struct ng_view_process *leaver;
+    bool leaver_heard; /* NCCL had told it that a peer is gone: it need not be the first */
+    bool ends;         /* asked for ends that are news */
+    struct ng_init_mismatch
+        ids; /* what was found of different unique ids, once for all their waits */
+    uint32_t culprit_room;
+};
+
+static inline const struct ng_view_process *ng_judge_process_of(const struct ng_judge *judge,
+                                                                const struct ng_view_member *member)
+{
+    return &judge->view->processes[member->process];
+}
+
+/* Has the process of this member ended, or is it lost? */
+bool ng_judge_is_gone(const struct ng_judge *judge, const struct ng_view_member *member);
+
+/* One more culprit, `why` still empty; `member` NULL where nothing is known of it. NULL: no memory.
+ */
+struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_view_member *member,
+                                        int group_rank);
+
+/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+int ng_judge_rank_in(const struct ng_judge *judge, uint32_t group,
+                     const struct ng_view_member *member);
+
+/* The group that the verdict tells of. */
+void ng_judge_set_group(struct ng_judge *judge, uint32_t group);
+
+/* By rank; those that have none come last. */
+void ng_judge_sort_culprits(struct ng_culprit *culprits, uint32_t count);
+
+/* Who waits, once each, but not the culprits, which are in order: in any group, and in one. */
+int ng_judge_list_waiting(struct ng_judge *judge);
+int ng_judge_list_waiting_in(struct ng_judge *judge, uint32_t group);
+
+#endif

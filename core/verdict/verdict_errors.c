@@ -1,0 +1,174 @@
+/*
+ * What NCCL itself reports.
+ *
+ * Step 9, pure.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/device/async.h"
+#include "core/nccl/nccl.h"
+#include "core/view/signature.h"
+#include "core/verdict/verdict_parts.h"
+#include "core/verdict/explain.h"
+
+static bool is_error(int result)
+{
+    return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
+}
+
+/* Does this member report an error, its own, or also that of a peer? */
+static bool reports(const struct ng_judge *judge, const struct ng_view_member *member,
+                    bool own_only)
+{
+    enum ng_life life = ng_judge_process_of(judge, member)->life;
+
+    return is_error(member->async_error) &&
+           !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
+           (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
+            member->state == NG_GROUP_FINALIZED) &&
+           life != NG_LIFE_DEAD && life != NG_LIFE_EXITED && life != NG_LIFE_LOST;
+}
+
+/* A program that ends its communicator by itself makes its peers hear of a remote error. */
+static bool was_ended(const struct ng_judge *judge, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if ((members[i].state == NG_GROUP_ABORTED || members[i].state == NG_GROUP_DESTROYED) &&
+            !ng_judge_is_gone(judge, &members[i]))
+            return true;
+    return false;
+}
+
+/* The member to tell of; NULL none. */
+static const struct ng_view_member *find_error(const struct ng_judge *judge, bool own_only)
+{
+    const struct ng_view *view = judge->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (reports(judge, &view->members[i], own_only) &&
+            (own_only || !was_ended(judge, view->members[i].group)))
+            return &view->members[i];
+    return NULL;
+}
+
+bool ng_judge_hears_of_gone(const struct ng_judge *judge)
+{
+    const struct ng_view *view = judge->view;
+
+    if (find_error(judge, true))
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        if (!reports(judge, &view->members[i], false) || was_ended(judge, view->members[i].group))
+            continue;
+        for (uint32_t k = 0; k < count; k++)
+            if (ng_judge_is_gone(judge, &members[k]))
+                return true;
+    }
+    return false;
+}
+
+static int blame_error(struct ng_judge *judge, const struct ng_view_member *member, bool gone)
+{
+    const struct ng_view_process *process = ng_judge_process_of(judge, member);
+    struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+
+    if (!culprit)
+        return -ENOMEM;
+    if (gone)
+        ng_why_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
+    else
+        ng_why_error(member->async_error, process->error_text, culprit->why, sizeof(culprit->why));
+    return 0;
+}
+
+/*
+ * Who brought it: ranks with an error of their own; else of a remote error those that are gone;
+ * else nobody knows, and those that report it are named.
+ */
+static int blame_errors(struct ng_judge *judge, const struct ng_view_member *told, bool own)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, told->group, &count);
+    bool gone = false, quiet = false;
+    int error = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        gone |= ng_judge_is_gone(judge, &members[i]);
+        quiet |= ng_judge_process_of(judge, &members[i])->quiet_ns > 0;
+    }
+    gone = gone && !own;
+    verdict->may_be_gone = quiet && !gone && !own;
+    for (uint32_t i = 0; i < count && !error; i++)
+        if (gone ? ng_judge_is_gone(judge, &members[i]) : reports(judge, &members[i], own))
+            error = blame_error(judge, &members[i], gone);
+    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
+    verdict->confidence = own || gone ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    return error;
+}
+
+static void tell_of_error(struct ng_judge *judge, const struct ng_view_member *told)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_signature signature = {0};
+
+    ng_judge_set_group(judge, told->group);
+    verdict->kind = NG_KIND_ASYNC_ERROR;
+    verdict->seq = told->pending_seq ? told->pending_seq : told->entered;
+    verdict->op = ng_signature_at(told, verdict->seq, &signature) ? (enum ng_op)signature.op
+                                                                  : (enum ng_op)told->last.op;
+    verdict->stalled_ns = 0;
+    verdict->culprit_count = verdict->cycle_count = 0;
+}
+
+/* Ranks that do not come, and do not answer either, may be gone: then they are behind it. */
+static bool names_the_quiet(const struct ng_verdict *verdict)
+{
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        if (verdict->culprits[i].quiet_ns)
+            return true;
+    return false;
+}
+
+/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they waited for is behind
+ * it. Deadlines of hosts are apart by less than the grace of an error; an older one has been told of by itself. */
+static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng_view_member *told)
+{
+    int64_t since_ns = verdict->stalled_ns - told->timeout_ns;
+
+    return told->timeout_ns && told->error_age_ns && since_ns >= 0 && told->error_age_ns < since_ns + NG_ASYNC_GRACE_NS;
+}
+
+/*
+ * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
+ * rank died, left, froze or called something else may be why there is an error.
+ */
+int ng_judge_errors(struct ng_judge *judge)
+{
+    switch (judge->verdict->kind) {
+    case NG_KIND_HEALTHY:
+    case NG_KIND_MISSING_RANK:
+    case NG_KIND_GPU_STALL:
+    case NG_KIND_UNKNOWN:
+        break;
+    default:
+        return 0;
+    }
+    const struct ng_view_member *own = find_error(judge, true);
+    const struct ng_view_member *told = own ? own : find_error(judge, false);
+    if (!told || (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
+        return 0;
+    int error =
+        judge->waits.count ? 0 : ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    if (error)
+        return error;
+    tell_of_error(judge, told);
+    error = blame_errors(judge, told, own != NULL);
+    return error ? error : ng_judge_list_waiting_in(judge, told->group);
+}

@@ -1,0 +1,105 @@
+/*
+ * What a verdict could not see, and which faults were injected on purpose.
+ *
+ * Step 9, pure.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/verdict/verdict_parts.h"
+
+/* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
+ * could not read. */
+int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait *wait,
+                                   const struct ng_reason *reason)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view *view = judge->view;
+
+    verdict->missing_evidence = ng_arena_alloc(
+        &verdict->arena, (wait->absentee_count + view->note_count + 3) * sizeof(char *));
+    if (!verdict->missing_evidence)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < wait->absentee_count;) {
+        /* Who is somewhere else, or is none, is no evidence that is missing. */
+        if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || wait->absentees[i].process_seen || reason->by_init) {
+            i++;
+            continue;
+        }
+        uint32_t end = i + 1;
+        while (end < wait->absentee_count && wait->absentees[end].absence == NG_ABSENT_UNSEEN &&
+               !wait->absentees[end].process_seen &&
+               wait->absentees[end].overwritten == wait->absentees[i].overwritten &&
+               wait->absentees[end].group_rank == wait->absentees[end - 1].group_rank + 1)
+            end++;
+        int first = wait->absentees[i].group_rank, last = wait->absentees[end - 1].group_rank;
+        const char *what = wait->absentees[i].overwritten
+                               ? "records that reach back to the sends and receives"
+                               : "evidence";
+        char *line = first == last
+                         ? ng_arena_printf(&verdict->arena, "no %s of group rank %d", what, first)
+                         : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d", what,
+                                           first, last);
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+        i = end;
+    }
+    if (wait->blind) {
+        char *line = ng_arena_strdup(&verdict->arena,
+                                     "no records of all the sends and receives that ranks wait in");
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+    }
+    if (reason->parted_long_ago) {
+        char *line = ng_arena_printf(&verdict->arena,
+                                     "no records of a collective before #%" PRIu64
+                                     " that not all ranks called alike",
+                                     reason->parting.seq);
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+    }
+    for (uint32_t i = 0; i < view->note_count; i++) {
+        char *line = ng_arena_strdup(&verdict->arena, view->notes[i]);
+        if (!line)
+            return -ENOMEM;
+        verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+    }
+    return 0;
+}
+
+int ng_judge_list_rehearsal(struct ng_judge *judge)
+{
+    const struct ng_view *view = judge->view;
+    struct ng_verdict *verdict = judge->verdict;
+
+    if (!view->fault_count)
+        return 0;
+    verdict->rehearsal =
+        ng_arena_alloc(&verdict->arena, view->fault_count * sizeof(*verdict->rehearsal));
+    if (!verdict->rehearsal)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->fault_count; i++) {
+        const struct ng_view_fault *told = &view->faults[i];
+        struct ng_verdict_rehearsal listed = {.rank = told->fault.rank,
+                                              .times = told->fault.times,
+                                              .op = told->fault.op,
+                                              .group_id = told->fault.group_id,
+                                              .seq = told->fault.seq,
+                                              .age_ns = told->last_age_ns};
+        size_t bytes = strlen(told->fault.text) + 1;
+        char *text = ng_arena_alloc(&verdict->arena, bytes);
+        uint32_t place = verdict->rehearsal_count++;
+        if (!text)
+            return -ENOMEM;
+        memcpy(text, told->fault.text, bytes);
+        listed.fault = text;
+        for (; place > 0 && verdict->rehearsal[place - 1].rank > listed.rank; place--)
+            verdict->rehearsal[place] = verdict->rehearsal[place - 1];
+        verdict->rehearsal[place] = listed;
+    }
+    return 0;
+}

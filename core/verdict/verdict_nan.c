@@ -1,0 +1,80 @@
+/*
+ * Numbers that are none (NaN) in what ranks send.
+ *
+ * Step 9, pure. They spread: whoever receives one sends it on. So of those that were found in one group,
+ * the first call tells where they came from.
+ */
+#include <errno.h>
+
+#include "core/verdict/verdict_parts.h"
+#include "core/verdict/explain.h"
+
+/* What is held is why others wait; else the oldest, which need not be the first call, since watchdogs look
+ * now and then. NULL there is none. */
+static const struct ng_view_nan *find_nan(const struct ng_view *view)
+{
+    const struct ng_view_nan *first = NULL;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_nan *nan = &view->processes[i].nan;
+        if (nan->age_ns && (!first || nan->held > first->held ||
+                            (nan->held == first->held && nan->age_ns > first->age_ns)))
+            first = nan;
+    }
+    for (uint32_t i = 0; first && first->seq && i < view->process_count; i++) {
+        const struct ng_view_nan *nan = &view->processes[i].nan;
+        if (nan->age_ns && nan->group_id == first->group_id && nan->seq && nan->seq < first->seq)
+            first = nan;
+    }
+    return first;
+}
+
+static int blame_nan(struct ng_judge *judge, uint32_t group, const struct ng_view_nan *first)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_nan *nan = &ng_judge_process_of(judge, &members[i])->nan;
+        if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
+                              nan->seq == first->seq))
+            continue;
+        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_why_nan(nan, culprit->why, sizeof(culprit->why));
+    }
+    ng_judge_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
+    return 0;
+}
+
+int ng_judge_nan(struct ng_judge *judge, bool asked)
+{
+    const struct ng_view_nan *first = find_nan(judge->view);
+    struct ng_verdict *verdict = judge->verdict;
+    uint32_t group = first ? ng_view_find_group(judge->view, first->group_id) : UINT32_MAX;
+    bool explained = verdict->kind != NG_KIND_HEALTHY && verdict->kind != NG_KIND_GPU_STALL &&
+                     verdict->kind != NG_KIND_MISSING_RANK && verdict->kind != NG_KIND_UNKNOWN;
+
+    if (group == UINT32_MAX || (!asked && (explained || !first->held)))
+        return 0;
+    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    if (error)
+        return error;
+    ng_judge_set_group(judge, group);
+    verdict->kind = NG_KIND_NAN;
+    verdict->seq = first->seq;
+    verdict->op = first->op;
+    verdict->composed = NG_OP_NONE;
+    verdict->graph = 0;
+    verdict->cold = false;
+    verdict->stalled_ns = 0;
+    verdict->culprit_count = verdict->cycle_count = verdict->waiting_count = 0;
+    error = blame_nan(judge, group, first);
+    /* Where all have them, they may have got them from each other in a call that was not looked at. */
+    verdict->confidence =
+        verdict->culprit_count > 1 && (int)verdict->culprit_count == verdict->group_nranks
+            ? NG_CONFIDENCE_LIKELY
+            : NG_CONFIDENCE_CERTAIN;
+    return error || !first->held ? error : ng_judge_list_waiting_in(judge, group);
+}

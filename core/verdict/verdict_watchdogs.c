@@ -1,0 +1,105 @@
+/*
+ * A watchdog that is stuck.
+ *
+ * Step 9, pure.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/view/signature.h"
+#include "core/verdict/verdict_parts.h"
+
+static bool is_unwatched(const struct ng_view_process *process)
+{
+    return process->watchdog_stuck_ns > 0 && process->member_count > 0 &&
+           (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_ENDED_BY_GUARD);
+}
+
+/* What its device was in when the watchdog saw it last; NULL nothing. */
+static const struct ng_view_member *oldest_pending(const struct ng_view *view, uint32_t process)
+{
+    const struct ng_view_member *oldest = NULL;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->process == process && member->pending_record &&
+            (!oldest || member->pending_age_ns > oldest->pending_age_ns))
+            oldest = member;
+    }
+    return oldest;
+}
+
+static void tell_of_member(struct ng_judge *judge, const struct ng_view_member *member)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view_group *group = &judge->view->groups[member->group];
+    struct ng_signature signature;
+
+    verdict->group_id = group->id;
+    snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", group->name);
+    verdict->group_nranks = group->nranks;
+    verdict->seq = member->pending_seq;
+    if (member->pending_seq && ng_signature_at(member, member->pending_seq, &signature))
+        verdict->op = (enum ng_op)signature.op;
+}
+
+static int blame_watchdog(struct ng_judge *judge, uint32_t index)
+{
+    const struct ng_view_process *process = &judge->view->processes[index];
+    const struct ng_view_member *member = oldest_pending(judge->view, index);
+    struct ng_verdict *verdict = judge->verdict;
+    struct ng_culprit *culprit;
+
+    if (!member)
+        member = &judge->view->members[judge->view->by_process[process->first_member]];
+    else if (!verdict->group_id)
+        tell_of_member(judge, member);
+    bool in_group = judge->view->groups[member->group].id == verdict->group_id;
+    culprit = ng_judge_add_culprit(judge, member, in_group ? member->group_rank : -1);
+    if (!culprit)
+        return -ENOMEM;
+    if (process->watchdog_stuck_ns > verdict->stalled_ns)
+        verdict->stalled_ns = process->watchdog_stuck_ns;
+    snprintf(culprit->why, sizeof(culprit->why),
+             "the watchdog of its guard has made no round for %.1f s%s%s",
+             (double)process->watchdog_stuck_ns / 1e9, process->watchdog_in[0] ? ": it is in " : "",
+             process->watchdog_in);
+    return 0;
+}
+
+/*
+ * A watchdog that is stuck: what the devices of its process have finished is not known. So it is
+ * the reason of what looks like a device that does not finish, or like nothing; not of what the
+ * calls of the ranks explain without it.
+ */
+int ng_judge_watchdogs(struct ng_judge *judge, bool asked)
+{
+    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view *view = judge->view;
+    bool healthy = verdict->kind == NG_KIND_HEALTHY;
+    bool explained =
+        !healthy && verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_UNKNOWN;
+    uint32_t stuck = 0;
+    int error = 0;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        stuck += is_unwatched(&view->processes[i]);
+    if (!stuck || (explained && !asked))
+        return 0;
+    if (healthy)
+        error = ng_processes_find(view, &judge->scratch, &judge->processes);
+    verdict->kind = NG_KIND_WATCHDOG_STUCK;
+    verdict->confidence = healthy || asked ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    verdict->group_id = 0;
+    verdict->group_name[0] = '\0';
+    verdict->group_nranks = 0;
+    verdict->seq = 0;
+    verdict->op = NG_OP_NONE;
+    verdict->stalled_ns = 0;
+    verdict->culprit_count = verdict->waiting_count = verdict->cycle_count = 0;
+    for (uint32_t i = 0; i < view->process_count && !error; i++)
+        if (is_unwatched(&view->processes[i]))
+            error = blame_watchdog(judge, i);
+    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
+    return error ? error : ng_judge_list_waiting(judge);
+}

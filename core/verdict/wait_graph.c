@@ -1,0 +1,1289 @@
+/*
+ * The wait-for relation: from counters and pending work to waits and absentees.
+ *
+ * Step 9, pure. Each group is looked at once per kind of wait; the cost is linear in members and
+ * records.
+ */
+#include "core/verdict/wait_graph.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/nccl/group_id.h"
+#include "core/nccl/nccl.h"
+#include "core/view/signature.h"
+
+/* Clocks of different hosts differ by less; and a process that ends has closed its connections before it is gone. */
+#define CLOCKS_APART_NS NG_S
+
+/* A program that NCCL tells of an end may end its communicators before it ends itself, so long before at most. */
+#define LEAVING_NS (5 * NG_S)
+
+struct finder {
+    const struct ng_view *view;
+    struct ng_arena *arena;
+    struct ng_waits *waits;
+    int64_t stalled_ns;
+    uint64_t farthest;          /* collective of the group looked at that a rank has finished */
+    /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were in; index of that
+     * wait, -1 none, in `left_in`. */
+    const bool *leavers;
+    int32_t *left_in;
+    uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
+                                   contiguous */
+};
+
+static const struct ng_view_process *process_of(const struct finder *finder,
+                                                const struct ng_view_member *member)
+{
+    return &finder->view->processes[member->process];
+}
+
+static bool gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* Is it waiting for nothing any more? Its process has ended, or its program has ended the communicator, whose last
+ * work may seem to be in flight until the watchdog looks again. */
+static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
+{
+    if (finder->leavers)
+        return !finder->leavers[member - finder->view->members];
+    return gone(process_of(finder, member)->life) || member->state == NG_GROUP_DESTROYED ||
+           member->state == NG_GROUP_ABORTED;
+}
+
+/* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
+ */
+static const struct ng_view_call *call_of(const struct finder *finder,
+                                          const struct ng_view_member *member,
+                                          enum ng_op_class op_class, uint64_t group_id)
+{
+    const struct ng_view *view = finder->view;
+    uint32_t first = finder->calls_of_process[member->process];
+
+    for (uint32_t i = first;
+         first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++) {
+        const struct ng_view_call *call = &view->calls[i - 1];
+        if (ng_op_table[call->op].op_class != op_class)
+            continue;
+        if (call->group_id == group_id &&
+            (call->group_rank < 0 || call->group_rank == member->group_rank))
+            return call;
+    }
+    return NULL;
+}
+
+/* The closing of a NCCL group by thread `tid` (0 not known: by any), which covers every call of
+ * that thread in the group, whatever its communicator. */
+static const struct ng_view_call *group_end_of(const struct finder *finder,
+                                               const struct ng_view_member *member, uint32_t tid)
+{
+    const struct ng_view *view = finder->view;
+    uint32_t first = finder->calls_of_process[member->process];
+
+    for (uint32_t i = first;
+         first && i - 1 < view->call_count && view->calls[i - 1].process == member->process; i++)
+        if (view->calls[i - 1].op == NG_OP_GroupEnd && (!tid || view->calls[i - 1].tid == tid))
+            return &view->calls[i - 1];
+    return NULL;
+}
+
+/* Was this call made in a NCCL group that its thread is not closing yet? */
+static bool in_open_group(const struct finder *finder, const struct ng_view_member *member,
+                          const struct ng_view_record *record)
+{
+    return record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+           !group_end_of(finder, member, record->tid);
+}
+
+static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, uint32_t group)
+{
+    struct ng_waits *waits = finder->waits;
+
+    if (waits->count == waits->room) {
+        uint32_t room = waits->room ? waits->room * 2 : 16;
+        struct ng_wait *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        if (waits->count)
+            memcpy(bigger, waits->waits, waits->count * sizeof(*bigger));
+        waits->waits = bigger;
+        waits->room = room;
+    }
+    struct ng_wait *wait = &waits->waits[waits->count++];
+    *wait = (struct ng_wait){
+        .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
+    return wait;
+}
+
+static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *wait,
+                                        const struct ng_view_member *member, int group_rank)
+{
+    if (wait->absentee_count == wait->absentee_room) {
+        uint32_t room = wait->absentee_room ? wait->absentee_room * 2 : 8;
+        struct ng_absentee *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return NULL;
+        if (wait->absentee_count)
+            memcpy(bigger, wait->absentees, wait->absentee_count * sizeof(*bigger));
+        wait->absentees = bigger;
+        wait->absentee_room = room;
+    }
+    struct ng_absentee *absentee = &wait->absentees[wait->absentee_count++];
+    *absentee = (struct ng_absentee){.member = member,
+                                     .group_rank = group_rank,
+                                     .absence = NG_ABSENT_UNSEEN,
+                                     .stuck_in = -1,
+                                     .for_rank = -1};
+    if (!member)
+        return absentee;
+    switch (process_of(finder, member)->life) {
+    case NG_LIFE_DEAD:
+        absentee->absence = NG_ABSENT_DEAD;
+        break;
+    case NG_LIFE_EXITED:
+        absentee->absence = NG_ABSENT_EXITED;
+        break;
+    case NG_LIFE_STOPPED:
+        absentee->absence = NG_ABSENT_STOPPED;
+        break;
+    case NG_LIFE_LOST:
+        absentee->absence = NG_ABSENT_LOST;
+        break;
+    default:
+        absentee->absence = NG_ABSENT_ALIVE;
+    }
+    const struct ng_view_call *end =
+        call_of(finder, member, NG_CLASS_END, finder->view->groups[member->group].id);
+    absentee->left_group = member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
+    absentee->leaving = end && !absentee->left_group ? end->op : NG_OP_NONE;
+    return absentee;
+}
+
+static void join(struct finder *finder, const struct ng_wait *wait,
+                 const struct ng_view_member *member)
+{
+    int32_t index = (int32_t)(wait - finder->waits->waits);
+    int32_t *of_member = finder->leavers ? finder->left_in : finder->waits->wait_of_member;
+    int32_t *held = &of_member[member - finder->view->members];
+
+    if (*held < 0)
+        *held = index;
+}
+
+/*
+ * Does what a member says of itself no longer hold? Its process has not answered, was not stuck yet
+ * when it was heard of last, and a rank has finished collective `seq` since, for which this one had
+ * to get on: a host that is gone within a second of its start left little else behind.
+ */
+static bool is_outdated(const struct finder *finder, const struct ng_view_member *member,
+                        uint64_t seq, int64_t age_ns)
+{
+    int64_t quiet_ns = process_of(finder, member)->quiet_ns;
+
+    return quiet_ns && age_ns - quiet_ns < finder->stalled_ns && finder->farthest >= seq;
+}
+
+/* Did NCCL fail this call since a peer is gone? */
+static bool was_failed(const struct ng_view_record *record)
+{
+    return record->state == NG_RECORD_FAILED && record->result == NG_NCCL_REMOTE_ERROR;
+}
+
+/* Since a leaver got stuck: its own clock went until its end. */
+static int64_t left_age(const struct finder *finder, const struct ng_view_member *member)
+{
+    return ng_view_age(ng_view_age(member->pending_age_ns) + ng_view_age(process_of(finder, member)->life_age_ns));
+}
+
+/* Which collective a leaver was stuck in, or NCCL failed; 0 none. */
+static uint64_t left_collective(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+{
+    *ret_age_ns = left_age(finder, member);
+    if (member->pending_record)
+        return member->pending_seq;
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (was_failed(record) && !ng_view_record_is_p2p(record))
+            return record->coll_seq;
+    }
+    return member->entered > member->completed ? member->completed + 1 : 0;
+}
+
+static bool done(enum ng_record_state state)
+{
+    return state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED ||
+           state == NG_RECORD_CAPTURED || state == NG_RECORD_UNWATCHED ||
+           state == NG_RECORD_WRITING;
+}
+
+/* The oldest work of a member that is in flight; NULL none, or not recorded. */
+static const struct ng_view_record *pending_of(const struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
+        if (member->records[i - 1].id == member->pending_record)
+            return done(member->records[i - 1].state) ? NULL : &member->records[i - 1];
+    return NULL;
+}
+
+/* Does work of another communicator, which is in flight, stand between two calls of a member on one stream? `to` NULL:
+ * or behind the first. */
+static bool is_work_between(const struct finder *finder, const struct ng_view_member *member,
+                            const struct ng_view_record *from, const struct ng_view_record *to)
+{
+    const struct ng_view *view = finder->view;
+    const struct ng_view_process *process = process_of(finder, member);
+
+    for (uint32_t i = 0; i < process->member_count && view->by_process; i++) {
+        const struct ng_view_member *other = &view->members[view->by_process[process->first_member + i]];
+        const struct ng_view_record *pending = pending_of(other);
+        if (other != member && pending && ng_same_actor(view, other, member) && pending->stream == from->stream &&
+            pending->stream && pending->id > from->id && (!to || pending->id < to->id))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for which this one had
+ * to do its part, seems to be in flight where the device is in what stands behind it. From `seq` on, the collective
+ * that it is in, or waits to be in; 0 none.
+ */
+static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member, uint64_t seq)
+{
+    for (; seq && seq <= finder->farthest; seq = seq < member->entered ? seq + 1 : 0) {
+        const struct ng_view_record *record = ng_view_collective(member, seq);
+        const struct ng_view_record *next = seq < member->entered ? ng_view_collective(member, seq + 1) : NULL;
+        if (!record || (!next && seq < member->entered) || !(record->flags & NG_RECORD_IN_GROUP) ||
+            !ng_op_is_symmetric(record->signature.op) ||
+            ((!next || next->work_previous != record->id) && !is_work_between(finder, member, record, next)))
+            break;
+    }
+    return seq;
+}
+
+/* Which collective a member says that it is stuck in, and for how long; 0 none. */
+static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
+                                int64_t *ret_age_ns)
+{
+    const struct ng_view_group *group = &finder->view->groups[member->group];
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
+
+    if (waits_no_more(finder, member))
+        return 0;
+    if (finder->leavers)
+        return left_collective(finder, member, ret_age_ns);
+    if (member->pending_record && member->pending_seq &&
+        member->pending_age_ns >= finder->stalled_ns) {
+        *ret_age_ns = member->pending_age_ns;
+        return skip_finished(finder, member, member->pending_seq);
+    }
+    if (call && call->seq && call->age_ns >= finder->stalled_ns) {
+        *ret_age_ns = call->age_ns;
+        return call->seq;
+    }
+    if (member->entered <= member->scheduled)
+        return 0;
+    const struct ng_view_record *record = ng_view_collective(member, member->scheduled + 1);
+    call = group_end_of(finder, member, record ? record->tid : 0);
+    if (call && call->age_ns >= finder->stalled_ns) {
+        *ret_age_ns = call->age_ns;
+        return member->scheduled + 1;
+    }
+    return 0;
+}
+
+/* Which one it is stuck in, as far as anybody knows. */
+static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 int64_t *ret_age_ns)
+{
+    uint64_t seq = told_collective(finder, member, ret_age_ns);
+
+    return seq && is_outdated(finder, member, seq, *ret_age_ns) ? 0 : seq;
+}
+
+/* Did a member call its collective `seq` in a NCCL group, and has not come to the end of the group?
+ */
+static bool in_open_collective(const struct finder *finder, const struct ng_view_member *member,
+                               uint64_t seq)
+{
+    const struct ng_view_record *record = ng_view_collective(member, seq);
+    uint64_t group_id = finder->view->groups[member->group].id;
+
+    return member->scheduled < seq && !call_of(finder, member, NG_CLASS_COLLECTIVE, group_id) &&
+           !group_end_of(finder, member, record ? record->tid : 0);
+}
+
+/* Has the call of this collective not returned to the program? */
+static bool is_inside(const struct ng_view_member *member, uint64_t seq)
+{
+    return member->entered >= seq && member->scheduled < seq;
+}
+
+static int find_collective(struct finder *finder, uint32_t group,
+                           const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    uint64_t stuck = 0;
+    int64_t age_ns;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t seq = stuck_collective(finder, &members[i], &age_ns);
+        if (seq && (!stuck || seq < stuck))
+            stuck = seq;
+    }
+    if (!stuck)
+        return 0;
+    struct ng_wait *wait = add_wait(finder, NG_WAIT_COLLECTIVE, group);
+    if (!wait)
+        return -ENOMEM;
+    wait->seq = stuck;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        wait->on_host |= is_inside(member, stuck);
+        if (i > 0 && member[-1].group_rank == member->group_rank)
+            continue;
+        uint64_t seq = stuck_collective(finder, member, &age_ns);
+        if (seq) {
+            join(finder, wait, member);
+            wait->waiter_count++;
+            if (age_ns > wait->age_ns)
+                wait->age_ns = age_ns;
+            const struct ng_view_record *record = seq == stuck ? ng_view_collective(member, seq) : NULL;
+            if (record && record->entered_age_ns > wait->entered_age_ns)
+                wait->entered_age_ns = record->entered_age_ns;
+            if (seq == stuck && !member->pending_started)
+                wait->not_started++;
+            wait->cold |= stuck == 1 && seq == 1 && !member->scheduled;
+        }
+    }
+    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        const struct ng_view_member *member =
+            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        struct ng_absentee *absentee = NULL;
+        /* Who lives, and whom nobody has seen, is not what leavers were told of. */
+        if (finder->leavers && (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
+            continue;
+        if (!member || member->entered < stuck) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+        } else if (member->completed < stuck && (gone(life) || life == NG_LIFE_STOPPED)) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = true;
+        } else if (member->completed < stuck && member->cuda_error) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->faulted = true;
+        } else if (member->completed < stuck && in_open_collective(finder, member, stuck)) {
+            absentee = add_absentee(finder, wait, member, rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->open_group = true;
+        } else if (member->completed < stuck) {
+            finder->waits->held[member - view->members] = true;
+        }
+    }
+    return 0;
+}
+
+/* Has a send or receive been left behind by all that may wait in it? */
+static bool is_over(const struct finder *finder, const struct ng_view_record *record)
+{
+    return done(record->state) && !(finder->leavers && was_failed(record));
+}
+
+/*
+ * The call of the other direction that `peer` made towards `rank` as its `ordinal`-th, or a later
+ * one; NULL none. *ret_known false: there may have been one, but the peer's records do not reach
+ * back far enough.
+ */
+static const struct ng_view_record *counterpart_of(const struct ng_view_member *peer,
+                                                   bool peer_sends, int rank, uint64_t ordinal,
+                                                   bool *ret_known)
+{
+    const struct ng_view_record *found = NULL;
+    uint64_t kept = 0;
+
+    *ret_known = ordinal != 0;
+    /* Newest first: the ordinals of a pair only grow. */
+    for (uint32_t i = peer->record_count; i > 0 && *ret_known; i--) {
+        const struct ng_view_record *record = &peer->records[i - 1];
+        if (!ng_view_record_is_p2p(record) || !ng_view_record_counts(record))
+            continue;
+        kept += record->peer_ordinal != 0;
+        if (!record->peer_ordinal || record->signature.root != rank ||
+            (record->signature.op == NG_OP_Send) != peer_sends)
+            continue;
+        if (record->peer_ordinal < ordinal)
+            return found;
+        found = record;
+        if (record->peer_ordinal == ordinal)
+            return found;
+    }
+    *ret_known = found || (*ret_known && kept >= peer->p2p_entered);
+    return found;
+}
+
+/* Group ranks that are absent from a point-to-point wait: index of the absentee + 1, by rank. */
+struct absent_ranks {
+    uint32_t *of_rank;
+    int nranks;
+};
+
+static struct ng_absentee *find_absentee(const struct ng_wait *wait,
+                                         const struct absent_ranks *ranks, int rank)
+{
+    if (rank >= 0 && rank < ranks->nranks)
+        return ranks->of_rank[rank] ? &wait->absentees[ranks->of_rank[rank] - 1] : NULL;
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (wait->absentees[i].group_rank == rank)
+            return &wait->absentees[i];
+    return NULL;
+}
+
+static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)
+{
+    if (wait->need_count == wait->need_room) {
+        uint32_t room = wait->need_room ? wait->need_room * 2 : 8;
+        struct ng_need *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        if (wait->need_count)
+            memcpy(bigger, wait->needs, wait->need_count * sizeof(*bigger));
+        wait->needs = bigger;
+        wait->need_room = room;
+    }
+    wait->needs[wait->need_count++] = need;
+    return 0;
+}
+
+/* Is this point-to-point work stuck: pending on the device, or inside a host call. */
+static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *member,
+                      int64_t *ret_age_ns)
+{
+    uint64_t id = finder->view->groups[member->group].id;
+
+    if (finder->leavers) {
+        *ret_age_ns = left_age(finder, member);
+        return finder->leavers[member - finder->view->members];
+    }
+    if (waits_no_more(finder, member) || !member->p2p_entered)
+        return false;
+    if (member->pending_record && member->pending_age_ns >= finder->stalled_ns) {
+        *ret_age_ns = member->pending_age_ns;
+        return true;
+    }
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_P2P, id);
+    if (!call && !member->record_count)
+        call = group_end_of(finder, member, 0);
+    for (uint32_t i = member->record_count; i > 0 && !call; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+            ng_view_record_is_p2p(record))
+            call = group_end_of(finder, member, record->tid);
+    }
+    if (call && call->age_ns >= finder->stalled_ns) {
+        *ret_age_ns = call->age_ns;
+        return true;
+    }
+    return false;
+}
+
+/* Is there no telling what the oldest work of a member's sends and receives was? The oldest that is
+ * still recorded has not finished, and is not its first. */
+static bool is_overwritten(const struct ng_view_member *member)
+{
+    for (uint32_t k = 0; k < member->record_count; k++) {
+        const struct ng_view_record *record = &member->records[k];
+        if (ng_view_record_is_p2p(record) && ng_view_record_counts(record))
+            return !done(record->state) && record->p2p_seq > 1;
+    }
+    return false;
+}
+
+/* The newest handle of a group rank, among the members of its group; NULL: nobody has told of it.
+ */
+static const struct ng_view_member *member_at(const struct ng_view_member *members, uint32_t count,
+                                              int rank)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (members[middle].group_rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && members[low].group_rank == rank ? &members[low] : NULL;
+}
+
+/* Did a member call this send or receive behind a collective of the same communicator that it is stuck in? */
+static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
+                                 const struct ng_view_record *record)
+{
+    int32_t stuck_in = finder->waits->wait_of_member[member - finder->view->members];
+
+    return stuck_in >= 0 && finder->waits->waits[stuck_in].type == NG_WAIT_COLLECTIVE && member->pending_record &&
+           member->pending_seq && record->id > member->pending_record && !done(record->state);
+}
+
+/* What one send or receive of `member` waits for. *ret_served false: not for its device. */
+static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct absent_ranks *ranks,
+                         const struct ng_view_member *member, const struct ng_view_member *other,
+                         const struct ng_view_record *record, bool *ret_served)
+{
+    int peer = record->signature.root;
+    bool peer_sends = record->signature.op == NG_OP_Recv, known = true;
+    enum ng_life life = other ? process_of(finder, other)->life : NG_LIFE_UNKNOWN;
+    const struct ng_view_record *theirs =
+        other ? counterpart_of(other, peer_sends, member->group_rank, record->peer_ordinal, &known)
+              : NULL;
+    bool open = theirs && in_open_group(finder, other, theirs);
+    bool faulted = theirs && other->cuda_error && theirs->state != NG_RECORD_COMPLETED;
+    /* Who has done its part is needed no more, whatever became of it; but what a rank sent that
+     * then died may have died with it, on its way to another host. */
+    bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
+
+    if (finder->leavers && !gone(life))
+        return 0;
+    bool queued = theirs && is_behind_collective(finder, other, theirs);
+    if (theirs && !open && !faulted && !queued && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+        return 0;
+    *ret_served = false;
+    struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
+    bool overwritten = !known && (!absentee || absentee->overwritten);
+    /* What one waiter cannot tell of a peer, another may. */
+    if (!absentee || (absentee->overwritten && !overwritten)) {
+        struct ng_absentee *fresh = absentee;
+        if (!fresh)
+            fresh = add_absentee(finder, wait, other, peer);
+        if (!fresh)
+            return -ENOMEM;
+        if (peer >= 0 && peer < ranks->nranks)
+            ranks->of_rank[peer] = (uint32_t)(fresh - wait->absentees) + 1;
+        bool alive = absentee || fresh->absence == NG_ABSENT_ALIVE;
+        fresh->came = theirs != NULL;
+        fresh->open_group = open;
+        fresh->queued = queued && !open && !faulted && alive;
+        fresh->faulted = faulted && alive;
+        fresh->overwritten = overwritten && alive;
+        if (alive)
+            fresh->absence = fresh->overwritten ? NG_ABSENT_UNSEEN : NG_ABSENT_ALIVE;
+        fresh->send = peer_sends;
+        fresh->for_rank = member->group_rank;
+        absentee = fresh;
+    }
+    return add_need(finder, wait,
+                    (struct ng_need){.member = (uint32_t)(member - finder->view->members),
+                                     .absentee = (uint32_t)(absentee - wait->absentees),
+                                     .op = (enum ng_op)record->signature.op});
+}
+
+static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                    uint32_t count)
+{
+    struct ng_wait *wait = NULL;
+    struct absent_ranks ranks = {.nranks = finder->view->groups[group].nranks};
+    int64_t age_ns;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        bool waits = false, served = true;
+        if ((i > 0 && member[-1].group_rank == member->group_rank) ||
+            !stuck_p2p(finder, member, &age_ns))
+            continue;
+        for (uint32_t k = 0; k < member->record_count; k++) {
+            const struct ng_view_record *record = &member->records[k];
+            if (!ng_view_record_is_p2p(record) || is_over(finder, record) ||
+                record->signature.root == member->group_rank ||
+                in_open_group(finder, member, record))
+                continue;
+            /* Work behind the one that is stuck waits for that one, not for its own peer. */
+            if (member->pending_record && record->id > member->pending_record)
+                break;
+            waits = true;
+            if (!wait) {
+                wait = add_wait(finder, NG_WAIT_P2P, group);
+                if (!wait)
+                    return -ENOMEM;
+                wait->op = (enum ng_op)record->signature.op;
+            }
+            if (!ranks.of_rank)
+                ranks.of_rank = ng_arena_alloc(finder->arena,
+                                               ((size_t)ranks.nranks + 1) * sizeof(*ranks.of_rank));
+            if (!ranks.of_rank)
+                return -ENOMEM;
+            if (record->entered_age_ns > wait->entered_age_ns)
+                wait->entered_age_ns = record->entered_age_ns;
+            const struct ng_view_member *other = member_at(members, count, record->signature.root);
+            int error = look_for_peer(finder, wait, &ranks, member, other, record, &served);
+            if (error)
+                return error;
+        }
+        if (!waits) {
+            /* Only collectives are pending, or the records of the sends and receives are gone. */
+            if (member->pending_record ? member->pending_seq : member->record_count > 0)
+                continue;
+            if (!wait)
+                wait = add_wait(finder, NG_WAIT_P2P, group);
+            if (!wait)
+                return -ENOMEM;
+            wait->blind = true;
+        } else if (is_overwritten(member)) {
+            wait->blind = true;
+            served = false;
+        }
+        wait->served |= waits && served;
+        /* Ranks that have never met connect inside the call; what a device is in tells more. */
+        wait->on_host = (wait->on_host || !wait->waiter_count) && !member->pending_record;
+        join(finder, wait, member);
+        wait->waiter_count++;
+        if (age_ns > wait->age_ns)
+            wait->age_ns = age_ns;
+        /* Who has never met its peer waits inside the call: its device has nothing to reach yet. */
+        if (member->pending_record && !member->pending_started)
+            wait->not_started++;
+    }
+    return 0;
+}
+
+/* A member is stuck in a call that makes or ends a communicator: in the wait *wait, which is made
+ * for the first of them. */
+static int join_call(struct finder *finder, struct ng_wait **wait, enum ng_wait_type type,
+                     const struct ng_view_member *member, const struct ng_view_call *call)
+{
+    if (!*wait)
+        *wait = add_wait(finder, type, member->group);
+    if (!*wait)
+        return -ENOMEM;
+    (*wait)->waiter_count++;
+    if (call->age_ns > (*wait)->age_ns)
+        (*wait)->age_ns = (*wait)->entered_age_ns = call->age_ns;
+    join(finder, *wait, member);
+    return 0;
+}
+
+/* How a communicator comes to be: the calls of each kind, and how far a rank has come. */
+struct making {
+    const struct ng_view_call *(*call)(const struct finder *finder,
+                                       const struct ng_view_member *member);
+    bool (*came)(const struct ng_view_member *member, uint32_t ordinal);
+    bool (*through)(const struct ng_view_member *member);
+    uint64_t ends_before; /* who has finished this collective of the group, has it behind it */
+};
+
+/* Init: members are those of the new group. */
+static const struct ng_view_call *init_call_of(const struct finder *finder,
+                                               const struct ng_view_member *member)
+{
+    const struct ng_view_group *group = &finder->view->groups[member->group];
+    const struct ng_view_call *call = call_of(finder, member, NG_CLASS_CREATE, group->id);
+
+    if (member->state != NG_GROUP_CREATING)
+        return NULL;
+    /* Who was there before it grows calls for it on the parent, but waits for those who join. */
+    if (!call && member->created_by == NG_OP_CommGrow)
+        call = call_of(finder, member, NG_CLASS_CREATE, group->parent_id);
+    return call ? call : group_end_of(finder, member, member->creator_tid);
+}
+
+static bool came_to_init(const struct ng_view_member *member, uint32_t ordinal)
+{
+    return true;
+}
+
+static bool through_init(const struct ng_view_member *member)
+{
+    return member->state != NG_GROUP_CREATING;
+}
+
+/* Split, shrink, grow: members are those of the parent, and it is their so-many-th such call. */
+static const struct ng_view_call *derive_call_of(const struct finder *finder,
+                                                 const struct ng_view_member *member)
+{
+    const struct ng_view_call *call =
+        call_of(finder, member, NG_CLASS_CREATE, finder->view->groups[member->group].id);
+    bool derives = call && (call->op == NG_OP_CommSplit || call->op == NG_OP_CommShrink ||
+                            call->op == NG_OP_CommGrow);
+
+    return derives && member->derived ? call : NULL;
+}
+
+static bool came_to_derive(const struct ng_view_member *member, uint32_t ordinal)
+{
+    return member->derived >= ordinal;
+}
+
+static bool through_derive(const struct ng_view_member *member)
+{
+    return false; /* not to be seen in the parent */
+}
+
+static const struct making makings[] = {
+    {init_call_of, came_to_init, through_init, 1},
+    {derive_call_of, came_to_derive, through_derive, UINT64_MAX},
+};
+
+/*
+ * Shrink leaves ranks out on purpose, and which ones only its callers know, of whom a hash of them is
+ * heard: true where it is that of one rank.
+ */
+static bool find_left_out(const struct finder *finder, uint32_t parent, uint32_t ordinal,
+                          int *ret_rank)
+{
+    const struct ng_view *view = finder->view;
+    uint64_t parent_id = view->groups[parent].id, excluded = 0;
+
+    for (uint32_t i = 0; i < view->member_count && !excluded; i++)
+        if (view->groups[view->members[i].group].parent_id == parent_id &&
+            view->members[i].ordinal == ordinal && view->members[i].state == NG_GROUP_CREATING)
+            excluded = view->members[i].excluded;
+    for (int rank = 0; rank < view->groups[parent].nranks && excluded; rank++)
+        if (ng_group_id_excluded(&rank, 1) == excluded) {
+            *ret_rank = rank;
+            return true;
+        }
+    return false;
+}
+
+/* Members that are inside the creating call, and group ranks that have not come to it. */
+static int find_making(struct finder *finder, const struct making *making, uint32_t group,
+                       const struct ng_view_member *members, uint32_t count)
+{
+    int nranks = finder->view->groups[group].nranks;
+    struct ng_wait *wait = NULL;
+    uint32_t ordinal = UINT32_MAX;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_member *member = &members[i];
+        const struct ng_view_call *call = making->call(finder, member);
+        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life) ||
+            is_outdated(finder, member, making->ends_before, call->age_ns))
+            continue;
+        int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
+        if (error)
+            return error;
+        /* Made in a NCCL group, it is the end of that which waits. */
+        if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
+            wait->op = call->op;
+        else if (!wait->op)
+            wait->op = (enum ng_op)member->created_by;
+        if (member->derived < ordinal)
+            ordinal = member->derived;
+    }
+    int left_out = -1;
+    if (!wait || (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
+        return 0;
+    wait->left_out = left_out;
+    for (int rank = 0, i = 0; rank < nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        const struct ng_view_member *member =
+            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+        enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+        if (wait->op == NG_OP_CommShrink && rank == left_out)
+            continue;
+        bool came = member && making->came(member, ordinal);
+        bool failed = member && member->state == NG_GROUP_FAILED;
+        /* Who is through with it is needed no more, whatever became of it. */
+        if (came && !failed && (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
+            continue;
+        struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
+        if (!absentee)
+            return -ENOMEM;
+        absentee->came = came;
+        absentee->failed = failed;
+    }
+    return 0;
+}
+
+static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members,
+                    uint32_t count)
+{
+    struct ng_wait *wait = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_call *call =
+            call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id);
+        if (!call || call->age_ns < finder->stalled_ns ||
+            gone(process_of(finder, &members[i])->life))
+            continue;
+        int error = join_call(finder, &wait, NG_WAIT_END, &members[i], call);
+        if (error)
+            return error;
+        wait->op = call->op;
+    }
+    if (!wait)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
+            finder->waits->wait_of_member[&members[i] - finder->view->members] >= 0 ||
+            members[i].state > NG_GROUP_READY ||
+            call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id))
+            continue;
+        if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* What a member called that is waited in; NULL not recorded. */
+static const struct ng_view_record *called_in(const struct ng_wait *wait, const struct ng_view_member *member)
+{
+    return wait->seq ? ng_view_collective(member, wait->seq) : pending_of(member);
+}
+
+/* Is what another member, the stuck one of this index, is in ahead of what this one called, on the same stream? */
+static bool is_ahead(const struct ng_view *view, const struct ng_waits *waits, uint32_t stuck,
+                     const struct ng_view_record *called, bool *ret_vague)
+{
+    const struct ng_view_member *other = &view->members[stuck];
+    const struct ng_wait *wait = &waits->waits[waits->wait_of_member[stuck]];
+    /* Others may have finished its oldest work in flight. */
+    const struct ng_view_record *pending =
+        other->pending_seq && wait->seq > other->pending_seq ? ng_view_collective(other, wait->seq)
+                                                             : pending_of(other);
+
+    if (!pending || !called || done(pending->state) || done(called->state) || !called->stream ||
+        pending->stream != called->stream || pending->id >= called->id)
+        return false;
+    *ret_vague = pending->flags & called->flags & NG_RECORD_IN_GROUP;
+    return true;
+}
+
+bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
+                        const struct ng_absentee *absentee, uint32_t stuck)
+{
+    const struct ng_view_member *other = &view->members[stuck];
+    bool own = waits->wait_of_member[stuck] == (int32_t)wait;
+
+    if (!ng_same_actor(view, other, absentee->member))
+        return false;
+    bool vague;
+    if (absentee->in_order)
+        return !own && is_ahead(view, waits, stuck, called_in(&waits->waits[wait], absentee->member), &vague);
+    /* Work of one communicator is done in the order in which it was called, on whatever streams. */
+    if (absentee->queued)
+        return !own && other->pending_record && (other->pending_started || other == absentee->member);
+    return !own || waits->waits[wait].type == NG_WAIT_P2P;
+}
+
+/* Which other wait holds an absentee, rather than its own; -1 none. */
+static int32_t held_by(const struct finder *finder, uint32_t wait,
+                       const struct ng_absentee *absentee)
+{
+    const struct ng_waits *waits = finder->waits;
+    uint32_t process = absentee->member->process;
+    int32_t found = -1;
+
+    for (uint32_t k = waits->stuck_first[process]; k < waits->stuck_first[process + 1]; k++) {
+        if (!ng_wait_is_held_up(finder->view, waits, wait, absentee, waits->stuck[k]))
+            continue;
+        found = waits->wait_of_member[waits->stuck[k]];
+        if (found != (int32_t)wait)
+            break;
+    }
+    return found;
+}
+
+/* Behind which other work the device of a member is that came to wait `wait`: to `ret_behind`. False: behind none. */
+static bool find_behind(const struct finder *finder, uint32_t wait, const struct ng_view_member *member,
+                        struct ng_absentee *ret_behind)
+{
+    const struct ng_waits *waits = finder->waits;
+    const struct ng_view_record *called = called_in(&waits->waits[wait], member);
+
+    *ret_behind = (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
+    ret_behind->stuck_in = held_by(finder, wait, ret_behind);
+    if (ret_behind->stuck_in >= 0) {
+        for (uint32_t k = waits->stuck_first[member->process]; k < waits->stuck_first[member->process + 1]; k++) {
+            bool vague = false;
+            if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
+                is_ahead(finder->view, waits, waits->stuck[k], called, &vague))
+                ret_behind->vague |= vague;
+        }
+        return true;
+    }
+    ret_behind->in_order = false;
+    uint64_t seq = waits->waits[wait].seq;
+    bool begun = member->pending_started || (seq && member->pending_seq != seq);
+    ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
+    return ret_behind->stuck_in >= 0;
+}
+
+/*
+ * Where everybody came, but devices have not reached the work because they are in other work that
+ * does not finish, that other work is what this wait waits for.
+ */
+static int link_devices(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    struct ng_absentee behind;
+
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count, others = 0;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        if (wait->absentee_count || (wait->type != NG_WAIT_COLLECTIVE && wait->type != NG_WAIT_P2P))
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t index = (uint32_t)(&members[i] - view->members);
+            if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
+                (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
+                continue;
+            waits->queued[index] = find_behind(finder, w, &members[i], &behind);
+            others += !waits->queued[index] && !members[i].pending_started &&
+                      (!wait->seq || members[i].pending_seq == wait->seq);
+        }
+        /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
+         */
+        if (others)
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            if (!waits->queued[&members[i] - view->members] || !find_behind(finder, w, &members[i], &behind))
+                continue;
+            struct ng_absentee *absentee =
+                add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->queued = true;
+            absentee->in_order = behind.in_order;
+            absentee->vague = behind.vague;
+            absentee->stuck_in = behind.stuck_in;
+        }
+    }
+    return 0;
+}
+
+/*
+ * A rank that made the call of a collective, but whose device is in sends or receives that it called before on the same
+ * communicator, and that wait for others.
+ */
+static int link_behind(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        for (uint32_t i = 0; i < count && wait->type == NG_WAIT_COLLECTIVE; i++) {
+            int32_t stuck_in = waits->wait_of_member[&members[i] - view->members];
+            const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
+            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P || !members[i].pending_record ||
+                members[i].pending_seq || !record || done(record->state) || record->id < members[i].pending_record ||
+                members[i].cuda_error || process_of(finder, &members[i])->life == NG_LIFE_STOPPED)
+                continue;
+            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->queued = true;
+            absentee->stuck_in = stuck_in;
+        }
+    }
+    return 0;
+}
+
+static int link_waits(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    uint32_t *first = ng_arena_alloc(finder->arena, (view->process_count + 2) * sizeof(*first));
+    uint32_t *stuck = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(*stuck));
+
+    if (!first || !stuck)
+        return -ENOMEM;
+    /* Stuck members in order of process (counting sort). */
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (waits->wait_of_member[i] >= 0)
+            first[view->members[i].process + 2]++;
+    for (uint32_t p = 0; p < view->process_count; p++)
+        first[p + 2] += first[p + 1];
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (waits->wait_of_member[i] >= 0)
+            stuck[first[view->members[i].process + 1]++] = i;
+    waits->stuck_first = first;
+    waits->stuck = stuck;
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        for (uint32_t a = 0; a < wait->absentee_count; a++) {
+            struct ng_absentee *absentee = &wait->absentees[a];
+            if (absentee->member && absentee->absence == NG_ABSENT_ALIVE)
+                absentee->stuck_in = held_by(finder, w, absentee);
+        }
+    }
+    int error = link_devices(finder);
+    return error ? error : link_behind(finder);
+}
+
+bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)
+{
+    if (view->processes[member->process].life != NG_LIFE_EXITED || member->async_error != NG_NCCL_REMOTE_ERROR)
+        return false;
+    switch (member->state) {
+    case NG_GROUP_CREATING:
+    case NG_GROUP_READY:
+    case NG_GROUP_FINALIZED:
+        return true;
+    case NG_GROUP_DESTROYED:
+    case NG_GROUP_ABORTED:
+        /* Nothing of a process that left grows older: that is how long before its end it was. */
+        return member->ended_age_ns && member->ended_age_ns < LEAVING_NS;
+    default:
+        return false;
+    }
+}
+
+/* Leavers, while they are followed to the ends that they were told of. */
+struct following {
+    bool *leavers;         /* of members */
+    bool *looked_at;       /* of groups */
+    bool *told, *followed; /* of processes: is a member of it a leaver; and is known for which end */
+    uint32_t first;        /* the first wait of leavers */
+};
+
+/* What all leavers of a group were in. */
+static int find_left(struct finder *finder, struct following *following, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(finder->view, group, &count);
+
+    if (following->looked_at[group])
+        return 0;
+    following->looked_at[group] = true;
+    int error = find_collective(finder, group, members, count);
+    return error ? error : find_p2p(finder, group, members, count);
+}
+
+/* What all of them were in for whom others wait, be it in what leavers were in. */
+static int find_all_left(struct finder *finder, struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    bool *looked_at = ng_arena_alloc(finder->arena, view->process_count + 1);
+    int error = looked_at ? 0 : -ENOMEM;
+
+    for (uint32_t w = 0; w < waits->count && !error; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !error; a++) {
+            const struct ng_view_member *member = waits->waits[w].absentees[a].member;
+            if (!member || !following->told[member->process] || looked_at[member->process])
+                continue;
+            looked_at[member->process] = true;
+            const struct ng_view_process *process = &view->processes[member->process];
+            for (uint32_t i = 0; i < process->member_count && !error; i++) {
+                uint32_t index = view->by_process[process->first_member + i];
+                if (following->leavers[index])
+                    error = find_left(finder, following, view->members[index].group);
+            }
+        }
+    return error;
+}
+
+/* Did it still live when the other had left? Then it is not what that was told of. */
+static bool ended_later(const struct ng_view_process *process, const struct ng_view_process *left)
+{
+    int64_t alive_ns = process->life == NG_LIFE_DEAD ? process->alive_age_ns : process->life_age_ns;
+
+    return alive_ns && ng_view_age(alive_ns) + CLOCKS_APART_NS < left->life_age_ns;
+}
+
+/* Is there an end for which this leaver may have left: of one that was not told of any itself, or that left for
+ * another? */
+static bool has_reason(const struct finder *finder, const struct following *following, const struct ng_wait *wait,
+                       const struct ng_view_process *leaver)
+{
+    for (uint32_t a = 0; a < wait->absentee_count; a++) {
+        uint32_t index = wait->absentees[a].member->process;
+        const struct ng_view_process *process = &finder->view->processes[index];
+        if (process != leaver && (!following->told[index] || following->followed[index]) &&
+            !ended_later(process, leaver))
+            return true;
+    }
+    return false;
+}
+
+/* From the ends outwards, until nobody more is found. */
+static void follow(const struct finder *finder, struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    bool found;
+
+    do {
+        found = false;
+        for (uint32_t i = 0; i < view->member_count; i++) {
+            uint32_t process = view->members[i].process;
+            if (finder->left_in[i] < 0 || following->followed[process] ||
+                !has_reason(finder, following, &finder->waits->waits[finder->left_in[i]], &view->processes[process]))
+                continue;
+            found = following->followed[process] = true;
+        }
+    } while (found);
+}
+
+/* Is it what others still wait in? */
+static bool is_waited_in(const struct finder *finder, const struct following *following, const struct ng_wait *left)
+{
+    for (uint32_t w = 0; w < following->first; w++) {
+        const struct ng_wait *wait = &finder->waits->waits[w];
+        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type && wait->group == left->group &&
+            wait->seq == left->seq)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * Which leavers nobody is known for, while ranks of their groups do not answer: to `ret_doubted`, of processes. Who
+ * does not answer may not have told yet that it is of the group.
+ */
+static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
+{
+    const struct ng_view *view = finder->view;
+    bool any = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        any |= view->processes[i].quiet_ns > 0;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        uint32_t process = view->members[i].process, count;
+        if (finder->left_in[i] < 0 || following->followed[process] || ret_doubted[process])
+            continue;
+        const struct ng_view_group *group = &view->groups[view->members[i].group];
+        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        ret_doubted[process] = any && (int64_t)group->member_count < group->nranks;
+        for (uint32_t k = 0; k < count && any && !ret_doubted[process]; k++)
+            ret_doubted[process] = process_of(finder, &members[k])->quiet_ns > 0;
+    }
+}
+
+/* What explains nobody's leaving goes again. */
+static int keep_reasons(struct finder *finder, const struct following *following)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    bool *reasons = ng_arena_alloc(finder->arena, waits->count + 1);
+    uint32_t kept = following->first;
+
+    if (!reasons)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (finder->left_in[i] >= 0 && following->followed[view->members[i].process])
+            reasons[finder->left_in[i]] = true;
+    for (uint32_t w = following->first; w < waits->count; w++)
+        if (reasons[w] && !is_waited_in(finder, following, &waits->waits[w]))
+            waits->waits[kept++] = waits->waits[w];
+    waits->count = kept;
+    return 0;
+}
+
+/*
+ * Over a network NCCL tells ranks at once that a peer is gone, and they leave, and whoever waits for them has never
+ * heard of that peer. So it is looked for in what they were in when they left: those are waits, too. Where nobody is
+ * found there, they are leavers like all others.
+ */
+static int follow_leavers(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_waits *waits = finder->waits;
+    struct following following = {.first = waits->count};
+    bool any = false;
+
+    for (uint32_t w = 0; w < waits->count && !any; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !any; a++)
+            any = waits->waits[w].absentees[a].absence == NG_ABSENT_EXITED;
+    if (!any || !view->by_process)
+        return 0;
+    following.leavers = ng_arena_alloc(finder->arena, view->member_count + 1);
+    following.looked_at = ng_arena_alloc(finder->arena, view->group_count + 1);
+    following.told = ng_arena_alloc(finder->arena, view->process_count + 1);
+    following.followed = ng_arena_alloc(finder->arena, view->process_count + 1);
+    finder->left_in = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(int32_t));
+    bool *doubted = ng_arena_alloc(finder->arena, view->process_count + 1);
+    if (!following.leavers || !following.looked_at || !following.told || !following.followed || !finder->left_in ||
+        !doubted)
+        return -ENOMEM;
+    memset(finder->left_in, 0xff, view->member_count * sizeof(int32_t));
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        following.leavers[i] = ng_wait_left_since_told(view, &view->members[i]);
+        following.told[view->members[i].process] |= following.leavers[i];
+    }
+    finder->leavers = following.leavers;
+    finder->stalled_ns = 0;
+    int error = find_all_left(finder, &following);
+    if (error)
+        return error;
+    follow(finder, &following);
+    doubt(finder, &following, doubted);
+    for (uint32_t w = 0; w < waits->count; w++)
+        for (uint32_t a = 0; a < waits->waits[w].absentee_count; a++) {
+            struct ng_absentee *absentee = &waits->waits[w].absentees[a];
+            absentee->followed = absentee->member && following.followed[absentee->member->process];
+            absentee->may_follow = absentee->member && doubted[absentee->member->process];
+        }
+    return keep_reasons(finder, &following);
+}
+
+enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+    struct ng_signature signature;
+
+    for (uint32_t i = 0; i < count && wait->seq; i++)
+        if (ng_signature_at(&members[i], wait->seq, &signature))
+            return (enum ng_op)signature.op;
+    return wait->op;
+}
+
+int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
+                  struct ng_waits *ret_waits)
+{
+    struct finder finder = {
+        .view = view, .arena = arena, .waits = ret_waits, .stalled_ns = stalled_ns};
+    int error = 0;
+
+    *ret_waits = (struct ng_waits){0};
+    ret_waits->wait_of_member = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(int32_t));
+    finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
+    ret_waits->held = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
+    ret_waits->queued = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));
+    if (!ret_waits->wait_of_member || !finder.calls_of_process || !ret_waits->held ||
+        !ret_waits->queued)
+        return -ENOMEM;
+    memset(ret_waits->wait_of_member, 0xff, view->member_count * sizeof(int32_t));
+    for (uint32_t i = view->call_count; i > 0; i--)
+        finder.calls_of_process[view->calls[i - 1].process] = i;
+    for (uint32_t group = 0; group < view->group_count && !error; group++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, group, &count);
+        if (!members)
+            continue;
+        finder.farthest = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (members[i].completed > finder.farthest)
+                finder.farthest = members[i].completed;
+        for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
+            error = find_making(&finder, &makings[i], group, members, count);
+        if (!error)
+            error = find_collective(&finder, group, members, count);
+        if (!error)
+            error = find_p2p(&finder, group, members, count);
+        if (!error)
+            error = find_end(&finder, group, members, count);
+    }
+    if (!error)
+        error = link_waits(&finder);
+    return error ? error : follow_leavers(&finder);
+}

@@ -1,0 +1,66 @@
+/*
+ * What NCCL launched together, and the collectives that programs compose of sends and receives.
+ *
+ * Before NCCL 2.28 there was no all-to-all, gather or scatter: programs make them of sends and
+ * receives in one NCCL group, and libraries still do. They are recognised when a view is told, not
+ * when they are called, so that calls cost nothing. Pure: no clock, no lock, no malloc.
+ */
+#ifndef NCCLGUARD_CORE_VIEW_P2P_PATTERNS_H
+#define NCCLGUARD_CORE_VIEW_P2P_PATTERNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/util/arena.h"
+#include "core/view/view.h"
+
+/*
+ * One call, or all calls of a NCCL group on one communicator and stream, as far as the member still
+ * has their records. Calls that NCCL refused are in none.
+ */
+struct ng_composed_work {
+    uint32_t first, last; /* indices of its oldest and newest record */
+    uint32_t coll_count, p2p_count;
+    bool cut; /* its oldest records are overwritten */
+    /*
+     * What its sends and receives form: AlltoAll, AllToAllv (the counts differ), Gather, Scatter;
+     * NG_OP_NONE: nothing, or one cannot tell.
+     */
+    enum ng_op op;
+    int root;                /* of a gather or scatter; -1 else */
+    uint64_t sent, received; /* elements of its sends, of its receives */
+};
+
+struct ng_composed {
+    struct ng_composed_work *works; /* in the order of their oldest records */
+    uint32_t work_count;
+    uint32_t *work_of; /* for each record of the member: index of its work; NG_COMPOSED_NONE */
+};
+
+#define NG_COMPOSED_NONE UINT32_MAX
+
+/*
+ * The works of `member` of a sealed view, oldest first; *ret_composed lives in `arena`. 0 or
+ * -ENOMEM.
+ *
+ * All-to-all: one send to and one receive from every other rank, with or without itself (with two
+ * ranks: with). Gather, of three ranks and more: the root receives from every other rank, which do
+ * nothing but send to it; scatter likewise. What the evidence of another rank contradicts is not
+ * named; since one rank's part of a gather is a plain send, gathers and scatters are named only
+ * where the view has all ranks of the group. So all ranks that are told from one view say the same.
+ */
+int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
+                     struct ng_arena *arena, struct ng_composed *ret_composed);
+
+/* The same for one member of a group after another: what was found out about one is not looked for
+ * again, so all of them take no longer than reading their records. Lives in `arena`. 0 or -ENOMEM. */
+struct ng_composed_search;
+int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
+                      struct ng_composed_search **ret_search);
+int ng_composed_next(struct ng_composed_search *search, const struct ng_view_member *member,
+                     struct ng_composed *ret_composed);
+
+/* "all-to-all", "gather", "scatter"; NULL: no name of a composed operation. */
+const char *ng_composed_words(enum ng_op op);
+
+#endif

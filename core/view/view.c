@@ -1,0 +1,636 @@
+/*
+ * Building and asking a view: growth, groups by id, members in order.
+ *
+ * Between steps 8 and 9: entered by whoever wants a verdict. No clock, no files but what it is
+ * given.
+ */
+#include "core/view/view.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/comm/grow_id.h"
+
+void ng_view_init(struct ng_view *view)
+{
+    memset(view, 0, sizeof(*view));
+}
+
+void ng_view_fini(struct ng_view *view)
+{
+    ng_arena_reset(&view->arena);
+    memset(view, 0, sizeof(*view));
+}
+
+/* Room for one more element; the old array stays in the arena, which costs at most as much again.
+ */
+static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
+{
+    if (used < *room)
+        return array;
+    uint32_t wanted = *room ? *room * 2 : 16;
+    void *bigger = ng_arena_alloc(&view->arena, wanted * each);
+    if (!bigger)
+        return NULL;
+    if (used)
+        memcpy(bigger, array, used * each);
+    *room = wanted;
+    return bigger;
+}
+
+#define APPEND(view, array, count, room)                                                           \
+    ({                                                                                             \
+        void *grown =                                                                              \
+            grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array));       \
+        if (grown)                                                                                 \
+            (view)->array = grown;                                                                 \
+        grown ? &(view)->array[(view)->count++] : NULL;                                            \
+    })
+
+struct ng_view_process *ng_view_add_process(struct ng_view *view)
+{
+    struct ng_view_process *process = APPEND(view, processes, process_count, process_room);
+    if (process)
+        process->rank = process->world_size = process->local_rank = -1;
+    return process;
+}
+
+const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char *path,
+                                                const char *build_id)
+{
+    struct ng_view_module *module = ng_arena_alloc(&view->arena, sizeof(*module));
+
+    if (!module)
+        return NULL;
+    module->path = ng_arena_strdup(&view->arena, path);
+    module->build_id = ng_arena_strdup(&view->arena, build_id);
+    return module->path && module->build_id ? module : NULL;
+}
+
+/* Where the id is in the table of places, or would be. Ids are hashes; damaged ones still end. */
+static uint32_t *place_of(const struct ng_view *view, uint64_t id)
+{
+    uint32_t mask = view->group_place_count - 1;
+    uint32_t at = (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
+
+    while (view->group_places[at] && view->groups[view->group_places[at] - 1].id != id)
+        at = (at + 1) & mask;
+    return &view->group_places[at];
+}
+
+static void fill_places(struct ng_view *view)
+{
+    memset(view->group_places, 0, view->group_place_count * sizeof(*view->group_places));
+    for (uint32_t i = 0; i < view->group_count; i++)
+        *place_of(view, view->groups[i].id) = i + 1;
+}
+
+/* At least half of the places stay free. */
+static bool make_places(struct ng_view *view)
+{
+    if (view->group_count < view->group_place_count / 2)
+        return true;
+    uint32_t count = view->group_place_count ? view->group_place_count * 2 : 64;
+    uint32_t *places = ng_arena_alloc(&view->arena, count * sizeof(*places));
+    if (!places)
+        return false;
+    view->group_places = places;
+    view->group_place_count = count;
+    fill_places(view);
+    return true;
+}
+
+uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
+{
+    if (!make_places(view))
+        return UINT32_MAX;
+    uint32_t *place = place_of(view, id);
+    if (*place)
+        return *place - 1;
+    struct ng_view_group *group = APPEND(view, groups, group_count, group_room);
+    if (!group)
+        return UINT32_MAX;
+    group->id = id;
+    *place = view->group_count;
+    return view->group_count - 1;
+}
+
+/* What one tells of a group that the other does not know. */
+static void merge_group(struct ng_view_group *group, const struct ng_view_group *told)
+{
+    if (told->nranks > group->nranks)
+        group->nranks = told->nranks;
+    if (told->parent_id)
+        group->parent_id = told->parent_id;
+    if (told->nccl_version)
+        group->nccl_version = told->nccl_version;
+    if (told->name[0])
+        memcpy(group->name, told->name, sizeof(group->name));
+}
+
+uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told)
+{
+    uint32_t index = ng_view_intern_group(view, told->id);
+
+    if (index == UINT32_MAX)
+        return UINT32_MAX;
+    merge_group(&view->groups[index], told);
+    return index;
+}
+
+uint32_t ng_view_find_group(const struct ng_view *view, uint64_t id)
+{
+    return view->group_place_count ? *place_of(view, id) - 1 : UINT32_MAX;
+}
+
+static void move_members(struct ng_view *view, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].group == from)
+            view->members[i].group = to;
+}
+
+void ng_view_rename_group(struct ng_view *view, uint32_t from, uint64_t id)
+{
+    uint64_t former = view->groups[from].id;
+    uint32_t known = ng_view_find_group(view, id);
+
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].group_id == former)
+            view->calls[i].group_id = id;
+    view->groups[from].id = id;
+    if (known != UINT32_MAX) {
+        merge_group(&view->groups[known], &view->groups[from]);
+        move_members(view, from, known);
+        view->groups[from] = view->groups[--view->group_count];
+        move_members(view, view->group_count, from);
+    }
+    fill_places(view);
+}
+
+struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
+                                          int group_rank)
+{
+    struct ng_view_member *member = APPEND(view, members, member_count, member_room);
+    if (!member)
+        return NULL;
+    member->process = process;
+    member->group = group;
+    member->group_rank = group_rank;
+    member->device = -1;
+    member->color = -1;
+    return member;
+}
+
+struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process, uint64_t group_id,
+                                            int group_rank)
+{
+    struct ng_view_failure *failure = APPEND(view, failures, failure_count, failure_room);
+    if (failure)
+        *failure = (struct ng_view_failure){.group_id = group_id,
+                                            .member = {.process = process,
+                                                       .group_rank = group_rank,
+                                                       .device = -1,
+                                                       .color = -1,
+                                                       .state = NG_GROUP_FAILED}};
+    return failure;
+}
+
+struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process)
+{
+    struct ng_view_call *call = APPEND(view, calls, call_count, call_room);
+    if (call)
+        call->process = process;
+    return call;
+}
+
+struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process, uint32_t tid)
+{
+    struct ng_view_thread *thread = APPEND(view, threads, thread_count, thread_room);
+    if (thread)
+        *thread = (struct ng_view_thread){.process = process, .tid = tid};
+    return thread;
+}
+
+struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t process,
+                                              const struct ng_duration *duration)
+{
+    struct ng_view_duration *added = APPEND(view, durations, duration_count, duration_room);
+    if (added)
+        *added = (struct ng_view_duration){.process = process, .duration = *duration};
+    return added;
+}
+
+struct ng_view_fault *ng_view_add_fault(struct ng_view *view, uint32_t process,
+                                        const struct ng_rehearsed *fault)
+{
+    struct ng_view_fault *added = APPEND(view, faults, fault_count, fault_room);
+    if (added) {
+        *added = (struct ng_view_fault){.process = process, .fault = *fault};
+        added->fault.first_mono_ns = added->fault.last_mono_ns = 0;
+    }
+    return added;
+}
+
+bool ng_view_add_sample(struct ng_view *view, struct ng_view_member *member,
+                        const struct ng_view_sample *sample)
+{
+    uint32_t count = member->sample_count, step = NG_VIEW_SAMPLES / 4;
+
+    if (count == NG_VIEW_SAMPLES) {
+        memmove(member->samples, member->samples + 1, (count - 1) * sizeof(*member->samples));
+        member->samples[count - 1] = *sample;
+        return true;
+    }
+    if (count % step == 0) {
+        struct ng_view_sample *bigger =
+            ng_arena_alloc(&view->arena, (count + step) * sizeof(*bigger));
+        if (!bigger)
+            return false;
+        if (count)
+            memcpy(bigger, member->samples, count * sizeof(*bigger));
+        member->samples = bigger;
+    }
+    member->samples[member->sample_count++] = *sample;
+    return true;
+}
+
+void ng_view_note(struct ng_view *view, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    char **note = APPEND(view, notes, note_count, note_room);
+    if (note)
+        *note = ng_arena_strdup(&view->arena, line);
+}
+
+static int compare_members(const void *left, const void *right)
+{
+    const struct ng_view_member *a = left, *b = right;
+
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    if (a->group_rank != b->group_rank)
+        return a->group_rank < b->group_rank ? -1 : 1;
+    /* Two handles of one rank in one group: a retried creation. The one in use comes first. */
+    if (a->state != b->state)
+        return a->state == NG_GROUP_READY   ? -1
+               : b->state == NG_GROUP_READY ? 1
+               : a->state < b->state        ? -1
+                                            : 1;
+    return a->entered > b->entered ? -1 : a->entered < b->entered;
+}
+
+/* Heapsort: qsort may call malloc, which the guard's threads must not. */
+static void sort_members(struct ng_view_member *members, uint32_t count)
+{
+    struct ng_view_member moving;
+
+    for (uint32_t start = count / 2, end = count; end > 1;) {
+        if (start > 0) {
+            moving = members[--start];
+        } else {
+            moving = members[--end];
+            members[end] = members[0];
+        }
+        uint32_t hole = start, child;
+        while ((child = 2 * hole + 1) < end) {
+            if (child + 1 < end && compare_members(&members[child], &members[child + 1]) < 0)
+                child++;
+            if (compare_members(&moving, &members[child]) >= 0)
+                break;
+            members[hole] = members[child];
+            hole = child;
+        }
+        members[hole] = moving;
+    }
+}
+
+/* Processes that hold more than one rank of some group. Last member seen per process, one group at
+ * a time. */
+static void find_several(struct ng_view *view)
+{
+    uint32_t *last = ng_arena_alloc(&view->arena, view->process_count * sizeof(*last));
+
+    for (uint32_t i = 0; last && i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        uint32_t before = last[member->process];
+        if (before && view->members[before - 1].group == member->group &&
+            view->members[before - 1].group_rank != member->group_rank)
+            view->processes[member->process].drives_several = true;
+        last[member->process] = i + 1;
+    }
+}
+
+/* Which members a process has; without memory ng_view_rank looks through all. */
+static void sort_by_process(struct ng_view *view)
+{
+    uint32_t *places = ng_arena_alloc(&view->arena, (view->member_count + 1) * sizeof(*places));
+    uint32_t first = 0;
+
+    if (!places)
+        return;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        view->processes[i].first_member = first;
+        first += view->processes[i].member_count;
+        view->processes[i].member_count = 0;
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_process *process = &view->processes[view->members[i].process];
+        places[process->first_member + process->member_count++] = i;
+    }
+    view->by_process = places;
+}
+
+/* Do two ranks of the group that begins with member `start` have one number? `places`, of mask + 1, may hold members of
+ * groups before it: those count as free. */
+static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places, uint32_t mask)
+{
+    const struct ng_view_member *members = view->members;
+
+    for (uint32_t i = start; i < view->member_count && members[i].group == members[start].group; i++) {
+        int rank = view->processes[members[i].process].rank;
+        if (rank < 0)
+            continue;
+        uint32_t at = (uint32_t)rank & mask;
+        while (places[at] && members[places[at] - 1].group == members[start].group &&
+               view->processes[members[places[at] - 1].process].rank != rank)
+            at = (at + 1) & mask;
+        const struct ng_view_member *before = places[at] ? &members[places[at] - 1] : NULL;
+        if (!before || before->group != members[start].group)
+            places[at] = i + 1;
+        else if (before->process != members[i].process && before->group_rank != members[i].group_rank)
+            return true;
+    }
+    return false;
+}
+
+/* Where ranks of one group share a number, living or not, the others' are not those of the group's ranks either. */
+static void distrust_groups(struct ng_view *view, uint32_t mask)
+{
+    uint32_t *places = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*places));
+    bool shared = false;
+
+    for (uint32_t i = 0; places && i < view->member_count; i++) {
+        if (i == 0 || view->members[i - 1].group != view->members[i].group)
+            shared = share_a_number(view, i, places, mask);
+        view->processes[view->members[i].process].rank_collides |= shared;
+    }
+}
+
+/*
+ * A launcher's variables name the task; processes that it starts below itself (one task a node, a
+ * process a device) inherit them all alike. Ranks that collide, or that a group outgrows, name
+ * nobody.
+ */
+static void distrust_launcher(struct ng_view *view)
+{
+    uint32_t mask = 15;
+
+    while (mask < 2 * view->process_count)
+        mask = mask * 2 + 1;
+    uint32_t *first = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*first));
+    for (uint32_t i = 0; first && i < view->process_count; i++) {
+        struct ng_view_process *process = &view->processes[i];
+        if (process->rank < 0 ||
+            (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED))
+            continue;
+        /* The first living process of this rank, by its index + 1. */
+        uint32_t at = (uint32_t)process->rank & mask;
+        while (first[at] && view->processes[first[at] - 1].rank != process->rank)
+            at = (at + 1) & mask;
+        if (first[at])
+            process->rank_collides = view->processes[first[at] - 1].rank_collides = true;
+        else
+            first[at] = i + 1;
+    }
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_process *process = &view->processes[view->members[i].process];
+        /* What one rank alone says of the size of a group is its own mistake. */
+        int nranks = view->members[i].nranks ? view->members[i].nranks
+                                             : view->groups[view->members[i].group].nranks;
+        if (process->world_size > 0 && nranks > process->world_size)
+            process->rank_collides = true;
+    }
+    distrust_groups(view, mask);
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].rank_collides)
+            view->processes[i].rank = view->processes[i].world_size = -1;
+}
+
+static bool is_in_the_making(const struct ng_view *view, uint32_t group)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].group == group && view->members[i].state == NG_GROUP_CREATING)
+            return true;
+    return false;
+}
+
+/* Under the id that a rank was invited with, where it was told no other before it failed:
+ * core/comm/grow_id.h. */
+static uint32_t find_failed(const struct ng_view *view, uint64_t id)
+{
+    uint32_t group = ng_view_find_group(view, id);
+
+    for (uint32_t i = 0; group == UINT32_MAX && i < view->member_count; i++)
+        if (view->members[i].joined_id == id)
+            group = view->members[i].group;
+    return group;
+}
+
+/* Of a rank that tried again, and of groups that nobody waits for any more, nothing is told. */
+static void add_failures(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->failure_count; i++) {
+        const struct ng_view_failure *failure = &view->failures[i];
+        uint32_t group = find_failed(view, failure->group_id);
+        bool again = false;
+        if (group == UINT32_MAX || !is_in_the_making(view, group))
+            continue;
+        for (uint32_t k = 0; k < view->member_count && !again; k++)
+            again = view->members[k].group == group &&
+                    view->members[k].process == failure->member.process &&
+                    view->members[k].group_rank == failure->member.group_rank;
+        struct ng_view_member *member =
+            again ? NULL
+                  : ng_view_add_member(view, failure->member.process, group,
+                                       failure->member.group_rank);
+        if (!member)
+            continue;
+        *member = failure->member;
+        member->group = group;
+    }
+    view->failure_count = 0;
+}
+
+void ng_view_seal(struct ng_view *view)
+{
+    ng_grown_unite(view);
+    add_failures(view);
+    sort_members(view->members, view->member_count);
+    for (uint32_t i = 0; i < view->group_count; i++)
+        view->groups[i].member_count = 0;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        view->processes[i].member_count = 0;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        view->processes[member->process].member_count++;
+        if (i == 0 || member[-1].group != member->group ||
+            member[-1].group_rank != member->group_rank)
+            view->groups[member->group].member_count++;
+    }
+    sort_by_process(view);
+    find_several(view);
+    distrust_launcher(view);
+}
+
+/* The first member of a group, or where it would be. */
+static uint32_t first_of(const struct ng_view *view, uint32_t group)
+{
+    uint32_t low = 0, high = view->member_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (view->members[middle].group < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
+                                             uint32_t *ret_count)
+{
+    uint32_t first = first_of(view, group), end = first;
+
+    while (end < view->member_count && view->members[end].group == group)
+        end++;
+    *ret_count = end - first;
+    return end > first ? &view->members[first] : NULL;
+}
+
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
+                                            int group_rank)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (members[middle].group_rank < group_rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
+}
+
+/* The member with the next rank of the same group; of several handles of one rank the first counts.
+ * NULL there is none. */
+static const struct ng_view_member *next_rank(const struct ng_view *view,
+                                              const struct ng_view_member *member)
+{
+    const struct ng_view_member *next = member, *end = view->members + view->member_count;
+
+    while (next < end && next->group == member->group && next->group_rank == member->group_rank)
+        next++;
+    return next < end && next->group == member->group ? next : NULL;
+}
+
+/* Both have as many members, and some. */
+static bool have_same_members(const struct ng_view *view, uint32_t group, uint32_t other)
+{
+    const struct ng_view_member *member = &view->members[first_of(view, group)];
+    const struct ng_view_member *others = &view->members[first_of(view, other)];
+
+    while (member && others) {
+        if (member->group_rank != others->group_rank || member->process != others->process ||
+            member->device != others->device)
+            return false;
+        member = next_rank(view, member);
+        others = next_rank(view, others);
+    }
+    return true;
+}
+
+uint32_t ng_view_same_members(const struct ng_view *view, uint32_t group)
+{
+    const struct ng_view_group *it = &view->groups[group];
+
+    if (it->nranks <= 0 || it->member_count != (uint32_t)it->nranks)
+        return group;
+    for (uint32_t other = 0; other < group; other++)
+        if (view->groups[other].nranks == it->nranks &&
+            view->groups[other].member_count == it->member_count &&
+            have_same_members(view, group, other))
+            return other;
+    return group;
+}
+
+int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member)
+{
+    const struct ng_view_process *process = &view->processes[member->process];
+    const struct ng_view_member *largest = member;
+
+    if (process->rank >= 0 && !process->drives_several)
+        return process->rank;
+    uint32_t count = view->by_process ? process->member_count : view->member_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = view->by_process ? view->by_process[process->first_member + i] : i;
+        const struct ng_view_member *other = &view->members[index];
+        if (other->process != member->process || other->device != member->device)
+            continue;
+        if (view->groups[other->group].nranks > view->groups[largest->group].nranks)
+            largest = other;
+    }
+    return largest->group_rank;
+}
+
+/* No counting record before this index has coll_seq >= seq; point-to-point records carry the seq before them. What does
+ * not count has numbers that come again, and is stepped over. */
+static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
+{
+    uint32_t low = 0, high = member->record_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2, at = middle;
+        while (at < high && !ng_view_record_counts(&member->records[at]))
+            at++;
+        if (at == high || member->records[at].coll_seq >= seq)
+            high = middle;
+        else
+            low = at + 1;
+    }
+    return low;
+}
+
+const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq)
+{
+    /* Threads may have written a few records out of order: look a little around. Calls into a capture count for
+     * nothing, and any number of them may stand there. */
+    uint32_t from = first_at(member, seq), looked = 0;
+
+    from = from > 8 ? from - 8 : 0;
+    for (uint32_t i = from; i < member->record_count && looked < 24; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq && ng_view_record_counts(record))
+            return record;
+        looked += ng_view_record_counts(record);
+    }
+    /* What a watchdog has recalled lies behind all others: core/device/graph.h. */
+    for (uint32_t i = member->record_count; i > 0 && i + 4 > member->record_count; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->graph && !ng_view_record_is_p2p(record) && record->coll_seq == seq)
+            return record;
+    }
+    return NULL;
+}

@@ -1,0 +1,65 @@
+/*
+ * The processes of a view, looked up quickly: what each drives, on which host, and what its ranks
+ * are called.
+ *
+ * Step 9, pure. Made once for a verdict; nothing here is linear in the whole view for each
+ * question.
+ */
+#ifndef NCCLGUARD_CORE_VIEW_VIEW_INDEX_H
+#define NCCLGUARD_CORE_VIEW_VIEW_INDEX_H
+
+#include "core/view/view.h"
+
+struct ng_view_host {
+    uint32_t first, count; /* of its processes in ng_processes.of_host */
+    uint32_t lost;         /* of them NG_LIFE_LOST */
+    bool silent; /* nobody on it lives, as far as is known: those who are not lost ended */
+};
+
+struct ng_processes {
+    const struct ng_view *view;
+    /* Members of process p: members[first[p]] up to, not including, members[first[p + 1]]; indexes
+     * in the view, ascending. */
+    uint32_t *first, *members;
+    uint32_t *first_call; /* of a process, index in the view + 1; 0 none. They are contiguous. */
+    int *ranks;           /* of a member: as ng_view_rank, at once */
+    struct ng_view_host *hosts;
+    uint32_t *host;    /* of a process: index in `hosts` */
+    uint32_t *of_host; /* processes in order of host, then rank */
+    uint32_t host_count;
+};
+
+/* What a process had not ended. */
+struct ng_remains {
+    uint32_t open;    /* communicators that it has neither destroyed nor aborted */
+    uint32_t pending; /* communicators, in whatever state, with work in flight */
+    uint32_t seen;    /* communicators that are known of it */
+};
+
+/* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
+int ng_processes_find(const struct ng_view *view, struct ng_arena *arena,
+                      struct ng_processes *ret_processes);
+
+/* Is this a group of the whole job, where a rank of it is the rank that the launcher gave? */
+bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group);
+
+/* The process of global rank `rank`, rather a living one than one of an earlier run; UINT32_MAX not on the
+ * board. */
+uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank);
+
+void ng_processes_remains(const struct ng_processes *processes, uint32_t process,
+                          struct ng_remains *ret_remains);
+
+/* The call that a thread of the process is inside, the first that is known; NULL none. */
+const struct ng_view_call *ng_processes_call(const struct ng_processes *processes,
+                                             uint32_t process);
+
+/* Ranks of the lost processes of a host, "4-5", as many as there is room for. *ret_count: how many
+ * ranks. */
+void ng_processes_lost_ranks(const struct ng_processes *processes, const struct ng_view_host *host,
+                             char *ret_text, size_t bytes, uint32_t *ret_count);
+
+/* Is work of this member in flight? */
+bool ng_view_is_pending(const struct ng_view_member *member);
+
+#endif

@@ -1,0 +1,842 @@
+/*
+ * The watchdog's thread.
+ *
+ * Step 7. An essay, for what is not obvious here.
+ *
+ * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the
+ * first collective of a cold communicator): the time since the call was entered. On the stream but
+ * not begun, and begun but not finished: the time since the work became the oldest of its
+ * communicator, that is since the later of its call and the end of the work before it; so a deep
+ * queue ages nobody.
+ *
+ * All these clocks are credited: they advance by the time between two rounds of this thread, but
+ * never by more than the planned pause and a second. When the process was stopped, sat in a
+ * debugger or its machine slept, no round took place, and that time counts for nothing. While the
+ * program is in a phase, or a person has suspended the job, they stand still (core/comm/deadline.h).
+ *
+ * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
+ * of a communicator is asked at its newest end first: if that has finished, everything has. Else
+ * the border is searched by halving. A round costs one or two queries for each busy communicator,
+ * however fast it is.
+ *
+ * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond
+ * when the pool of works runs low; program threads can ask for an early round.
+ */
+#include "core/watchdog/watchdog.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/device/async.h"
+#include "core/device/capture.h"
+#include "core/util/clock.h"
+#include "core/comm/comm.h"
+#include "core/watchdog/completion.h"
+#include "core/comm/deadline.h"
+#include "core/recorder/durations.h"
+#include "core/device/gpu.h"
+#include "core/device/graph.h"
+#include "core/runtime/runtime.h"
+#include "core/incident/incident_thread.h"
+#include "core/runtime/log.h"
+#include "core/check/nan.h"
+#include "core/comm/ring.h"
+#include "core/registration/segments.h"
+#include "core/device/device_wait.h"
+#include "core/device/work.h"
+
+#define PAUSE_MAX_NS (100 * NG_MS)
+#define PAUSE_MIN_NS (NG_MS / 2)
+#define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
+#define RECALL_NS    NG_S /* a replay that lasts so long is of interest */
+#define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
+
+/* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
+static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool finished;          /* under round_lock */
+static atomic_bool quitting;   /* the thread ends though nothing is finished */
+static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t restarts;
+static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
+
+/* The watchdog's own view of a thread inside a call. */
+struct watched_call {
+    int64_t since_mono_ns; /* which call: a thread never enters two at one time */
+    int64_t age_ns, mark;
+    unsigned alarmed;
+};
+#define WATCHED_CALLS 256
+static struct watched_call watched_calls[WATCHED_CALLS];
+static uint32_t retired_in_round;
+static _Atomic uint32_t rounds;
+
+static _Atomic(const char *) place = "its first round"; /* what the thread is at */
+static atomic_int thread_id;
+
+static void be_at(const char *what)
+{
+    atomic_store_explicit(&place, what, memory_order_relaxed);
+}
+
+static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
+{
+    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
+    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+}
+
+void ng_watchdog_hurry(void)
+{
+    atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
+    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ng_watchdog_restart(void)
+{
+    atomic_fetch_add(&restarts, 1);
+    ng_watchdog_hurry();
+}
+
+uint32_t ng_watchdog_restarts(void)
+{
+    return atomic_load(&restarts);
+}
+
+/* What program threads pushed, newest first, goes behind the queue in the order of calls. */
+static void take_incoming(struct ng_comm *comm)
+{
+    struct ng_work *work = atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire),
+                   *oldest = NULL;
+
+    while (work) {
+        struct ng_work *next = work->next;
+        work->mark = ng_deadline_mark(comm, work->entered_mono_ns);
+        work->next = oldest;
+        oldest = work;
+        work = next;
+        comm->length++;
+    }
+    if (!oldest)
+        return;
+    if (comm->last)
+        comm->last->next = oldest;
+    else
+        comm->first = oldest;
+    while (oldest->next)
+        oldest = oldest->next;
+    comm->last = oldest;
+}
+
+/* A record that may still be written to: not one that is near being overwritten; else NULL. */
+static struct ng_box_record *far_from_overwritten(uint64_t id)
+{
+    const struct ng_box *box = &ng_guard.box;
+    uint64_t next = NG_LOAD(box->header->record_next);
+
+    return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
+}
+
+/* A record has reached its last state. */
+static void count_record(struct ng_comm *comm, const struct ng_box_record *record,
+                         enum ng_record_state state)
+{
+    uint32_t op = NG_LOAD(record->op);
+
+    if (state == NG_RECORD_COMPLETED && op < NG_COMM_COUNTED_OPS) {
+        uint64_t bytes = NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
+        NG_STORE(comm->counts[op].calls, NG_LOAD(comm->counts[op].calls) + 1);
+        NG_STORE(comm->counts[op].bytes, NG_LOAD(comm->counts[op].bytes) + bytes);
+    }
+    if (state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED)
+        ng_completion_note(comm, record, state);
+    else if (state == NG_RECORD_UNWATCHED)
+        ng_completion_lose(1);
+}
+
+/* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
+static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint64_t seen,
+                         enum ng_record_state state)
+{
+    uint64_t all = ng_work_operations(work), lost = all > seen ? all - seen : 0;
+
+    if (state == NG_RECORD_STARTED)
+        return;
+    if (state == NG_RECORD_COMPLETED)
+        NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
+    ng_completion_lose(lost);
+}
+
+/* Of a work's records those up to `newest` change state together; each is left alone once it is near being
+ * overwritten. */
+static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work, uint64_t newest,
+                               enum ng_record_state state, int64_t now_mono_ns)
+{
+    uint64_t id = newest, counted = 0;
+
+    while (id && id != work->done_record) {
+        struct ng_box_record *record = far_from_overwritten(id);
+        if (!record)
+            break;
+        uint64_t previous = NG_LOAD(record->work_previous);
+        /* The round may have begun before the call did. */
+        int64_t entered = NG_LOAD(record->entered_mono_ns);
+        int64_t seen = now_mono_ns > entered ? now_mono_ns : entered;
+        if (state == NG_RECORD_STARTED ||
+            (state == NG_RECORD_COMPLETED && !NG_LOAD(record->started_mono_ns)))
+            NG_STORE(record->started_mono_ns, seen);
+        if (state == NG_RECORD_COMPLETED)
+            NG_STORE(record->completed_mono_ns, seen);
+        /* Where the program aborts it, what NCCL returns from the calls that it interrupts. */
+        if (state == NG_RECORD_FAILED)
+            NG_STORE(record->result, ng_comm_is_condemned(comm) ? comm->abort_result
+                                                                : NG_NCCL_INTERNAL_ERROR);
+        ng_ring_set_state(id, state);
+        count_record(comm, record, state);
+        counted++;
+        id = previous;
+    }
+    if ((id && id != work->done_record) || !work->last_record)
+        lose_records(comm, work, counted, state);
+}
+
+static void mark_records(struct ng_comm *comm, const struct ng_work *work,
+                         enum ng_record_state state, int64_t now_mono_ns)
+{
+    mark_records_up_to(comm, work, work->last_record, state, now_mono_ns);
+    if (work->part && work->recalled)
+        ng_ring_set_state(work->recalled, state);
+}
+
+/* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
+ * the tables of the box. */
+static void keep_duration(const struct ng_comm *comm, const struct ng_work *work)
+{
+    struct ng_box *box = &ng_guard.box;
+    int64_t duration_ns = ng_gpu_duration_ns(work);
+    uint64_t group_id = NG_LOAD(comm->group->id);
+
+    if (!duration_ns)
+        return;
+    struct ng_box_record *record = far_from_overwritten(work->last_record);
+    if (record)
+        NG_STORE(record->duration_ns, duration_ns);
+    ng_durations_add(box, group_id, work->op, work->bytes, duration_ns);
+    if (work->symmetric && work->last_seq)
+        ng_duration_sample_add(box, &(struct ng_duration_sample){.group_id = group_id,
+                                                                 .seq = work->last_seq,
+                                                                 .calls = work->calls,
+                                                                 .group_slot = comm->slot,
+                                                                 .duration_ns = duration_ns});
+}
+
+/* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph have no sample that
+ * ranks could compare, since each rank finds another replay unhidden by the next. */
+static void keep_replay_durations(const struct ng_comm *comm, const struct ng_work *work)
+{
+    uint64_t group_id = NG_LOAD(comm->group->id), id = work->last_record;
+    struct ng_graph_measure measure;
+
+    for (uint32_t call = ng_graph_calls(work); call-- > 0;) {
+        struct ng_box_record *record = id ? far_from_overwritten(id) : NULL;
+        if (ng_graph_measured(work, call, &measure)) {
+            ng_durations_add(&ng_guard.box, group_id, measure.op, measure.bytes, measure.duration_ns);
+            if (record)
+                NG_STORE(record->duration_ns, measure.duration_ns);
+        }
+        id = record ? NG_LOAD(record->work_previous) : 0;
+    }
+}
+
+static void add_history(struct ng_comm *comm, int64_t age_ns)
+{
+    uint64_t us = age_ns > 0 ? (uint64_t)age_ns / 1000 : 0;
+    unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
+
+    comm->history[bucket < NG_HISTORY_BUCKETS ? bucket : NG_HISTORY_BUCKETS - 1]++;
+    comm->history_count++;
+}
+
+/* Upper edge of the bucket that holds the 99th percentile; 0 without history. */
+static int64_t usual_ns(const struct ng_comm *comm)
+{
+    uint32_t above = comm->history_count / 100;
+
+    for (int bucket = NG_HISTORY_BUCKETS - 1; bucket >= 0 && comm->history_count; bucket--) {
+        if (comm->history[bucket] > above)
+            return (INT64_C(1) << bucket) * 1000;
+        above -= comm->history[bucket];
+    }
+    return 0;
+}
+
+/*
+ * Remove and give back the queue's works up to and including `last`, which have finished:
+ * NG_RECORD_COMPLETED; or nobody will ever know: UNWATCHED; or were cut off by an abort: FAILED.
+ */
+static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_state state,
+                   int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+    bool finished_work = state == NG_RECORD_COMPLETED;
+
+    for (bool more = true; more;) {
+        struct ng_work *work = comm->first;
+        more = work != last;
+        comm->first = work->next;
+        if (!comm->first)
+            comm->last = NULL;
+        /* Before the records say that it is done. */
+        if (work->timed && finished_work)
+            keep_duration(comm, work);
+        if (work->part && finished_work && ng_graph_measures(work))
+            keep_replay_durations(comm, work);
+        mark_records(comm, work, state, now_mono_ns);
+        if (work->last_seq && finished_work) {
+            NG_STORE(group->started, work->last_seq);
+            NG_STORE(group->completed, work->last_seq);
+            NG_STORE(group->completed_mono_ns, now_mono_ns);
+        }
+        if (finished_work)
+            atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
+        else if (state == NG_RECORD_UNWATCHED)
+            atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
+        comm->length--;
+        retired_in_round++;
+        if (work->part)
+            ng_graph_forget(work);
+        ng_gpu_give(work);
+    }
+}
+
+/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as
+ * good as finished. */
+static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
+{
+    enum ng_gpu_state state = ng_gpu_ended(comm->last);
+
+    *ret_lost = state == NG_GPU_LOST;
+    if (state != NG_GPU_PENDING)
+        return comm->last;
+    if (comm->first == comm->last || ng_gpu_ended(comm->first) != NG_GPU_DONE)
+        return NULL;
+    /* `low` has finished, the one `distance` behind it has not. */
+    struct ng_work *low = comm->first;
+    for (uint32_t distance = comm->length - 1; distance > 1;) {
+        struct ng_work *middle = low;
+        for (uint32_t i = 0; i < distance / 2; i++)
+            middle = middle->next;
+        if (ng_gpu_ended(middle) == NG_GPU_DONE) {
+            low = middle;
+            distance -= distance / 2;
+        } else {
+            distance /= 2;
+        }
+    }
+    return low;
+}
+
+/* How long something may last; 0 for ever. */
+struct bounds {
+    int64_t timeout_ns, suspect_ns;
+};
+
+/* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it? */
+static bool is_cold_work(const struct ng_work *work)
+{
+    uint64_t id = work->last_record;
+
+    while (id && id != work->done_record && !work->part) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (!record)
+            break;
+        if (ng_ring_is_cold(record))
+            return true;
+        id = NG_LOAD(record->work_previous);
+    }
+    return work->first_seq == 1;
+}
+
+/* So old, one has to know whether a call is cold. */
+static bool may_be_suspect(int64_t age_ns)
+{
+    return age_ns >= ng_guard.config.suspect_ns || age_ns >= ng_guard.config.cold_suspect_ns;
+}
+
+static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool cold, int64_t mark)
+{
+    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op, cold)};
+    int64_t more_ns = ng_deadline_extension(comm, mark);
+
+    if (bounds.timeout_ns)
+        bounds.timeout_ns += more_ns;
+    if (bounds.suspect_ns)
+        bounds.suspect_ns += more_ns;
+    return bounds;
+}
+
+static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
+                         const struct ng_alarm *what, struct ng_stall_count *counts)
+{
+    struct ng_alarm alarm = *what;
+
+    alarm.restarts = restarts_seen;
+    if (bounds->timeout_ns && alarm.age_ns >= bounds->timeout_ns && *alarmed < NG_INCIDENT_TIMEOUT)
+        alarm.level = NG_INCIDENT_TIMEOUT;
+    else if (bounds->suspect_ns && alarm.age_ns >= bounds->suspect_ns &&
+             *alarmed < NG_INCIDENT_SUSPECT)
+        alarm.level = NG_INCIDENT_SUSPECT;
+    else
+        return;
+    *alarmed = alarm.level;
+    if (counts) { /* NULL: of a call that belongs to no communicator yet */
+        _Atomic uint64_t *stalls =
+            alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
+        atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
+    }
+    ng_incident_raise(&alarm);
+}
+
+static enum ng_op op_of_record(uint64_t id)
+{
+    struct ng_box_record *record = ng_ring_find(id);
+    return record ? (enum ng_op)NG_LOAD(record->op) : NG_OP_NONE;
+}
+
+/* The record of a call of a replay, counted back from its last; 0 it is gone. */
+static uint64_t record_of_call(const struct ng_work *work, uint32_t call)
+{
+    uint64_t id = work->last_record;
+
+    for (uint32_t at = ng_graph_calls(work) - 1; id && at > call; at--) {
+        struct ng_box_record *record = ng_ring_find(id);
+        id = record ? NG_LOAD(record->work_previous) : 0;
+    }
+    return ng_ring_find(id) ? id : 0;
+}
+
+/*
+ * What of a replay has finished is done with, as if each call were a work of its own: what is left is what ranks may be
+ * stuck in, and has a clock of its own. Asked from the second round on, so that quick replays cost nothing.
+ */
+static void follow_replay(struct ng_comm *comm, struct ng_work *work, int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+    struct ng_graph_progress progress = ng_graph_progress(work);
+
+    NG_STORE(group->pending_vague, progress.vague);
+    if (progress.done > work->done) {
+        uint64_t newest = record_of_call(work, progress.done - 1);
+        mark_records_up_to(comm, work, newest, NG_RECORD_COMPLETED, now_mono_ns);
+        work->done = progress.done;
+        if (newest)
+            work->done_record = newest;
+        if (progress.collectives) {
+            work->first_seq += progress.collectives;
+            NG_STORE(group->started, work->first_seq - 1);
+            NG_STORE(group->completed, work->first_seq - 1);
+            NG_STORE(group->completed_mono_ns, now_mono_ns);
+        }
+        if (work->first_seq > work->last_seq)
+            work->first_seq = work->last_seq = 0;
+        work->p2p_count -= progress.p2p;
+        atomic_fetch_add_explicit(&group->p2p_completed, progress.p2p, memory_order_relaxed);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+        work->recalled = 0;
+    }
+    if (comm->age_ns >= RECALL_NS && !work->recalled && !record_of_call(work, work->done)) {
+        work->recalled = ng_graph_recall(work, 0);
+        if (work->recalled && NG_LOAD(group->pending_started))
+            ng_ring_set_state(work->recalled, NG_RECORD_STARTED);
+    }
+}
+
+/* Of what is seen for the first time: no more than passed since the round before. It may have begun
+ * after this round. */
+static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t step_ns)
+{
+    int64_t waited = now_mono_ns - since_mono_ns;
+
+    return waited < 0 ? 0 : waited < step_ns ? waited : step_ns;
+}
+
+/* Publish the oldest work of a communicator, and see whether it has been there for too long. */
+static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
+{
+    struct ng_box_group *group = comm->group;
+    struct ng_work *work = comm->first;
+
+    if (!work) {
+        NG_STORE(group->pending_record, 0);
+        NG_STORE(group->timeout_ns, ng_deadline_shown(comm));
+        comm->watched = 0;
+        return;
+    }
+    if (comm->watched != work->entered_mono_ns) {
+        comm->watched = work->entered_mono_ns;
+        comm->age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
+        comm->alarmed = 0;
+        NG_STORE(group->pending_started, 0);
+        NG_STORE(group->pending_vague, 0);
+    } else {
+        comm->age_ns += step_ns;
+        if (work->part)
+            follow_replay(comm, work, now_mono_ns);
+    }
+    if (!NG_LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
+        NG_STORE(group->pending_started, 1);
+        if (work->last_seq)
+            NG_STORE(group->started, work->last_seq);
+        mark_records(comm, work, NG_RECORD_STARTED, now_mono_ns);
+    }
+    NG_STORE(group->pending_seq, work->first_seq);
+    NG_STORE(group->pending_age_ns, comm->age_ns);
+    atomic_store_explicit(&group->pending_record,
+                          work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
+    struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
+                             .seq = work->first_seq,
+                             .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
+                             .age_ns = comm->age_ns,
+                             .record = NG_LOAD(group->pending_record)};
+    struct bounds bounds = bounds_of(comm, alarm.op, may_be_suspect(comm->age_ns) && is_cold_work(work), work->mark);
+    if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
+        bounds.suspect_ns = 10 * usual_ns(comm);
+    NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
+    if (NG_LOAD(group->rests))
+        comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
+    else
+        raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
+    if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
+        ng_wait_expire(comm->slot, work->entered_mono_ns);
+}
+
+static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
+{
+    bool lost;
+
+    if (NG_LOAD(comm->group->rests))
+        step_ns = 0;
+    if (comm->watched_generation != NG_LOAD(comm->group->generation)) {
+        /* A new communicator in an old record. */
+        comm->watched_generation = NG_LOAD(comm->group->generation);
+        comm->watched = 0;
+        comm->age_ns = 0;
+        memset(comm->history, 0, sizeof(comm->history));
+        comm->history_count = 0;
+    }
+    /* Never zero while anything is in flight: the record must not be reused then. */
+    NG_STORE(comm->group->pending_works, comm->length + 1);
+    take_incoming(comm);
+    if (comm->first) {
+        struct ng_work *finished_work = newest_finished(comm, &lost);
+        /* An abort ends the work on the device too, and without results. Asked only now: what the
+         * device tells since then counts for nothing. */
+        bool cut_off = atomic_load(&comm->cut_off);
+        if (finished_work && !cut_off && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
+            bool aged = comm->watched == comm->first->entered_mono_ns;
+            add_history(comm, (aged ? comm->age_ns : 0) + step_ns / 2);
+            retire(comm, finished_work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED,
+                   now_mono_ns);
+        }
+        if (comm->first && (cut_off || ng_comm_is_condemned(comm)))
+            retire(comm, comm->last, NG_RECORD_FAILED, now_mono_ns);
+    }
+    age_oldest(comm, step_ns, now_mono_ns);
+    atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
+}
+
+static struct ng_comm *comm_of_slot(uint32_t slot)
+{
+    return slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
+}
+
+static uint64_t group_id_of_slot(uint32_t slot)
+{
+    const struct ng_comm *comm = comm_of_slot(slot);
+
+    return comm ? NG_LOAD(comm->group->id) : 0;
+}
+
+/* Was it called so when an alarm was raised? A group that others joined may have been renamed
+ * since: core/comm/grow_id.h. */
+static bool is_called(const struct ng_box_group *group, uint64_t id)
+{
+    return NG_LOAD(group->id) == id || (id && NG_LOAD(group->former_id) == id);
+}
+
+static bool is_being_aborted(const struct ng_comm *comm)
+{
+    uint32_t fate = comm ? atomic_load(&comm->fate) : NG_FATE_LIVES;
+
+    return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
+}
+
+/* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits. */
+static void tell_held(const struct ng_comm *comm, uint32_t op)
+{
+    if (comm && ng_op_table[op].op_class == NG_CLASS_END && op != NG_OP_CommRevoke &&
+        !NG_LOAD(comm->group->pending_record) && ng_capture_holds(comm))
+        ng_log(NG_LOG_WARN,
+               "%s of group %016" PRIx64 " waits for CUDA graphs that hold calls of it: destroy the graphs, and what "
+               "was instantiated of them, before the communicator (PyTorch: drop its CUDAGraph objects, and call "
+               "torch._dynamo.reset())",
+               ng_op_name((enum ng_op)op), NG_LOAD(comm->group->id));
+}
+
+/* Threads inside a NCCL call. */
+static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint32_t used = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < used && i < WATCHED_CALLS; i++) {
+        struct ng_box_thread *thread = &box->threads[i];
+        struct watched_call *watched = &watched_calls[i];
+        uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
+        int64_t since = NG_LOAD(thread->since_mono_ns);
+        struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
+        /* Who is inside a communicator that the guard aborts has the bound of that. */
+        if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
+            watched->since_mono_ns = 0;
+            continue;
+        }
+        bool rests = ng_deadline_rests(comm);
+        int64_t step = rests ? 0 : step_ns;
+        if (watched->since_mono_ns != since) {
+            *watched = (struct watched_call){.since_mono_ns = since,
+                                             .age_ns = first_age(since, now_mono_ns, step),
+                                             .mark = ng_deadline_mark(comm, since)};
+        } else {
+            watched->age_ns += step;
+        }
+        struct ng_alarm alarm = {.group_id = group_id_of_slot(NG_LOAD(thread->group_slot)),
+                                 .seq = NG_LOAD(thread->seq),
+                                 .op = (enum ng_op)op,
+                                 .age_ns = watched->age_ns,
+                                 .since_mono_ns = since};
+        bool cold = may_be_suspect(alarm.age_ns) && ng_ring_is_cold_call(thread, alarm.op);
+        struct bounds bounds = bounds_of(comm, alarm.op, cold, watched->mark);
+        if (rests) {
+            watched->alarmed = 0;
+            continue;
+        }
+        unsigned before = watched->alarmed;
+        raise_if_due(&watched->alarmed, &bounds, &alarm, comm ? &comm->stalls : NULL);
+        if (!before && watched->alarmed)
+            tell_held(comm, op);
+    }
+}
+
+/* Has the communicator been given up since the alarm's clock began to run? Who was inside is on its
+ * way out; if not, the clock that begins with the abort says so. */
+static bool was_given_up_since(const struct ng_comm *comm, const struct ng_alarm *alarm)
+{
+    int64_t begun = ng_clock_mono_ns() - alarm->age_ns + 2 * PAUSE_MAX_NS;
+
+    return ng_comm_is_condemned(comm) && NG_LOAD(comm->group->ended_mono_ns) >= begun;
+}
+
+static bool is_in_call(const struct ng_alarm *alarm)
+{
+    struct ng_box *box = &ng_guard.box;
+    uint32_t threads = NG_LOAD(box->header->thread_used);
+
+    for (uint32_t i = 0; i < threads && i < box->thread_capacity; i++) {
+        struct ng_box_thread *thread = &box->threads[i];
+        const struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
+        if (NG_LOAD(thread->op) && NG_LOAD(thread->since_mono_ns) == alarm->since_mono_ns &&
+            !(comm && was_given_up_since(comm, alarm)))
+            return true;
+    }
+    return false;
+}
+
+/* Without records all sends and receives look alike, but for their age. */
+static bool is_same_work(const struct ng_box_group *group, const struct ng_alarm *alarm)
+{
+    return NG_LOAD(group->pending_record) == alarm->record &&
+           NG_LOAD(group->pending_seq) == alarm->seq &&
+           (alarm->record != UINT64_MAX || alarm->seq ||
+            NG_LOAD(group->pending_age_ns) + GRACE_NS >= alarm->age_ns);
+}
+
+bool ng_watchdog_still(const struct ng_alarm *alarm)
+{
+    if (alarm->watchdog)
+        return NG_LOAD(ng_guard.box.header->watchdog_stuck_mono_ns) != 0;
+    if (alarm->since_mono_ns)
+        return is_in_call(alarm);
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (alarm->record && is_called(comm->group, alarm->group_id) &&
+            is_same_work(comm->group, alarm) && !was_given_up_since(comm, alarm))
+            return true;
+    }
+    return false;
+}
+
+/* Every clock begins anew. */
+static void restart_clocks(void)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        comm->age_ns = 0;
+        comm->alarmed = 0;
+        comm->error_raised = false;
+    }
+    for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
+        watched_calls[i].age_ns = 0;
+        watched_calls[i].alarmed = 0;
+    }
+}
+
+/* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
+static void look(int64_t step_ns, bool relaxed)
+{
+    int64_t now = ng_clock_mono_ns();
+    uint32_t count = ng_comm_count();
+
+    retired_in_round = 0;
+    ng_deadline_tend(now);
+    uint32_t asked = atomic_load(&restarts);
+    if (asked != restarts_seen)
+        restart_clocks();
+    restarts_seen = asked;
+    be_at("cuEventQuery");
+    for (uint32_t i = 0; i < count && relaxed; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
+            comm->watched)
+            watch_comm(comm, step_ns, now);
+    }
+    be_at("its own tables");
+    watch_calls(step_ns, now);
+    NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
+    if (ng_guard.follows_memory)
+        ng_segments_tell(ng_guard.box.header);
+    ng_completion_flush();
+    atomic_fetch_add(&rounds, 1);
+}
+
+void ng_watchdog_await_rounds(int64_t deadline_mono_ns)
+{
+    struct timespec pause = {.tv_nsec = NG_MS / 5};
+    uint32_t first = atomic_load(&rounds);
+
+    while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
+           ng_clock_mono_ns() < deadline_mono_ns) {
+        ng_watchdog_hurry();
+        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
+    }
+}
+
+void ng_watchdog_cut_off(struct ng_comm *comm)
+{
+    if (NG_LOAD(comm->group->pending_works) || atomic_load(&comm->incoming))
+        ng_watchdog_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
+    atomic_store(&comm->cut_off, true);
+}
+
+static void *watch(void *unused)
+{
+    int64_t before = ng_clock_mono_ns(), pause = PAUSE_MAX_NS;
+    bool relaxed = false;
+    uint32_t generation = atomic_load(&ng_guard.generation);
+
+    ng_guard.adopt_thread();
+    atomic_store(&thread_id, (int)syscall(SYS_gettid));
+    while (atomic_load(&ng_guard.generation) == generation) {
+        uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
+        int64_t now = ng_clock_mono_ns(), step = now - before;
+        before = now;
+        if (step > pause + GRACE_NS)
+            step = pause + GRACE_NS;
+        /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
+         * of malloc, and a child made without fork handlers in that moment would find them taken.
+         */
+        be_at("the dynamic linker, looking for the CUDA driver");
+        if (ng_comm_count() > 0)
+            ng_guard_find_cuda();
+        be_at("cuThreadExchangeStreamCaptureMode");
+        if (!relaxed) {
+            CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+            relaxed = ng_gpu_relax_thread(&mode);
+        }
+        be_at("a lock of the guard");
+        pthread_mutex_lock(&round_lock);
+        bool stop = finished || atomic_load(&quitting);
+        if (!stop)
+            look(step, relaxed);
+        be_at("ncclCommGetAsyncError");
+        if (!stop)
+            ng_async_look(now, restarts_seen);
+        if (!stop)
+            ng_nan_tend(now, restarts_seen);
+        uint32_t retired = retired_in_round;
+        pthread_mutex_unlock(&round_lock);
+        if (stop)
+            break;
+        /* What has finished in a pause says how fast the pools drain: keep it well below what they
+         * hold. */
+        if (retired > NG_GPU_WORKS_MAX / 4)
+            pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
+        else if (retired < NG_GPU_WORKS_MAX / 16)
+            pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+        be_at("its pause");
+        pause_until_hurried(seen, pause);
+    }
+    return unused;
+}
+
+int ng_watchdog_start(void)
+{
+    return ng_guard_thread("ncclguard/watch", watch);
+}
+
+bool ng_watchdog_finish(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    if (pthread_mutex_timedlock(&round_lock, &until) != 0)
+        return false;
+    if (!finished) {
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool relaxed = ng_gpu_relax_thread(&mode);
+        look(0, relaxed);
+        ng_nan_tend(ng_clock_mono_ns(), restarts_seen); /* its line in the log, at least */
+        if (relaxed)
+            ng_gpu_relax_thread(&mode);
+    }
+    finished = true;
+    pthread_mutex_unlock(&round_lock);
+    return true;
+}
+
+void ng_watchdog_quit(void)
+{
+    atomic_store(&quitting, true);
+    ng_watchdog_hurry();
+}
+
+void ng_watchdog_where(struct ng_watchdog_place *ret_place)
+{
+    ret_place->tid = atomic_load(&thread_id);
+    ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
+}
+
+void ng_watchdog_after_fork(void)
+{
+    ng_async_after_fork();
+    atomic_store(&thread_id, 0);
+    atomic_store(&quitting, false);
+    round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    finished = false;
+    restarts_seen = atomic_load(&restarts);
+    memset(watched_calls, 0, sizeof(watched_calls));
+}

@@ -1,0 +1,42 @@
+/*
+ * The board seen from outside, by tools: a job's processes, and orders to them.
+ *
+ * The store is the one that the job has: `local:` (the folder of its black boxes) or Redis. Any one
+ * thread at a time; allocates; waits until its deadline, never longer. No password is in any text.
+ */
+#ifndef NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
+#define NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/nccl/board.h"
+#include "core/view/view.h"
+
+struct ng_tls_ops;
+
+struct ng_observed {
+    const char *url;    /* NCCLGUARD_STORE */
+    const char *folder; /* of the job's black boxes, for a local store; NULL none */
+    const char *job;
+    const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
+    const char *key_file;         /* NCCLGUARD_STORE_KEY; NULL or "" none */
+    uint64_t run;                 /* in that folder: of struct ng_local_run; 0 all */
+};
+
+/* Room that suffices for every `why`. */
+#define NG_OBSERVE_WHY_BYTES 512
+
+/*
+ * Append all processes of the job that can be seen to a view, and seal it. How many, 0 included (no
+ * such job), or -errno; then `why` has one line for people, with the mend.
+ */
+int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, struct ng_view *view,
+                    char *why, size_t why_bytes);
+
+/* Tell every rank of the job an order: level NG_INCIDENT_ABORT or above. How many
+ * processes of it lived, or -errno as above. */
+int ng_observe_order(const struct ng_observed *job, const struct ng_incident *order,
+                     int64_t deadline_mono_ns, char *why, size_t why_bytes);
+
+#endif

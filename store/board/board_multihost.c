@@ -1,0 +1,633 @@
+/*
+ * The board over several hosts.
+ *
+ * Steps 8 to 10 across hosts. Entered by the incident thread only. Must never wait for the store
+ * beyond the bounds below, nor call malloc: the program may be stuck with its lock.
+ */
+#include "store/board/board_multihost.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/nccl/group_id.h"
+#include "core/runtime/log.h"
+#include "core/report/report.h"
+#include "core/verdict/verdict.h"
+#include "store/publish/peer_progress.h"
+#include "store/board/local.h"
+#include "store/wire/progress.h"
+
+/* How long the incident thread waits for an answer. */
+#define ASK_NS       (1500 * NG_MS)
+#define ASK_VIEW_NS  (5 * NG_S)
+#define ASK_ALIVE_NS (500 * NG_MS)
+#define ASK_LEAVE_NS (300 * NG_MS)
+#define ASK_ENTRY_NS (500 * NG_MS)
+#define TEND_NS      NG_S /* neighbours are looked after once in this time */
+#define SILENT_NS                                                                                  \
+    (3 * NG_S) /* a living neighbour that published nothing for so long, or longer                 \
+                  where signs of life are rarer */
+#define NEIGHBOURS  64u
+#define CLAIMANT_NS (500 * NG_MS) /* what is known of a claimant is good for so long */
+
+struct shared {
+    struct ng_board board;
+    struct ng_board *host;
+    struct ng_publisher *publisher;
+    int64_t ttl_ns;
+    const struct ng_box *own_box;
+    uint64_t host_id;
+    bool started;
+    int64_t tended_ns;
+    uint64_t buried[NEIGHBOURS]; /* uids of the dead that are told of */
+    uint32_t buried_count;
+    uint64_t told_here;       /* epoch of this host for a verdict that could not reach the store */
+    struct ng_incident asked; /* the claimant that was last asked after */
+    int64_t asked_ns;
+    bool asked_lives;
+};
+
+static int64_t in(int64_t ns)
+{
+    return ng_clock_mono_ns() + ns;
+}
+
+static uint64_t host_of(const struct ng_box_header *header)
+{
+    return ng_hash(header->pid_namespace, header->boot_id,
+                   strnlen(header->boot_id, sizeof(header->boot_id)));
+}
+
+/* ---- Neighbours who cannot speak for themselves ---- */
+
+static bool is_buried(const struct shared *shared, uint64_t uid)
+{
+    for (uint32_t i = 0; i < shared->buried_count && i < NEIGHBOURS; i++)
+        if (shared->buried[i] == uid)
+            return true;
+    return false;
+}
+
+static bool has_group(const struct ng_box *box, uint64_t id)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t i = 0; i < used && i < box->group_capacity; i++)
+        if (NG_LOAD(box->groups[i].id) == id)
+            return true;
+    return false;
+}
+
+/* Has it been in a group that we are in, too? */
+static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
+{
+    uint32_t used = NG_LOAD(own->header->group_used);
+
+    ng_box_read(theirs, NG_BOX_GROUPS);
+    for (uint32_t i = 0; i < used && i < own->group_capacity; i++) {
+        uint64_t id = NG_LOAD(own->groups[i].id);
+        if (id && has_group(theirs, id))
+            return true;
+    }
+    return false;
+}
+
+/* Or of one before, whose folder this is, too? Who dies soon need not have shown a sign of life since
+ * we began. */
+static bool is_of_this_run(const struct shared *shared, const struct ng_local_peer *peer)
+{
+    return peer->met || shares_group(shared->own_box, peer->box) ||
+           NG_LOAD(peer->box->header->heartbeat_mono_ns) >=
+               shared->own_box->header->origin_mono_ns;
+}
+
+/* False: not now. */
+static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
+{
+    struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
+                                        .label = ng_publisher_label(shared->publisher),
+                                        .written_unix_ns = ng_clock_unix_ns(),
+                                        .reason = NG_PROGRESS_BY_NEIGHBOUR};
+    struct ng_view view;
+    const void *data;
+    size_t bytes;
+    bool ended = peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED, told = false;
+
+    ng_view_init(&view);
+    if (ng_view_add_box(&view, peer->box, peer->life, ng_clock_mono_ns(), peer->name) == 0) {
+        if (peer->execed)
+            view.processes[0].exit_status = NG_EXIT_STATUS_EXEC;
+        else if (view.processes[0].life == NG_LIFE_DEAD)
+            view.processes[0].exit_status = peer->end;
+        if (ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes) == 0)
+            told = ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
+                                          peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
+    }
+    ng_view_fini(&view);
+    return told;
+}
+
+static void tend(void *context, const struct ng_local_peer *peer)
+{
+    struct shared *shared = context;
+    struct ng_box_header *header = peer->box->header;
+    uint64_t uid = ng_box_uid(header);
+    uint32_t told = atomic_load(&header->life);
+    int64_t published = NG_LOAD(header->published_mono_ns);
+    int64_t silent = ng_clock_mono_ns() - (published ? published : header->origin_mono_ns);
+
+    if (peer->self || is_buried(shared, uid))
+        return;
+    /* Who has no place on the board yet, or has not heard that it has, is ours to tell of, but for
+     * what an earlier run left. */
+    if (!NG_LOAD(header->board_slot) && !is_of_this_run(shared, peer))
+        return;
+    if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
+        return;
+    /* Who says goodbye does so on the board, too, unless it does not come to it: it dies before, or
+     * had no place there yet. */
+    if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD && NG_LOAD(header->board_slot))
+        return;
+    if (speak_for(shared, peer) && peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
+        shared->buried[shared->buried_count++ % NEIGHBOURS] = uid;
+}
+
+static void tend_neighbours(struct shared *shared, bool at_once)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    /* What we tell is of our incarnation: nobody would take it for his before we know which. */
+    if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_label(shared->publisher) ||
+        (!at_once && now - shared->tended_ns < TEND_NS))
+        return;
+    shared->tended_ns = now;
+    ng_local_each(shared->host, tend, shared);
+}
+
+/* ---- Waiting ---- */
+
+static unsigned shared_wait(struct ng_board *board, const struct ng_descriptor *kick,
+                            int timeout_ms)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (!shared->started) {
+        shared->started = true;
+        shared->host_id = host_of(shared->own_box->header);
+        int error = ng_publisher_start(shared->publisher);
+        if (error)
+            ng_log(NG_LOG_WARN,
+                   "cannot start the store's thread: %s; nothing is known of other hosts",
+                   strerror(-error));
+    }
+    unsigned happened = ng_publisher_news(shared->publisher);
+    if (happened)
+        timeout_ms = 0;
+    happened |= shared->host->ops->wait(shared->host, kick, timeout_ms);
+    happened |= ng_publisher_news(shared->publisher);
+    tend_neighbours(shared, happened & NG_BOARD_DEATH);
+    return happened;
+}
+
+static uint32_t shared_ended(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->ended(shared->host) + ng_publisher_ended(shared->publisher);
+}
+
+/* ---- Looking ---- */
+
+static int ask(struct shared *shared, enum ng_ask_kind kind, struct ng_ask *ret_ask, int64_t ns)
+{
+    ret_ask->kind = kind;
+    return ng_publisher_ask(shared->publisher, ret_ask, in(ns));
+}
+
+/* Whatever kept the store from answering: it may be asked again. */
+static int silent(int error)
+{
+    switch (error) {
+    case 0:
+    case -ENOENT:
+    case -EEXIST:
+    case -ENOSPC:
+    case -ENOMEM:
+    case -EPROTO:
+        return error;
+    default:
+        return -EIO;
+    }
+}
+
+static int shared_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+{
+    struct ng_ask question = {.incident.level = level, .cause = cause};
+
+    /* The first rank that looks at the job, perhaps of another host, learns only from this host that a rank here is
+     * frozen. A deadline passes on all ranks at about the same time, and this thread may be busy from now on. */
+    tend_neighbours((struct shared *)board, true);
+    return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
+}
+
+static void shared_finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
+{
+    struct ng_ask question = {.incident.level = level, .in_vain = in_vain};
+
+    ask((struct shared *)board, NG_ASK_FINISH, &question, ASK_NS);
+}
+
+static int shared_view_host(struct ng_board *board, struct ng_view *view)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->view_host(shared->host, view);
+}
+
+static void shared_each(struct ng_board *board,
+                        void (*visit)(void *context, const struct ng_box *box), void *context)
+{
+    struct shared *shared = (struct shared *)board;
+
+    shared->host->ops->each(shared->host, visit, context);
+}
+
+static int shared_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->signal(shared->host, box, signal_number);
+}
+
+static uint32_t shared_given_up(struct ng_board *board, int64_t *ret_since_mono_ns)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->given_up(shared->host, ret_since_mono_ns);
+}
+
+static int shared_view(struct ng_board *board, struct ng_view *view)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {0};
+
+    /* The store first, it takes longer: what the black boxes say is then the newest. */
+    int missing = ask(shared, NG_ASK_VIEW, &question, ASK_VIEW_NS);
+    int error = shared->host->ops->view_host(shared->host, view);
+    if (!error && !missing) {
+        error =
+            ng_blobs_add(question.blobs, question.blob_count, question.root, shared->ttl_ns, view);
+        if (!error)
+            ng_view_seal(view);
+    }
+    if (missing)
+        ng_view_note(view, "the store cannot be reached: nothing is known of other hosts");
+    ng_arena_reset(&question.arena);
+    return error;
+}
+
+static void shared_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
+                         uint32_t count)
+{
+    struct ng_ask question = {0};
+    uint64_t *ids = ng_arena_alloc(&question.arena, (count + 1) * sizeof(*ids));
+
+    if (ids) {
+        ids[0] = group_id;
+        memcpy(ids + 1, other_ids, count * sizeof(*ids));
+        question.data = ids;
+        question.data_bytes = (count + 1) * sizeof(*ids);
+        ask((struct shared *)board, NG_ASK_UNITE, &question, ASK_VIEW_NS);
+    }
+    ng_arena_reset(&question.arena);
+}
+
+/* ---- Incidents ---- */
+
+static void sign(struct shared *shared, struct ng_incident *incident)
+{
+    incident->claimant_pid = shared->own_box->header->pid;
+    incident->claimant_ticks = shared->own_box->header->start_ticks;
+    incident->claimant_host = shared->host_id;
+}
+
+static int shared_claim(struct ng_board *board, const struct ng_incident *wanted,
+                        struct ng_incident *ret_incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *wanted};
+
+    /* What is given up is an epoch of its own source. */
+    if (wanted->source != NG_SOURCE_JOB)
+        question.incident.supersedes = 0;
+    sign(shared, &question.incident);
+    int error = ask(shared, NG_ASK_CLAIM, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    if (!error || error == -EEXIST) {
+        *ret_incident = question.incident;
+        return error;
+    }
+    struct ng_incident here = *wanted;
+    if (wanted->source != NG_SOURCE_HOST)
+        here.supersedes = 0;
+    sign(shared, &here);
+    return shared->host->ops->claim(shared->host, &here, ret_incident);
+}
+
+/* What `write` writes, as text in `arena`; NULL none. */
+static const char *document(const struct ng_verdict *verdict, bool json, struct ng_arena *arena,
+                            size_t *ret_bytes)
+{
+    struct stat status;
+    char *text = NULL;
+    int fd = memfd_create("ncclguard-verdict", MFD_CLOEXEC);
+
+    if (fd < 0)
+        return NULL;
+    int error = json ? ng_report_write_json(verdict, fd) : ng_report_write_text(verdict, NULL, fd);
+    if (!error && fstat(fd, &status) == 0)
+        text = ng_arena_alloc(arena, (size_t)status.st_size + 1);
+    if (text && pread(fd, text, (size_t)status.st_size, 0) != (ssize_t)status.st_size)
+        text = NULL;
+    if (text)
+        *ret_bytes = (size_t)status.st_size;
+    close(fd);
+    return text;
+}
+
+static int shared_publish(struct ng_board *board, const struct ng_incident *incident,
+                          const struct ng_verdict *verdict)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+    struct ng_incident here;
+
+    if (incident->source == NG_SOURCE_HOST)
+        return shared->host->ops->publish(shared->host, incident, verdict);
+    question.json = document(verdict, true, &question.arena, &question.json_bytes);
+    question.text = document(verdict, false, &question.arena, &question.text_bytes);
+    if (!question.text)
+        question.json = NULL;
+    int error = ask(shared, NG_ASK_JUDGE, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    if (!error || error == -EEXIST)
+        return error;
+    /* The store was lost in the middle: this host at least hears of it. */
+    here = *incident;
+    here.supersedes = UINT64_MAX;
+    if (shared->host->ops->claim(shared->host, &here, &here) == 0) {
+        shared->told_here = here.epoch;
+        snprintf(here.line, sizeof(here.line), "%s", incident->line);
+        here.state = NG_INCIDENT_JUDGED;
+        shared->host->ops->publish(shared->host, &here, verdict);
+    }
+    return error;
+}
+
+static int shared_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                       struct ng_incident *ret_incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (source != NG_SOURCE_HOST)
+        return ng_publisher_next_incident(shared->publisher, epoch, ret_incident);
+    int error = shared->host->ops->next(shared->host, source, epoch, ret_incident);
+    /* We have dealt with it under another number. */
+    if (!error && ret_incident->epoch == shared->told_here)
+        error = shared->host->ops->next(shared->host, source, shared->told_here, ret_incident);
+    return error;
+}
+
+static int shared_get(struct ng_board *board, struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    return incident->source == NG_SOURCE_HOST
+               ? shared->host->ops->get(shared->host, incident)
+               : ng_publisher_get_incident(shared->publisher, incident->epoch, incident);
+}
+
+static bool shared_claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    bool here = incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id;
+    bool lives = here && shared->host->ops->claimant_alive(shared->host, incident);
+    if (lives || incident->source == NG_SOURCE_HOST)
+        return lives;
+    if (shared->asked.epoch != incident->epoch ||
+        ng_clock_mono_ns() - shared->asked_ns > CLAIMANT_NS) {
+        shared->asked = *incident;
+        /* Without an answer, it may live: how long it is waited for is bounded. */
+        shared->asked_lives = ask(shared, NG_ASK_ALIVE, &question, ASK_ALIVE_NS) != -ESRCH;
+        shared->asked_ns = ng_clock_mono_ns();
+    }
+    return !here && shared->asked_lives;
+}
+
+static void shared_dumped(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (incident->source == NG_SOURCE_HOST)
+        shared->host->ops->dumped(shared->host, incident);
+    else
+        ng_publisher_dumped(shared->publisher, incident);
+}
+
+static uint32_t shared_dumps_missing(struct ng_board *board, const struct ng_incident *incident)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    if (incident->source == NG_SOURCE_HOST)
+        return shared->host->ops->dumps_missing(shared->host, incident);
+    int error = ask(shared, NG_ASK_DUMPS, &question, ASK_NS);
+    ng_arena_reset(&question.arena);
+    return error ? 0 : question.count; /* the store is lost: nobody to wait for */
+}
+
+static int shared_read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                               struct ng_documents *ret_documents)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {.incident = *incident};
+
+    if (incident->source == NG_SOURCE_HOST || incident->claimant_host == shared->host_id)
+        return -ENOENT;
+    int error = ask(shared, NG_ASK_VERDICT, &question, ASK_NS);
+    if (error)
+        ng_arena_reset(&question.arena);
+    else
+        *ret_documents = (struct ng_documents){.arena = question.arena,
+                                               .json = question.json,
+                                               .text = question.text,
+                                               .json_bytes = question.json_bytes,
+                                               .text_bytes = question.text_bytes};
+    return error;
+}
+
+static int shared_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])
+{
+    struct shared *shared = (struct shared *)board;
+
+    return shared->host->ops->apart(shared->host, ret_name);
+}
+
+static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (shared->host->ops->grown(shared->host, joined_id, ret_id) == 0)
+        return 0;
+    return ng_publisher_grown(shared->publisher, joined_id, ret_id);
+}
+
+static int shared_agree(struct ng_board *board, bool changed)
+{
+    struct shared *shared = (struct shared *)board;
+
+    if (changed)
+        ng_publisher_stir(shared->publisher);
+    return ng_publisher_is_away(shared->publisher) ? -EIO : 0;
+}
+
+/* ---- Entries ---- */
+
+static int shared_put(struct ng_board *board, const struct ng_board_entry *entry)
+{
+    struct ng_ask question = {.keep_ns = entry->keep_ns, .data_bytes = entry->bytes};
+    char *key = ng_arena_strdup(&question.arena, entry->key);
+    void *data = ng_arena_alloc(&question.arena, entry->bytes + 1);
+    int error = -ENOMEM;
+
+    if (key && data) {
+        if (entry->bytes)
+            memcpy(data, entry->data, entry->bytes);
+        question.key = key;
+        question.data = data;
+        error = ask((struct shared *)board, NG_ASK_PUT, &question, ASK_ENTRY_NS);
+    }
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static int shared_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes)
+{
+    struct ng_ask question = {0};
+
+    question.key = ng_arena_strdup(&question.arena, key);
+    int error = question.key
+                    ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS)
+                    : -ENOMEM;
+    if (!error && question.data_bytes <= NG_BOARD_VALUE_MAX) {
+        if (question.data_bytes)
+            memcpy(ret_data, question.data, question.data_bytes);
+        *ret_bytes = question.data_bytes;
+    } else if (!error) {
+        error = -EPROTO;
+    }
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static int shared_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                       uint64_t *ret_there)
+{
+    struct ng_ask question = {.first = first, .count = count};
+
+    question.key = ng_arena_strdup(&question.arena, prefix);
+    int error = question.key ? ask((struct shared *)board, NG_ASK_HAVE, &question, ASK_ENTRY_NS)
+                             : -ENOMEM;
+    if (!error)
+        *ret_there = question.there;
+    ng_arena_reset(&question.arena);
+    return silent(error);
+}
+
+static void shared_forget(struct ng_board *board, const char *key)
+{
+    (void)board; /* it goes by its time to live */
+    (void)key;
+}
+
+/* ---- The end ---- */
+
+static void shared_leave(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+    struct ng_ask question = {0};
+
+    /* A process that ends waits for half a second only, and a store may take most of it. */
+    shared->host->ops->leave(shared->host);
+    ask(shared, NG_ASK_LEAVE, &question, ASK_LEAVE_NS);
+    ng_arena_reset(&question.arena);
+}
+
+static void shared_abandon(struct ng_board *board)
+{
+    struct shared *shared = (struct shared *)board;
+
+    ng_publisher_abandon(shared->publisher);
+    shared->host->ops->abandon(shared->host);
+}
+
+static const struct ng_board_ops shared_ops = {
+    .wait = shared_wait,
+    .ended = shared_ended,
+    .begin = shared_begin,
+    .finish = shared_finish,
+    .view = shared_view,
+    .view_host = shared_view_host,
+    .each = shared_each,
+    .signal = shared_signal,
+    .given_up = shared_given_up,
+    .unite = shared_unite,
+    .apart = shared_apart,
+    .claim = shared_claim,
+    .publish = shared_publish,
+    .next = shared_next,
+    .get = shared_get,
+    .claimant_alive = shared_claimant_alive,
+    .dumped = shared_dumped,
+    .dumps_missing = shared_dumps_missing,
+    .read_verdict = shared_read_verdict,
+    .grown = shared_grown,
+    .agree = shared_agree,
+    .put = shared_put,
+    .fetch = shared_fetch,
+    .have = shared_have,
+    .forget = shared_forget,
+    .leave = shared_leave,
+    .abandon = shared_abandon,
+};
+
+int ng_shared_open(struct ng_board *host, struct ng_kv *kv,
+                   const struct ng_publisher_options *options, struct ng_board **ret_board)
+{
+    struct shared *shared = calloc(1, sizeof(*shared));
+
+    if (!shared)
+        return -ENOMEM;
+    shared->board.ops = &shared_ops;
+    shared->host = host;
+    shared->ttl_ns = options->ttl_ns;
+    shared->own_box = options->own_box;
+    int error = ng_publisher_open(kv, options, &shared->publisher);
+    if (error) {
+        free(shared);
+        return error;
+    }
+    *ret_board = &shared->board;
+    return 0;
+}

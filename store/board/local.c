@@ -1,0 +1,491 @@
+/*
+ * The local board: opened, waited on, looked at, left.
+ *
+ * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools; `abandon` by a
+ * forked child, where it must be async-signal-safe. Must never wait for another process, whatever
+ * state that is in, nor call malloc once it is open: the program may be stuck with its lock.
+ */
+#include "store/board/local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/util/folder.h"
+#include "core/comm/grow_id.h"
+#include "core/recorder/paths.h"
+#include "store/board/local_parts.h"
+
+#define POLL_MS 100 /* where there is no inotify */
+
+/* ---- Waiting ---- */
+
+/* First use, on the incident thread: by then our own box has its name. */
+static void get_ready(struct ng_local *local)
+{
+    local->ready = true;
+    local->folder_fd = ng_descriptor_keep(open(local->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    local->inotify = ng_descriptor_keep(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    if (local->inotify.fd >= 0 &&
+        inotify_add_watch(local->inotify.fd, local->folder, IN_CREATE | IN_MOVED_TO) < 0)
+        ng_descriptor_close(&local->inotify);
+    ng_local_scan(local);
+    ng_local_sweep(local);
+}
+
+/* May this process still read what others tell? Without a descriptor to try it, nothing is known. */
+static void look_whether_cut_off(struct ng_local *local)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (now - local->tried_mono_ns < NG_S)
+        return;
+    local->tried_mono_ns = now;
+    int fd = open(local->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    if (fd >= 0 || errno == EACCES || errno == EPERM || errno == ENOENT)
+        atomic_store(&local->own_box->header->cut_off, fd < 0);
+}
+
+static void note_given_up(struct ng_local *local, const struct ng_box_header *header)
+{
+    uint32_t policy = atomic_load(&header->ending_policy);
+    int64_t since = atomic_load(&header->ending_mono_ns);
+
+    if (!policy || since < local->joined_mono_ns)
+        return;
+    local->given_up = policy;
+    local->given_up_mono_ns = since;
+}
+
+static uint32_t local_given_up(struct ng_board *board, int64_t *ret_since_mono_ns)
+{
+    const struct ng_local *local = (struct ng_local *)board;
+
+    *ret_since_mono_ns = local->given_up_mono_ns;
+    return local->given_up;
+}
+
+static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
+{
+    struct ng_local *local = (struct ng_local *)board;
+    char events[4096];
+    uint64_t count;
+    unsigned happened = 0;
+    uint32_t used = 0;
+
+    if (!local->ready)
+        get_ready(local);
+    look_whether_cut_off(local);
+    if (local->poll_room < local->peer_count + 2) {
+        uint32_t room = 2 * local->peer_count + 18;
+        struct pollfd *bigger = ng_arena_alloc(&local->arena, room * sizeof(*bigger));
+        if (bigger) {
+            local->polls = bigger;
+            local->poll_room = room;
+        }
+    }
+    bool deaf = !ng_descriptor_ours(&local->inotify), blind = deaf;
+    if (local->poll_room > used)
+        local->polls[used++] =
+            (struct pollfd){.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
+    if (local->poll_room > used)
+        local->polls[used++] =
+            (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
+    for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
+        const struct ng_peer *peer = &local->peers[i];
+        /* Who has left is not waited for any more: its end would be there to read for ever. */
+        if (peer->gone || peer->counted || peer->self)
+            continue;
+        if (peer->pid_fd.fd >= 0)
+            local->polls[used++] = (struct pollfd){.fd = peer->pid_fd.fd, .events = POLLIN};
+        blind |= peer->pid_fd.fd < 0;
+    }
+    if (blind && timeout_ms > POLL_MS)
+        timeout_ms = POLL_MS;
+    if (poll(local->polls, used, timeout_ms) < 0) {
+        /* A limit on descriptors below the number of ours: then look around at a walking pace. */
+        struct timespec pause = {.tv_nsec = POLL_MS * NG_MS};
+        nanosleep(&pause, NULL);
+        for (uint32_t i = 0; i < used; i++)
+            local->polls[i].revents = 0;
+        blind = true;
+    }
+    if (used > 0 && (local->polls[0].revents & POLLIN) && read(kick->fd, &count, sizeof(count)) > 0)
+        happened |= NG_BOARD_KICK;
+    if (blind || (used > 1 && (local->polls[1].revents & POLLIN))) {
+        while (!deaf && read(local->inotify.fd, events, sizeof(events)) > 0)
+            ;
+        ng_local_scan(local);
+        happened |= NG_BOARD_INCIDENT;
+    }
+    ng_local_tell_runs(local);
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct ng_peer *peer = &local->peers[i];
+        if (peer->counted || peer->self)
+            continue;
+        ng_local_refresh_peer(peer);
+        if ((peer->gone || atomic_load(&peer->box.header->life) == NG_BOX_EXITED) &&
+            ng_local_is_ours(local, peer)) {
+            peer->counted = true;
+            local->ended++;
+            note_given_up(local, peer->box.header);
+            happened |= NG_BOARD_DEATH;
+        }
+    }
+    return happened;
+}
+
+static uint32_t local_ended(struct ng_board *board)
+{
+    return ((struct ng_local *)board)->ended;
+}
+
+/* ---- Looking ---- */
+
+static int local_view(struct ng_board *board, struct ng_view *view)
+{
+    struct ng_local *local = (struct ng_local *)board;
+    int error = 0;
+
+    ng_local_scan(local);
+    int64_t now = ng_clock_mono_ns();
+    for (uint32_t i = 0; i < local->peer_count && !error; i++)
+        if (ng_local_is_ours(local, &local->peers[i]))
+            error = ng_local_add_to_view(&local->peers[i], now, view);
+    if (!error)
+        ng_view_seal(view);
+    return error;
+}
+
+/* Of other runs too: what is looked for is by the ids of groups, and a group that was made a moment
+ * ago counts. */
+static void local_each(struct ng_board *board,
+                       void (*visit)(void *context, const struct ng_box *box), void *context)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i])) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
+            visit(context, &local->peers[i].box);
+        }
+}
+
+static int local_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (&local->peers[i].box == box)
+            return local->self != UINT32_MAX && ng_local_is_ours(local, &local->peers[i])
+                       ? ng_local_signal_peer(&local->peers[i], signal_number)
+                       : -EPERM;
+    return -ESRCH;
+}
+
+static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+{
+    (void)board; /* black boxes are at hand: everybody may look */
+    (void)level;
+    (void)cause;
+    return 0;
+}
+
+static void local_finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
+{
+    (void)board;
+    (void)level;
+    (void)in_vain;
+}
+
+static int local_read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                              struct ng_documents *ret_documents)
+{
+    (void)board;
+    (void)incident;
+    (void)ret_documents;
+    return -ENOENT;
+}
+
+static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
+{
+    struct ng_local *local = (struct ng_local *)board;
+    uint64_t id = 0;
+
+    for (uint32_t i = 0; i < local->peer_count && !id; i++)
+        if (!local->peers[i].self) {
+            ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
+            id = ng_grown_told(&local->peers[i].box, joined_id);
+        }
+    if (!id)
+        return -ENOENT;
+    *ret_id = id;
+    return 0;
+}
+
+static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
+                        uint32_t count)
+{
+    (void)board; /* those whose groups differ have been seen as one run by other means */
+    (void)group_id;
+    (void)other_ids;
+    (void)count;
+}
+
+static int local_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])
+{
+    const struct ng_local *local = (const struct ng_local *)board;
+    uint64_t folder = local->own_box->header->evidence_folder;
+    bool alone = local->self == UINT32_MAX;
+
+    for (uint32_t i = 0; i < local->peer_count && !alone; i++)
+        if (local->peers[i].met && !ng_local_is_ours(local, &local->peers[i]) &&
+            local->peers[i].box.header->evidence_folder == folder) {
+            struct ng_peers peers = {.list = local->peers, .count = local->peer_count};
+            ng_local_name_run(&peers, local->peers[local->self].run, ret_name);
+            return 0;
+        }
+    return -ENOENT;
+}
+
+/* ---- Leaving ---- */
+
+static void local_leave(struct ng_board *board)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    ng_local_scan(local);
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (!local->peers[i].self && ng_local_takes_part(&local->peers[i]))
+            return;
+    /* `ncclguard run`, or a later job, removes it. */
+    if (ng_local_has_evidence(local))
+        return;
+    if (ng_descriptor_ours(&local->folder_fd))
+        ng_paths_remove_open_board(local->folder_fd.fd, local->folder);
+    else
+        ng_paths_remove_board(local->folder);
+}
+
+static void local_abandon(struct ng_board *board)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    ng_descriptor_close(&local->inotify);
+    ng_descriptor_close(&local->folder_fd);
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        ng_descriptor_close(&local->peers[i].pid_fd);
+        ng_descriptor_close(&local->peers[i].box.file);
+    }
+}
+
+/* ---- The board ---- */
+
+static const struct ng_board_ops local_ops = {
+    .wait = local_wait,
+    .ended = local_ended,
+    .begin = local_begin,
+    .finish = local_finish,
+    .view = local_view,
+    .view_host = local_view,
+    .each = local_each,
+    .signal = local_signal,
+    .given_up = local_given_up,
+    .unite = local_unite,
+    .apart = local_apart,
+    .claim = ng_local_claim,
+    .publish = ng_local_publish,
+    .next = ng_local_next,
+    .get = ng_local_get,
+    .claimant_alive = ng_local_claimant_alive,
+    .dumped = ng_local_dumped,
+    .dumps_missing = ng_local_dumps_missing,
+    .read_verdict = local_read_verdict,
+    .grown = local_grown,
+    .put = ng_local_put,
+    .fetch = ng_local_fetch,
+    .have = ng_local_have,
+    .forget = ng_local_forget,
+    .leave = local_leave,
+    .abandon = local_abandon,
+};
+
+int ng_local_open(const char *folder, const struct ng_box *own_box, struct ng_board **ret_board)
+{
+    struct ng_local *local = calloc(1, sizeof(*local));
+
+    if (!local)
+        return -ENOMEM;
+    if (snprintf(local->folder, sizeof(local->folder), "%s", folder) >=
+        (int)sizeof(local->folder)) {
+        free(local);
+        return -ENAMETOOLONG;
+    }
+    local->board.ops = &local_ops;
+    local->own_box = own_box;
+    local->self = UINT32_MAX;
+    local->inotify = NG_DESCRIPTOR_NONE;
+    local->folder_fd = NG_DESCRIPTOR_NONE;
+    local->joined_mono_ns = ng_clock_mono_ns();
+    ng_local_identify(local);
+    *ret_board = &local->board;
+    return 0;
+}
+
+void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context)
+{
+    struct ng_local *local = (struct ng_local *)board;
+
+    for (uint32_t i = 0; i < local->peer_count; i++) {
+        struct ng_peer *peer = &local->peers[i];
+        struct ng_local_peer seen = {.box = &peer->box,
+                                     .name = peer->name,
+                                     .life = ng_local_life_of(peer),
+                                     .self = peer->self,
+                                     .met = peer->met,
+                                     .end = peer->end,
+                                     .execed = peer->execed};
+        if (ng_local_is_ours(local, peer))
+            each(context, &seen);
+    }
+}
+
+void ng_local_close_folder(struct ng_peers *folder)
+{
+    for (uint32_t i = 0; i < folder->count; i++)
+        ng_local_close_peer(&folder->list[i]);
+    free(folder->list);
+}
+
+static bool append(struct ng_peers *folder, const struct ng_peer *peer)
+{
+    struct ng_peer *longer = reallocarray(folder->list, folder->count + 1, sizeof(*longer));
+
+    if (!longer)
+        return false;
+    folder->list = longer;
+    longer[folder->count] = *peer;
+    longer[folder->count].linked = folder->count;
+    folder->count++;
+    return true;
+}
+
+int ng_local_open_folder(const char *path, struct ng_view *view, struct ng_peers *ret_folder)
+{
+    struct ng_local local = {.inotify = NG_DESCRIPTOR_NONE};
+    struct ng_peers folder = {0};
+    struct ng_folder entries;
+    struct ng_peer peer;
+    const char *name;
+
+    ng_local_identify(&local);
+    int failed = ng_folder_open(&entries, path, true);
+    if (failed)
+        return failed;
+    while ((name = ng_folder_next(&entries))) {
+        if (!ng_local_is_box_name(name))
+            continue;
+        int error = ng_local_open_peer(path, name, local.boot_id, local.pid_namespace, &peer);
+        if (!error) {
+            ng_local_refresh_peer(&peer);
+            if (!append(&folder, &peer)) {
+                ng_local_close_peer(&peer);
+                error = -ENOMEM;
+            }
+        }
+        if (error && view)
+            ng_view_note(view, "%s: %s", name,
+                         error == -EBADMSG  ? "not a black box"
+                         : error == -EPROTO ? "of another version of ncclguard"
+                         : error == -EIO    ? "damaged or cut off"
+                         : error == -ESTALE ? "from before the last boot"
+                                            : strerror(-error));
+    }
+    ng_folder_close(&entries);
+    ng_local_find_runs(folder.list, folder.count);
+    *ret_folder = folder;
+    return 0;
+}
+
+int ng_local_collect(const char *path, uint64_t run, struct ng_view *view)
+{
+    struct ng_peers folder;
+    int count = 0;
+
+    int failed = ng_local_open_folder(path, view, &folder);
+    if (failed)
+        return failed;
+    int64_t now = ng_clock_mono_ns();
+    for (uint32_t i = 0; i < folder.count; i++) {
+        if (run && ng_local_run_id(&folder, folder.list[i].run) != run)
+            continue;
+        int error = ng_local_add_to_view(&folder.list[i], now, view);
+        if (error)
+            ng_view_note(view, "%s: %s", folder.list[i].name, strerror(-error));
+        else
+            count++;
+    }
+    ng_local_close_folder(&folder);
+    ng_view_seal(view);
+    return count;
+}
+
+static void set_run(struct ng_local_run *ret_run, uint64_t id, const struct ng_peers *folder,
+                    const struct ng_peer *peer)
+{
+    const struct ng_box_header *header = peer->box.header;
+
+    *ret_run = (struct ng_local_run){.id = id, .pid = peer->pid};
+    ng_local_name_run(folder, peer->run, ret_run->name);
+    snprintf(ret_run->job, sizeof(ret_run->job), "%.*s", (int)sizeof(header->job) - 1, header->job);
+}
+
+int ng_local_runs(const char *path, struct ng_local_run *ret_runs, uint32_t room)
+{
+    struct ng_peers folder;
+    uint32_t count = 0;
+
+    int failed = ng_local_open_folder(path, NULL, &folder);
+    if (failed)
+        return failed;
+    for (uint32_t i = 0; i < folder.count; i++) {
+        uint64_t id = ng_local_run_id(&folder, folder.list[i].run);
+        uint32_t at = 0;
+        while (at < count && ret_runs[at].id != id)
+            at++;
+        if (at == room)
+            continue;
+        if (at == count)
+            set_run(&ret_runs[count++], id, &folder, &folder.list[i]);
+        ret_runs[at].processes++;
+        ret_runs[at].living += !folder.list[i].gone;
+    }
+    ng_local_close_folder(&folder);
+    return (int)count;
+}
+
+int ng_local_find_runs_of(const char *path, struct ng_local_process *processes, uint32_t count)
+{
+    struct ng_peers folder;
+
+    int failed = ng_local_open_folder(path, NULL, &folder);
+    if (failed)
+        return failed;
+    for (uint32_t i = 0; i < count; i++) {
+        processes[i].run = 0;
+        for (uint32_t k = 0; k < folder.count && !processes[i].run; k++)
+            if (folder.list[k].pid == processes[i].pid && folder.list[k].start_ticks == processes[i].start_ticks)
+                processes[i].run = ng_local_run_id(&folder, folder.list[k].run);
+    }
+    ng_local_close_folder(&folder);
+    return 0;
+}

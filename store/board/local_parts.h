@@ -1,0 +1,169 @@
+/*
+ * What the parts of one host's board share; store/board/local.h is what others know of it.
+ *
+ * Everything is of the thread that has the board: the incident thread, or a tool with a board of
+ * its own. No function waits for another process or calls malloc. Those that return int return 0 or
+ * -errno.
+ */
+#ifndef NCCLGUARD_STORE_BOARD_LOCAL_PARTS_H
+#define NCCLGUARD_STORE_BOARD_LOCAL_PARTS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util/arena.h"
+#include "core/nccl/board.h"
+#include "core/recorder/box.h"
+#include "core/util/descriptor.h"
+#include "core/view/view.h"
+
+struct ng_folder;
+struct pollfd;
+
+/* Another process of the job, or this one. What others are told of it is struct ng_local_peer. */
+struct ng_peer {
+    char name[64];
+    const char *folder; /* of its box, which outlives this */
+    struct ng_box box;
+    int pid;
+    uint64_t start_ticks;
+    struct ng_descriptor
+        pid_fd; /* readable once it is gone; none: another namespace, or too old a kernel */
+    bool self;
+    bool met;            /* it lived when we first saw it */
+    bool same_namespace; /* of process numbers, as ours */
+    bool gone;           /* dead for sure, or another program by now */
+    bool execed;         /* the latter */
+    bool counted;        /* in `ended` */
+    bool unread;         /* its box cannot be read any more: its silence says nothing */
+    int end;             /* how it ended: ng_proc_end; 0 not known */
+    int64_t gone_mono_ns;
+    int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
+    int64_t read_mono_ns;  /* when more than the header of its box was last read, to be kept should it be cut off */
+    /* local_runs.c: indices of peers. The first of its run; the same, or one nearer to it, by what holds for good. */
+    uint32_t run, linked;
+    uint64_t groups_sum; /* of the groups by which it was compared last; 0 not yet */
+    bool is_new, groups_came;
+};
+
+/* The board of one host; `board` comes first: what its slots are handed is this. */
+struct ng_local {
+    struct ng_board board;
+    char folder[PATH_MAX - 128]; /* leaves room for a file name */
+    const struct ng_box *own_box;
+    struct ng_descriptor inotify;
+    struct ng_descriptor folder_fd;
+    struct ng_arena arena; /* of the two lists */
+    bool ready;            /* first use is over */
+    struct ng_peer *peers;
+    uint32_t peer_count, peer_room;
+    uint32_t self; /* index of this process; UINT32_MAX not seen yet, or it has no file */
+    struct pollfd *polls;
+    uint32_t poll_room;
+    uint32_t ended;
+    uint32_t given_up; /* the policy by which a verdict has ended one of them, plus one; 0 none */
+    int64_t given_up_mono_ns;
+    int64_t tried_mono_ns; /* when the folder was last opened, to see whether it can be */
+    int64_t joined_mono_ns;
+    char boot_id[40];
+    uint64_t pid_namespace;
+    uint32_t kept; /* entries that this process has put to stay as long as it */
+};
+
+/* ---- local_peers.c: the processes of the job, and the folder of their boxes ---- */
+
+/* Who we are, to compare boxes with: fills in `boot_id` and `pid_namespace`. First of all. */
+void ng_local_identify(struct ng_local *local);
+
+/*
+ * Open the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
+ * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another boot;
+ * or -errno of ng_box_open.
+ */
+int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
+                       uint64_t pid_namespace, struct ng_peer *ret_peer);
+void ng_local_close_peer(struct ng_peer *peer);
+
+/* Look whether it has ended or become another program: then it is `gone`, for good. This process
+ * never is. What the header of its box says is then as of now. */
+void ng_local_refresh_peer(struct ng_peer *peer);
+/* Refresh it, and tell how it is now; what its box says of its own end, ng_view_add_box adds. */
+enum ng_life ng_local_life_of(struct ng_peer *peer);
+/* Refresh it. Does it still take part: alive, and neither leaving nor ended by its guard? */
+bool ng_local_takes_part(struct ng_peer *peer);
+/* ng_board_ops.signal. */
+int ng_local_signal_peer(struct ng_peer *peer, int signal_number);
+/* Append it to a view, as of `now_mono_ns`, which is one moment for all of a view; the caller seals
+ * the view. 0 or -ENOMEM. */
+int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_view *view);
+
+/* Is a file of this name a black box? */
+bool ng_local_is_box_name(const char *name);
+/* Read the folder of the job from its beginning; once the board is in use, no descriptor needs to
+ * be had for it. True: *ret_folder is to be closed. */
+bool ng_local_read_own_folder(const struct ng_local *local, struct ng_folder *ret_folder);
+/* Append to `peers` who has come since the last time. They may move: a pointer to one of them is of
+ * no use after it; its index stays, for none ever goes. */
+void ng_local_scan(struct ng_local *local);
+/* Remove folders of this user's other jobs in which nobody lives any more; only where the guard
+ * chose the place of ours itself. */
+void ng_local_sweep(const struct ng_local *local);
+/*
+ * Is it of this process's run, and not of an earlier incarnation of it, ended by its guard? As of the last scan or
+ * ng_local_tell_runs. Everything that the board says of processes is of these alone.
+ */
+bool ng_local_is_ours(const struct ng_local *local, const struct ng_peer *peer);
+/* Find out anew who is of which run, as of now. */
+void ng_local_tell_runs(struct ng_local *local);
+
+/* ---- local_runs.c: which processes are of one run ---- */
+
+/* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
+void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
+
+/* ---- local.c, for tools: all processes of a folder, as of now ---- */
+
+struct ng_peers {
+    struct ng_peer *list;
+    uint32_t count;
+};
+
+/* To be closed. What is no usable box gets a note in `view`, unless that is NULL. */
+int ng_local_open_folder(const char *path, struct ng_view *view, struct ng_peers *ret_folder);
+void ng_local_close_folder(struct ng_peers *folder);
+
+/* What people call a run: its launcher's word for it, else its first process's. `run`: as of a
+ * peer. */
+uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run);
+/* The same as the name of a folder, that of the `ncclguard run` above its first process before it. */
+void ng_local_name_run(const struct ng_peers *folder, uint32_t run, char ret_name[NG_BOARD_RUN_NAME_BYTES]);
+
+/* ---- local_incidents.c: incidents as files ---- */
+
+/* Slots of ng_board_ops: core/nccl/board.h says what they promise. */
+int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
+                   struct ng_incident *ret_incident);
+int ng_local_publish(struct ng_board *board, const struct ng_incident *incident,
+                     const struct ng_verdict *verdict);
+int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                  struct ng_incident *ret_incident);
+int ng_local_get(struct ng_board *board, struct ng_incident *incident);
+bool ng_local_claimant_alive(struct ng_board *board, const struct ng_incident *incident);
+void ng_local_dumped(struct ng_board *board, const struct ng_incident *incident);
+uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident *incident);
+
+/* Has any incident led to evidence? True also where one cannot be read. */
+bool ng_local_has_evidence(const struct ng_local *local);
+
+/* ---- local_entries.c: small data for the programs, as files ---- */
+
+/* Slots likewise. */
+int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry);
+int ng_local_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
+int ng_local_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                  uint64_t *ret_there);
+void ng_local_forget(struct ng_board *board, const char *key);
+
+#endif

@@ -1,0 +1,400 @@
+/*
+ * A store whose values are signed: NCCLGUARD_STORE_KEY.
+ *
+ * Step 8 across hosts. In front of another backend. A value begins with its HMAC, made of the key's name and the value
+ * with a key that is derived from the file, the job and the run; so none can be moved to another name, job or run. What
+ * is not signed so is not there, and is replaced by who wants to be the first to write it. The counters that all raise
+ * are not signed: whoever reads them bounds them. Neither are messages, which only say when to look. What was signed
+ * once can be put back in its place by who can write: a label, a slot or an epoch tells that from what is new.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/hmac.h"
+#include "core/util/small_file.h"
+#include "store/kv/kv.h"
+
+#define KEY_MIN 16 /* bytes */
+#define KEY_MAX 4096
+
+struct signed_kv {
+    struct ng_kv kv;
+    struct ng_kv *inner;
+    struct ng_hmac hmac; /* with the key */
+};
+
+static struct signed_kv *of(struct ng_kv *kv)
+{
+    return (struct signed_kv *)kv;
+}
+
+/* A call on the inner one has ended. */
+static int done(struct ng_kv *kv, int error)
+{
+    kv->connects = of(kv)->inner->connects;
+    if (error)
+        memcpy(kv->error, of(kv)->inner->error, sizeof(kv->error));
+    return error;
+}
+
+/* Raised by ng_kv_add. */
+static bool is_counter(const char *key)
+{
+    return (*key == 'n' || *key == 'e') && !key[1];
+}
+
+static void make_mac(struct ng_kv *kv, const char *key, const void *data, size_t bytes,
+                     unsigned char ret_mac[NG_HMAC_BYTES])
+{
+    struct ng_hmac hmac = of(kv)->hmac;
+
+    ng_hmac_add(&hmac, key, strlen(key) + 1);
+    ng_hmac_add(&hmac, data, bytes);
+    ng_hmac_finish(&hmac, ret_mac);
+}
+
+/* Of a value as it is stored, what it says. False: nobody who knows the key has written it. */
+static bool open_value(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored,
+                       struct ng_kv_bytes *ret_value)
+{
+    unsigned char mac[NG_HMAC_BYTES];
+    const unsigned char *data = stored->data;
+
+    if (is_counter(key)) {
+        *ret_value = *stored;
+        return true;
+    }
+    if (stored->bytes < NG_HMAC_BYTES)
+        return false;
+    make_mac(kv, key, data + NG_HMAC_BYTES, stored->bytes - NG_HMAC_BYTES, mac);
+    if (!ng_hmac_same(mac, data))
+        return false;
+    *ret_value = (struct ng_kv_bytes){data + NG_HMAC_BYTES, stored->bytes - NG_HMAC_BYTES};
+    return true;
+}
+
+/* The value with its signature, to be freed; NULL: no memory. */
+static void *seal(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, struct ng_kv_bytes *ret_stored)
+{
+    size_t head = is_counter(key) ? 0 : NG_HMAC_BYTES;
+    unsigned char *stored = malloc(head + value->bytes + 1);
+
+    if (!stored) {
+        ng_kv_fail(kv, -ENOMEM, "no memory");
+        return NULL;
+    }
+    if (head)
+        make_mac(kv, key, value->data, value->bytes, stored);
+    if (value->bytes)
+        memcpy(stored + head, value->data, value->bytes);
+    *ret_stored = (struct ng_kv_bytes){stored, head + value->bytes};
+    return stored;
+}
+
+/* A copy, to be freed, of what is there where nobody who knows the key has written it; NULL: one has, or it is gone. */
+static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_stored)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored, value;
+
+    if (inner->ops->get(inner, key, deadline_mono_ns, &stored) != 0 || open_value(kv, key, &stored, &value))
+        return NULL;
+    void *copy = malloc(stored.bytes + 1);
+    if (copy && stored.bytes)
+        memcpy(copy, stored.data, stored.bytes);
+    *ret_stored = (struct ng_kv_bytes){copy, stored.bytes};
+    return copy;
+}
+
+static int signed_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms,
+                      int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored;
+    void *memory = seal(kv, key, value, &stored);
+
+    if (!memory)
+        return -ENOMEM;
+    int error = done(kv, inner->ops->set(inner, key, &stored, ttl_ms, deadline_mono_ns));
+    free(memory);
+    return error;
+}
+
+/* A value that was read. */
+static int read_value(struct ng_kv *kv, const char *key, int error, const struct ng_kv_bytes *stored,
+                      struct ng_kv_bytes *ret_value)
+{
+    if (done(kv, error))
+        return error;
+    return open_value(kv, key, stored, ret_value)
+               ? 0
+               : ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY", key);
+}
+
+static int signed_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_value)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored;
+    int error = inner->ops->get(inner, key, deadline_mono_ns, &stored);
+
+    return read_value(kv, key, error, &stored, ret_value);
+}
+
+static int signed_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_value)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored;
+    int error = inner->ops->wait(inner, key, deadline_mono_ns, &stored);
+
+    error = read_value(kv, key, error, &stored, ret_value);
+    return error == -ENOENT ? -ETIMEDOUT : error;
+}
+
+struct many {
+    struct ng_kv *kv;
+    const char *const *keys; /* of get_many */
+    ng_kv_many_fn *take;
+    ng_kv_each_fn *each; /* of scan */
+    void *context;
+};
+
+static void take_one(void *context, size_t index, const struct ng_kv_bytes *stored)
+{
+    struct many *many = context;
+    struct ng_kv_bytes value;
+    bool there = stored && open_value(many->kv, many->keys[index], stored, &value);
+
+    many->take(many->context, index, there ? &value : NULL);
+}
+
+static int signed_get_many(struct ng_kv *kv, const char *const *keys, size_t count, int64_t deadline_mono_ns,
+                           ng_kv_many_fn *each, void *context)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct many many = {.kv = kv, .keys = keys, .take = each, .context = context};
+
+    return done(kv, inner->ops->get_many(inner, keys, count, deadline_mono_ns, take_one, &many));
+}
+
+static int show_one(void *context, const char *key, const struct ng_kv_bytes *stored)
+{
+    struct many *many = context;
+    struct ng_kv_bytes value;
+
+    return open_value(many->kv, key, stored, &value) ? many->each(many->context, key, &value) : 0;
+}
+
+static int signed_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, ng_kv_each_fn *each,
+                       void *context)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct many many = {.kv = kv, .each = each, .context = context};
+
+    return done(kv, inner->ops->scan(inner, prefix, deadline_mono_ns, show_one, &many));
+}
+
+static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms, int64_t deadline_mono_ns,
+                      int64_t *ret_value)
+{
+    struct ng_kv *inner = of(kv)->inner;
+
+    if (!is_counter(key))
+        return ng_kv_fail(kv, -EINVAL, "%s is signed, and cannot be added to", key);
+    return done(kv, inner->ops->add(inner, key, delta, ttl_ms, deadline_mono_ns, ret_value));
+}
+
+/* The first value of a key, in the place of what is not signed. */
+static int put_first(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored, int64_t ttl_ms,
+                     int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes theirs, current;
+    int error = inner->ops->put_if_absent(inner, key, stored, ttl_ms, deadline_mono_ns);
+    void *copy = error == -EEXIST ? copy_unsigned(kv, key, deadline_mono_ns, &theirs) : NULL;
+
+    if (copy)
+        error = inner->ops->compare_and_set(inner, key, &theirs, stored, ttl_ms, deadline_mono_ns, &current);
+    free(copy);
+    return done(kv, copy && error == -ENOENT ? -EEXIST : error);
+}
+
+static int signed_put_if_absent(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms,
+                                int64_t deadline_mono_ns)
+{
+    struct ng_kv_bytes stored;
+    void *memory = seal(kv, key, value, &stored);
+
+    if (!memory)
+        return -ENOMEM;
+    int error = put_first(kv, key, &stored, ttl_ms, deadline_mono_ns);
+    free(memory);
+    return error;
+}
+
+static int signed_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *expected,
+                                  const struct ng_kv_bytes *value, int64_t ttl_ms, int64_t deadline_mono_ns,
+                                  struct ng_kv_bytes *ret_current)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored, before, current = {0};
+    void *memory = seal(kv, key, value, &stored), *memory_before = expected ? seal(kv, key, expected, &before) : NULL;
+    int error = -ENOMEM;
+
+    if (memory && expected && memory_before)
+        error = done(kv, inner->ops->compare_and_set(inner, key, &before, &stored, ttl_ms, deadline_mono_ns, &current));
+    else if (memory && !expected)
+        error = put_first(kv, key, &stored, ttl_ms, deadline_mono_ns);
+    if (error == -EEXIST && !expected) /* put_if_absent does not tell what is there */
+        error = inner->ops->get(inner, key, deadline_mono_ns, &current) == 0 ? -EEXIST : -EBUSY;
+    if (error == -EEXIST && !open_value(kv, key, &current, ret_current))
+        error = ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY", key);
+    free(memory);
+    free(memory_before);
+    return error;
+}
+
+static int signed_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->remove(inner, key, deadline_mono_ns));
+}
+
+static int signed_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->expire(inner, key, ttl_ms, deadline_mono_ns));
+}
+
+static int signed_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
+                          int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->publish(inner, channel, data, deadline_mono_ns));
+}
+
+static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    struct ng_kv_bytes stored;
+    void *memory = seal(kv, key, value, &stored);
+
+    if (!memory)
+        return -ENOMEM;
+    int error = done(kv, inner->ops->queue_set(inner, key, &stored, ttl_ms));
+    free(memory);
+    return error;
+}
+
+static int signed_queue_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->queue_publish(inner, channel, data));
+}
+
+static int signed_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->flush(inner, deadline_mono_ns, ret_failed));
+}
+
+static int signed_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->subscribe(inner, channel, deadline_mono_ns));
+}
+
+static int signed_message_fd(struct ng_kv *kv)
+{
+    return of(kv)->inner->ops->message_fd(of(kv)->inner);
+}
+
+static int signed_next_message(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_kv_message *ret_message)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->next_message(inner, deadline_mono_ns, ret_message));
+}
+
+static int signed_clear(struct ng_kv *kv, int64_t deadline_mono_ns)
+{
+    struct ng_kv *inner = of(kv)->inner;
+    return done(kv, inner->ops->clear(inner, deadline_mono_ns));
+}
+
+static void signed_abandon(struct ng_kv *kv)
+{
+    of(kv)->inner->ops->abandon(of(kv)->inner);
+}
+
+static void signed_destroy(struct ng_kv *kv)
+{
+    ng_kv_destroy(of(kv)->inner);
+    explicit_bzero(of(kv), sizeof(*of(kv)));
+    free(kv);
+}
+
+static const struct ng_kv_ops signed_ops = {
+    .set = signed_set,
+    .get = signed_get,
+    .get_many = signed_get_many,
+    .wait = signed_wait,
+    .add = signed_add,
+    .put_if_absent = signed_put_if_absent,
+    .compare_and_set = signed_compare_and_set,
+    .remove = signed_remove,
+    .expire = signed_expire,
+    .scan = signed_scan,
+    .publish = signed_publish,
+    .queue_set = signed_queue_set,
+    .queue_publish = signed_queue_publish,
+    .flush = signed_flush,
+    .subscribe = signed_subscribe,
+    .message_fd = signed_message_fd,
+    .next_message = signed_next_message,
+    .clear = signed_clear,
+    .abandon = signed_abandon,
+    .destroy = signed_destroy,
+};
+
+/* What the file holds, without the end of its last line. How many bytes, or -errno. */
+static ssize_t read_key(const char *path, unsigned char ret_key[KEY_MAX + 1])
+{
+    ssize_t used = ng_small_file_read(AT_FDCWD, path, ret_key, KEY_MAX + 1);
+
+    if (used == -EISDIR || used == -ENOTSUP || used > KEY_MAX)
+        return -EINVAL;
+    while (used > 0 && (ret_key[used - 1] == '\n' || ret_key[used - 1] == '\r'))
+        used--;
+    return used >= 0 && used < KEY_MIN ? -EINVAL : used;
+}
+
+int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why, size_t why_bytes,
+                      struct ng_kv **ret_kv)
+{
+    static const char purpose[] = "ncclguard store 1";
+    unsigned char key[KEY_MAX + 1];
+    struct signed_kv *own = calloc(1, sizeof(*own));
+    ssize_t bytes = own ? read_key(options->key_file, key) : -ENOMEM;
+
+    if (bytes < 0) {
+        snprintf(why, why_bytes, "NCCLGUARD_STORE_KEY: %s: %s", options->key_file,
+                 bytes == -EINVAL ? "it must be a file with a key of 16 to 4096 bytes" : strerror((int)-bytes));
+        free(own);
+        return bytes == -ENOMEM ? -ENOMEM : -ENOKEY;
+    }
+    /* A key for this run of this job. */
+    ng_hmac_init(&own->hmac, key, (size_t)bytes);
+    ng_hmac_add(&own->hmac, purpose, sizeof(purpose));
+    ng_hmac_add(&own->hmac, options->job, strlen(options->job) + 1);
+    ng_hmac_add(&own->hmac, options->run, strlen(options->run) + 1);
+    ng_hmac_finish(&own->hmac, key);
+    ng_hmac_init(&own->hmac, key, NG_HMAC_BYTES);
+    explicit_bzero(key, sizeof(key));
+    own->kv.ops = &signed_ops;
+    own->inner = inner;
+    *ret_kv = &own->kv;
+    return 0;
+}

@@ -1,0 +1,58 @@
+/*
+ * Commands to Redis, several at a time, and what their replies mean.
+ *
+ * Step 8 across hosts. Not thread-safe: a batch is of the thread that has it. Commands are put
+ * together word by word, without a format, as values hold any bytes.
+ */
+#ifndef NCCLGUARD_STORE_KV_REDIS_BATCH_H
+#define NCCLGUARD_STORE_KV_REDIS_BATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct redisReply;
+
+struct ng_redis_command {
+    size_t start, bytes;      /* in the batch */
+    struct redisReply *reply; /* NULL: not answered yet, or to be asked again */
+    bool answered;            /* the reply is final */
+};
+
+struct ng_redis_batch {
+    char *text;
+    size_t used, room;
+    struct ng_redis_command *commands;
+    size_t count, command_room;
+    bool no_memory;
+};
+
+/* Replies alone; and all of it, for the next use; and for good. A batch that is all zeros is empty.
+ */
+void ng_redis_free_replies(struct ng_redis_batch *batch);
+void ng_redis_empty_batch(struct ng_redis_batch *batch);
+void ng_redis_free_batch(struct ng_redis_batch *batch);
+
+/* Begin a command of so many words. It ends where the next begins. Without memory, here or below:
+ * batch->no_memory. */
+void ng_redis_begin(struct ng_redis_batch *batch, const char *name, size_t words);
+
+/* Its words, which begin with a head ('$' and the number of bytes) and end with CR LF. */
+void ng_redis_put_word(struct ng_redis_batch *batch, const char *word);
+void ng_redis_put_number(struct ng_redis_batch *batch, int64_t number);
+void ng_redis_put_bytes(struct ng_redis_batch *batch, const void *data, size_t bytes);
+void ng_redis_put_head(struct ng_redis_batch *batch, char kind, size_t number);
+void ng_redis_put(struct ng_redis_batch *batch, const void *data, size_t bytes);
+
+/* Where the text of command `index` ends. */
+size_t ng_redis_end_of(const struct ng_redis_batch *batch, size_t index);
+
+/* Told apart from the errors of store/kv/kv.h, and never returned. */
+#define NG_REDIS_MOVED (-1000)
+#define NG_REDIS_ASK   (-1001)
+
+/* What a reply means: an error of store/kv/kv.h, or one of those above; 0 where it is no error. */
+int ng_redis_error_of(const struct redisReply *reply);
+bool ng_redis_is_text(const struct redisReply *reply);
+
+#endif

@@ -1,0 +1,321 @@
+/*
+ * Blobs of a job, read together.
+ *
+ * Between steps 8 and 9. Must never trust what a blob says about its own length or meaning:
+ * store/wire/progress_read.c checks.
+ */
+#include "store/publish/peer_progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "store/kv/kv.h"
+#include "store/wire/incarnation.h"
+#include "store/wire/progress.h"
+
+#define SLOTS_AT_ONCE   256
+#define LABELS_MAX      64
+#define KEY_BYTES       32
+#define TOGETHER_MAX    (256u << 20) /* bytes of all processes: some 20,000 of them as they tell for a verdict */
+#define LOST_AGE_MAX_NS (24 * 3600 * NG_S) /* beyond it, clocks differ */
+
+struct fetching {
+    struct ng_arena *arena;
+    struct ng_blob *blobs; /* of this chunk's first slot */
+    size_t *together;      /* bytes of all so far */
+    bool no_memory;
+};
+
+/* Even indexes are blobs, odd ones signs of life. */
+static void take(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct fetching *fetching = context;
+    struct ng_blob *blob = &fetching->blobs[index / 2];
+    char text[48] = "", *rest;
+
+    if (!value)
+        return;
+    if (index % 2) {
+        blob->lives = true;
+        memcpy(text, value->data, value->bytes < sizeof(text) ? value->bytes : sizeof(text) - 1);
+        int64_t unchanged_ms = strtoll(text, &rest, 10);
+        blob->unchanged_ns = unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
+        blob->question = strtoull(rest, NULL, 16);
+        return;
+    }
+    if (value->bytes > NG_PROGRESS_BYTES_MAX)
+        return; /* not ours */
+    *fetching->together += value->bytes;
+    void *copy = *fetching->together > TOGETHER_MAX ? NULL : ng_arena_alloc(fetching->arena, value->bytes + 1);
+    if (!copy) {
+        fetching->no_memory = true;
+        return;
+    }
+    memcpy(copy, value->data, value->bytes);
+    blob->data = copy;
+    blob->bytes = value->bytes;
+}
+
+/* Incarnations are few: each label is asked for once. */
+static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_blob *blobs,
+                      uint32_t count)
+{
+    struct {
+        uint64_t label, root;
+    } known[LABELS_MAX];
+    struct ng_progress_head head;
+    unsigned used = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        unsigned k = 0;
+        while (k < used && known[k].label != head.label)
+            k++;
+        if (k == used) {
+            if (used == LABELS_MAX)
+                continue; /* its root stays unknown: it belongs to nobody */
+            known[k].label = known[k].root = head.label;
+            int error =
+                head.label ? ng_label_root(kv, head.label, deadline_mono_ns, &known[k].root) : 0;
+            if (error)
+                return error;
+            used++;
+        }
+        blobs[i].root = known[k].root;
+    }
+    return 0;
+}
+
+int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
+                   struct ng_blob **ret_blobs, uint32_t *ret_count)
+{
+    static const struct ng_blob nothing;
+    char(*names)[KEY_BYTES];
+    const char **keys;
+    struct ng_kv_bytes value;
+    char text[24] = "";
+    uint32_t count = 0;
+    size_t together = 0;
+
+    *ret_blobs = NULL;
+    *ret_count = 0;
+    int error = ng_kv_get(kv, "n", deadline_mono_ns, &value);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    uint64_t slots = strtoull(text, NULL, 10);
+    if (slots > NG_BLOBS_SLOTS_MAX)
+        return -EPROTO;
+    struct ng_blob *blobs = ng_arena_alloc(arena, (slots + 1) * sizeof(*blobs));
+    names = ng_arena_alloc(arena, 2 * SLOTS_AT_ONCE * sizeof(*names));
+    keys = ng_arena_alloc(arena, 2 * SLOTS_AT_ONCE * sizeof(*keys));
+    if (!blobs || !names || !keys)
+        return -ENOMEM;
+    for (uint64_t first = 1; first <= slots && !error; first += SLOTS_AT_ONCE) {
+        uint64_t part = slots - first + 1 < SLOTS_AT_ONCE ? slots - first + 1 : SLOTS_AT_ONCE;
+        struct fetching fetching = {.arena = arena, .blobs = &blobs[count], .together = &together};
+        for (uint64_t i = 0; i < part; i++) {
+            blobs[count + i] = nothing;
+            blobs[count + i].slot = first + i;
+            snprintf(names[2 * i], KEY_BYTES, "p/%" PRIu64, first + i);
+            snprintf(names[2 * i + 1], KEY_BYTES, "l/%" PRIu64, first + i);
+            keys[2 * i] = names[2 * i];
+            keys[2 * i + 1] = names[2 * i + 1];
+        }
+        error = ng_kv_get_many(kv, keys, 2 * part, deadline_mono_ns, take, &fetching);
+        if (fetching.no_memory)
+            error = -ENOMEM;
+        /* Places of those long gone are empty. */
+        uint32_t kept = 0;
+        for (uint64_t i = 0; i < part; i++)
+            if (blobs[count + i].data)
+                blobs[count + kept++] = blobs[count + i];
+        count += kept;
+    }
+    if (!error)
+        error = find_roots(kv, deadline_mono_ns, blobs, count);
+    *ret_blobs = blobs;
+    *ret_count = count;
+    return error;
+}
+
+static int add_one(const struct ng_blob *blob, const struct ng_progress_head *head, int64_t ttl_ns,
+                   struct ng_view *view)
+{
+    uint32_t index;
+
+    int error = ng_progress_decode(view, blob->data, blob->bytes, &index);
+    if (error == -ENOMEM)
+        return error;
+    if (error) {
+        ng_view_note(view, "slot %" PRIu64 " of the board: %s", blob->slot,
+                     error == -EPROTO ? "of another version of ncclguard" : "damaged");
+        return 0;
+    }
+    struct ng_view_process *process = &view->processes[index];
+    int64_t since_ns = ng_clock_unix_ns() - head->written_unix_ns;
+    snprintf(process->source, sizeof(process->source), "slot %" PRIu64 " of the board", blob->slot);
+    process->self = false;
+    if (process->life == NG_LIFE_RUNNING && !blob->lives) {
+        process->life = NG_LIFE_LOST;
+        process->life_age_ns = since_ns > ttl_ns && since_ns < LOST_AGE_MAX_NS ? since_ns : ttl_ns;
+    } else if (process->life == NG_LIFE_RUNNING) {
+        int64_t old_ns = blob->unchanged_ns;
+        if (blob->quiet) {
+            if (since_ns > old_ns && since_ns < LOST_AGE_MAX_NS)
+                old_ns = since_ns;
+            process->quiet_ns = old_ns > 0 ? old_ns : 1;
+        }
+        ng_progress_age(view, index, old_ns);
+    } else if (since_ns > 0 && since_ns < LOST_AGE_MAX_NS) {
+        process->life_age_ns += since_ns;
+        if (process->alive_age_ns > 0)
+            process->alive_age_ns += since_ns;
+    }
+    return 0;
+}
+
+static bool has_uid(const struct ng_view *view, uint64_t uid)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].uid == uid)
+            return true;
+    return false;
+}
+
+static bool has_rank(const struct ng_view *view, int rank)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].rank == rank)
+            return true;
+    return false;
+}
+
+struct seen {
+    uint64_t uid; /* 0 none */
+    int64_t written_unix_ns;
+    uint32_t blob;
+    bool lives, ended;
+};
+
+static bool has_ended(const struct ng_progress_head *head)
+{
+    return head->life == NG_LIFE_DEAD || head->life == NG_LIFE_EXITED ||
+           head->life == NG_LIFE_ENDED_BY_GUARD;
+}
+
+/*
+ * A process may stand in two places: where it lost the first, or where it ended so early that its
+ * neighbour found none to tell of that. An end is final, whatever signs of life are left; else what
+ * it told last counts, from where it lives. Returns for each blob whether it counts, in the view's
+ * arena; NULL without memory.
+ */
+static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng_arena *arena)
+{
+    struct ng_progress_head head;
+    uint32_t room = 16;
+
+    while (room < 2 * (uint64_t)count)
+        room *= 2;
+    struct seen *seen = ng_arena_alloc(arena, room * sizeof(*seen));
+    bool *counts = ng_arena_alloc(arena, count + 1);
+    if (!seen || !counts)
+        return NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        counts[i] = true;
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !head.uid)
+            continue;
+        uint32_t at = (uint32_t)((head.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
+        while (seen[at].uid && seen[at].uid != head.uid)
+            at = (at + 1) & (room - 1);
+        bool ended = has_ended(&head);
+        if (seen[at].uid) {
+            bool newer = ended != seen[at].ended ? ended
+                         : blobs[i].lives != seen[at].lives
+                             ? blobs[i].lives
+                             : head.written_unix_ns >= seen[at].written_unix_ns;
+            counts[newer ? seen[at].blob : i] = false;
+            if (!newer)
+                continue;
+        }
+        seen[at] = (struct seen){.uid = head.uid,
+                                 .written_unix_ns = head.written_unix_ns,
+                                 .blob = i,
+                                 .lives = blobs[i].lives,
+                                 .ended = ended};
+    }
+    return counts;
+}
+
+int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int64_t ttl_ns,
+                 struct ng_view *view)
+{
+    struct ng_progress_head head;
+    const bool *counts = choose(blobs, count, &view->arena);
+    /* Those that are there already are few: the processes of one host. */
+    struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
+
+    if (!counts)
+        return -ENOMEM;
+    for (int strangers = 0; strangers < 2; strangers++)
+        for (uint32_t i = 0; i < count; i++) {
+            int error = ng_progress_peek(blobs[i].data, blobs[i].bytes, &head);
+            if (error) {
+                if (!strangers)
+                    ng_view_note(view, "slot %" PRIu64 " of the board: %s", blobs[i].slot,
+                                 error == -EPROTO ? "of another version of ncclguard" : "damaged");
+                continue;
+            }
+            bool stranger = blobs[i].root != root;
+            if (!counts[i] || stranger != (strangers == 1) ||
+                (head.uid && has_uid(&near, head.uid)))
+                continue;
+            if (stranger && (!blobs[i].lives || head.life != NG_LIFE_RUNNING || head.rank < 0 ||
+                             has_rank(view, head.rank)))
+                continue;
+            error = add_one(&blobs[i], &head, ttl_ns, view);
+            if (error)
+                return error;
+        }
+    return 0;
+}
+
+static bool is_of(const struct ng_blob *blob, const uint64_t *roots, uint32_t root_count)
+{
+    for (uint32_t i = 0; i < root_count; i++)
+        if (blob->root == roots[i])
+            return true;
+    return false;
+}
+
+int ng_blobs_may_be_one(const struct ng_blob *blobs, uint32_t count, const uint64_t *roots,
+                        uint32_t root_count, struct ng_arena *arena)
+{
+    struct {
+        uint64_t uid;
+        int rank;
+    } *seen = ng_arena_alloc(arena, (count + 1) * sizeof(*seen));
+    struct ng_progress_head head;
+    uint32_t used = 0;
+
+    if (!seen)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_of(&blobs[i], roots, root_count) ||
+            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        if (head.rank < 0)
+            return -EPERM;
+        for (uint32_t k = 0; k < used; k++)
+            if (seen[k].rank == head.rank && seen[k].uid != head.uid)
+                return -EPERM;
+        seen[used].uid = head.uid;
+        seen[used++].rank = head.rank;
+    }
+    return 0;
+}

@@ -1,0 +1,363 @@
+/*
+ * The thread that owns the store, and the mailbox in front of it.
+ *
+ * Step 8 across hosts. An essay, for what is not obvious here.
+ *
+ * Everything is done in rounds, twice a second and whenever something calls: publish what has
+ * changed, give a sign of life, look for news. News come by subscription; the rounds are the net
+ * under it. Nothing here is needed for the job to run: when the store is lost, one line says so,
+ * the rounds go on trying, questions are answered with -EIO at once, and when it is back,
+ * everything is published again: it may be another server, and empty.
+ *
+ * Death is noticed on the same host by others (the incident thread, by pidfd), who hand in here
+ * what the dead left. A whole host that is gone is noticed by a walk round the places: each process
+ * looks after the next one that lives, in the order of the places; the processes of a host stand
+ * next to each other mostly, so all of a lost host are found by the one before them. It costs one
+ * question a round, however many there are.
+ *
+ * Must never make a program's thread, or the incident thread beyond its deadline, wait.
+ */
+#include "store/publish/publish.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/util/folder.h"
+#include "core/runtime/log.h"
+#include "core/recorder/proc.h"
+#include "store/kv/kv.h"
+#include "store/publish/publisher.h"
+
+#define ROUND_NS   (500 * NG_MS)
+#define PUBLISH_NS NG_S          /* at most once in this time, but for suspicion */
+#define REFRESH_NS (200 * NG_MS) /* and then at most once in this */
+
+static struct ng_publisher *publisher_of_thread; /* of ng_publisher_start: written before it */
+
+static int answer(struct ng_publisher *p, struct ng_ask *ask)
+{
+    /* What has not worked a moment ago is not tried while somebody waits. */
+    if (p->lost || !p->joined || p->leaving)
+        return -EIO;
+    switch (ask->kind) {
+    case NG_ASK_BEGIN:
+        return ng_publisher_begin(p, ask->incident.level, ask->cause);
+    case NG_ASK_FINISH:
+        return ng_publisher_finish(p, ask->incident.level, ask->in_vain);
+    case NG_ASK_VIEW:
+        return ng_publisher_fetch_all(p, ask);
+    case NG_ASK_UNITE:
+        return ng_publisher_unite(p, ask);
+    case NG_ASK_CLAIM:
+        return ng_publisher_claim(p, &ask->incident, ask->deadline_mono_ns);
+    case NG_ASK_JUDGE:
+        return ng_publisher_judge(p, ask);
+    case NG_ASK_VERDICT:
+        return ng_publisher_fetch_verdict(p, ask);
+    case NG_ASK_ALIVE:
+        return ng_publisher_ask_for_claimant(p, &ask->incident);
+    case NG_ASK_DUMPS:
+        return ng_publisher_count_dumps(p, ask);
+    case NG_ASK_PUT:
+        return ng_publisher_put(p, ask);
+    case NG_ASK_FETCH:
+        return ng_publisher_fetch(p, ask);
+    case NG_ASK_HAVE:
+        return ng_publisher_have(p, ask);
+    case NG_ASK_LEAVE:
+        return ng_publisher_leave(p);
+    }
+    return -EINVAL;
+}
+
+static void serve(struct ng_publisher *p)
+{
+    struct ng_ask ask;
+
+    pthread_mutex_lock(&p->lock);
+    uint64_t serial = p->asked;
+    bool any = p->answer != serial && p->waiting;
+    if (any) {
+        ask = p->ask;
+        p->ask.arena = (struct ng_arena){0}; /* ours while we work */
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!any)
+        return;
+    ask.result = answer(p, &ask);
+    pthread_mutex_lock(&p->lock);
+    bool heard = p->asked == serial && p->waiting;
+    if (heard) {
+        p->ask = ask;
+        p->answer = serial;
+        pthread_cond_signal(&p->answered);
+        ask.arena = (struct ng_arena){0};
+    }
+    pthread_mutex_unlock(&p->lock);
+    ng_arena_reset(&ask.arena); /* nobody waits any more */
+    if (!heard && ask.kind == NG_ASK_CLAIM && ask.result == 0)
+        ng_publisher_give_up_claim(p, ask.incident.epoch);
+}
+
+void ng_publisher_stir(struct ng_publisher *p)
+{
+    uint64_t one = 1;
+
+    if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
+        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+}
+
+int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)
+{
+    struct timespec until = {.tv_sec = deadline_mono_ns / NG_S, .tv_nsec = deadline_mono_ns % NG_S};
+    int error = 0;
+
+    ask->deadline_mono_ns = deadline_mono_ns;
+    if (atomic_load(&p->over))
+        return ask->result = answer(p, ask);
+    if (!atomic_load(&p->up))
+        return ask->result = -EIO;
+    pthread_mutex_lock(&p->lock);
+    uint64_t serial = ++p->asked;
+    p->ask = *ask;
+    p->waiting = true;
+    ng_publisher_stir(p);
+    while (p->answer != serial && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&p->answered, &p->lock, &until);
+    if (p->answer == serial) {
+        *ask = p->ask;
+    } else {
+        /* Either it was not taken yet, and its arena is still here, or the thread has it. */
+        ask->arena = p->ask.arena;
+        ask->result = -ETIMEDOUT;
+    }
+    p->ask.arena = (struct ng_arena){0};
+    p->waiting = false;
+    pthread_mutex_unlock(&p->lock);
+    return ask->result;
+}
+
+static void read_messages(struct ng_publisher *p)
+{
+    struct ng_kv_message message;
+    char text[64];
+
+    /* Our sign of life, and whoever asks, do not wait for all that somebody likes to announce: the rounds are the net
+     * under it. */
+    for (int64_t until = ng_publisher_in(ROUND_NS); ng_clock_mono_ns() < until;) {
+        int error = ng_kv_next_message(p->kv, ng_publisher_in(CALL_NS), &message);
+        if (error == -ESTALE)
+            p->round_ns = 0; /* look at the keys at once */
+        if (error && error != -ESTALE)
+            return;
+        if (error)
+            continue;
+        size_t length = message.data.bytes < sizeof(text) ? message.data.bytes : sizeof(text) - 1;
+        memcpy(text, message.data.data, length);
+        text[length] = '\0';
+        if (strncmp(text, "refresh ", 8) == 0) {
+            p->question = strtoull(text + 8, NULL, 16);
+            p->want_refresh = true;
+        } else if (strncmp(text, "incident ", 9) == 0)
+            ng_publisher_failed(p, ng_publisher_take_through(p, strtoull(text + 9, NULL, 10)));
+        else
+            p->round_ns = 0; /* "ended", "unite" */
+    }
+}
+
+static void round_of(struct ng_publisher *p)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    /* Where it was lost, the kv itself decides when it tries again. */
+    if (!p->joined && ng_publisher_join(p) != 0)
+        return;
+    if (p->connects != p->kv->connects) {
+        uint64_t connects = p->kv->connects;
+        if (ng_publisher_verify(p) != 0)
+            return;
+        p->connects = connects;
+        if (!p->joined && ng_publisher_join(p) != 0)
+            return;
+    }
+    if (ng_publisher_label_groups(p) != 0 || ng_publisher_ask_for_grown(p) != 0 ||
+        (now - p->kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
+        return;
+    uint64_t digest = ng_publisher_digest(p->options.own_box);
+    bool due = now - p->stored_ns >= AGAIN_NS || !p->stored_ns ||
+               (digest != p->digest && now - p->published_ns >= PUBLISH_NS);
+    if (due ? ng_publisher_publish(p, false) != 0 : 0)
+        return;
+    if (!due && now - p->signed_ns >= p->options.ttl_ns / 3) {
+        p->signed_ns = now;
+        if (ng_publisher_queue_sign(p) != 0 || ng_publisher_flush(p) != 0)
+            return;
+        ng_publisher_signed(p);
+    }
+    if (ng_publisher_keep_entries(p) != 0 || ng_publisher_compare(p) != 0)
+        return;
+    if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_look_around(p) == 0)
+        ng_publisher_worked(p);
+}
+
+/* The store is gone: what would have been published is counted. */
+static void count_dropped(struct ng_publisher *p)
+{
+    uint64_t digest = ng_publisher_digest(p->options.own_box);
+
+    if (p->lost && digest != p->digest && ng_clock_mono_ns() - p->changed_ns >= PUBLISH_NS) {
+        p->digest = digest;
+        p->changed_ns = ng_clock_mono_ns();
+        p->dropped++;
+    }
+    if (p->lost)
+        ng_publisher_warn(p);
+}
+
+/* Has every other thread of this process ended? Then it ends with this one. */
+static bool is_last_thread(void)
+{
+    struct ng_folder tasks;
+    unsigned count = 0;
+
+    /* The first thread stays in the list as a zombie. */
+    if (!ng_proc_first_thread_ended() || ng_folder_open(&tasks, "/proc/self/task", true) != 0)
+        return false;
+    while (ng_folder_next(&tasks))
+        count++;
+    ng_folder_close(&tasks);
+    return count == 2;
+}
+
+static void await(struct ng_publisher *p)
+{
+    struct pollfd polls[2] = {{.fd = -1, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+    int64_t due_ns = p->round_ns + ROUND_NS < p->agree_ns ? p->round_ns + ROUND_NS : p->agree_ns;
+    int64_t left = due_ns - ng_clock_mono_ns();
+    uint64_t count;
+
+    if (left <= 0)
+        return;
+    if (ng_descriptor_ours(&p->wake))
+        polls[0].fd = p->wake.fd;
+    polls[1].fd = ng_kv_message_fd(p->kv);
+    if ((polls[0].fd < 0 || polls[1].fd < 0) && left > 50 * NG_MS)
+        left = 50 * NG_MS;
+    if (poll(polls, 2, (int)(left / NG_MS) + 1) < 0) {
+        struct timespec pause = {.tv_nsec = 50 * NG_MS};
+        nanosleep(&pause, NULL);
+        return;
+    }
+    if (polls[0].revents & POLLIN && read(polls[0].fd, &count, sizeof(count)) < 0)
+        ng_log(NG_LOG_DEBUG, "the store's thread was called for nothing");
+}
+
+/* Somebody looks at the job. */
+static void refresh(struct ng_publisher *p)
+{
+    /* Without the label of a group that was made since the last round, we would be of another run for him. */
+    if (ng_publisher_label_groups(p) != 0)
+        return;
+    /* What was told in peace has few records, and where calls parted may be before them. */
+    if (!p->told_fully || !p->stored_ns || ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
+        ng_publisher_publish(p, true);
+    else if (ng_publisher_queue_sign(p) == 0)
+        ng_publisher_flush(p); /* what we told a moment ago still holds */
+}
+
+static void *run(void *unused)
+{
+    struct ng_publisher *p = publisher_of_thread;
+
+    if (p->options.adopt_thread)
+        p->options.adopt_thread();
+    ng_kv_subscribe(p->kv, "m", ng_publisher_in(CALL_NS));
+    while (!p->leaving) {
+        read_messages(p);
+        serve(p);
+        ng_publisher_do_posts(p);
+        int64_t now = ng_clock_mono_ns();
+        if (now - p->round_ns >= ROUND_NS) {
+            p->round_ns = now;
+            round_of(p);
+            count_dropped(p);
+            if (is_last_thread())
+                break;
+        }
+        if (p->want_refresh && p->joined && !p->lost) {
+            p->want_refresh = false;
+            refresh(p);
+        }
+        serve(p);
+        ng_publisher_agree(p);
+        await(p);
+    }
+    atomic_store(&p->up, false);
+    atomic_store(&p->over, true);
+    return unused;
+}
+
+int ng_publisher_open(struct ng_kv *kv, const struct ng_publisher_options *options,
+                      struct ng_publisher **ret_publisher)
+{
+    struct ng_publisher *p = calloc(1, sizeof(*p));
+    pthread_condattr_t attributes;
+
+    if (!p)
+        return -ENOMEM;
+    p->options = *options;
+    p->kv = kv;
+    p->counted = -1;
+    p->wake = NG_DESCRIPTOR_NONE;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->answered, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *ret_publisher = p;
+    return 0;
+}
+
+int ng_publisher_start(struct ng_publisher *p)
+{
+    p->wake = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    publisher_of_thread = p;
+    return p->options.start_thread("ncclguard/store", run);
+}
+
+unsigned ng_publisher_news(struct ng_publisher *p)
+{
+    return atomic_exchange(&p->news, 0);
+}
+
+uint32_t ng_publisher_ended(const struct ng_publisher *p)
+{
+    return atomic_load(&p->ended);
+}
+
+bool ng_publisher_is_up(const struct ng_publisher *p)
+{
+    return atomic_load(&p->up);
+}
+
+bool ng_publisher_is_away(const struct ng_publisher *p)
+{
+    return atomic_load(&p->away) || atomic_load(&p->over);
+}
+
+uint64_t ng_publisher_label(const struct ng_publisher *p)
+{
+    return atomic_load(&p->label);
+}
+
+void ng_publisher_abandon(struct ng_publisher *p)
+{
+    ng_kv_abandon(p->kv);
+    ng_descriptor_close(&p->wake);
+}

@@ -1,0 +1,162 @@
+/*
+ * This process on the job's store: its progress, its news, its questions.
+ *
+ * Step 8 across hosts. One thread, "ncclguard/store", owns the connection; nothing else touches it.
+ * It publishes a progress blob at most once a second while things change, and at once where anybody
+ * in the job suspects something; a sign of life every third of its time to live; and listens. The
+ * incident thread talks to it through a mailbox and waits for an answer until a deadline, never
+ * longer; a program's thread never does.
+ *
+ * Keys of a job (store/kv/kv.h), all with a time to live:
+ *   n            how many places were given out so far
+ *   p/<slot>     what the process in that place tells: store/wire/progress.h
+ *   l/<slot>     its sign of life; the value: for how long, in ms, p/<slot> has been true unchanged
+ *   e            grows with each process that ends
+ *   x/<process>  the one who tells of its death; s/<process>: of its silence; y/<slot>: that it is
+ *                lost; w/<process>: the place that neighbours found for it
+ *   g/<group>    label of the incarnation that made the group; u/<label>: it is part of that one
+ *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
+ *   t/<group>    which rolling hashes rank 0 of the group had: store/publish/publish_hash_logs.c
+ *   b/<group>    which ones a rank of another host had that is far behind it
+ *   c/<group>/<rank>  which collective the ranks of its host have come to; c/<group>: rank 0's answer:
+ *                store/publish/publish_lockstep.c
+ *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
+ *   d/<epoch>/<slot>  that process has written its dump
+ *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
+ *   examine/<level>/<label>   somebody looks at the whole job; with a number: has just found nothing, for
+ *                this cause (enum ng_look_cause)
+ * and one channel, m.
+ */
+#ifndef NCCLGUARD_STORE_PUBLISH_PUBLISH_H
+#define NCCLGUARD_STORE_PUBLISH_PUBLISH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util/arena.h"
+#include "core/nccl/board.h"
+#include "core/recorder/box.h"
+
+struct ng_kv;
+struct ng_publisher;
+
+struct ng_publisher_options {
+    const struct ng_box *own_box; /* read when the thread starts; outlives the publisher */
+    int64_t ttl_ns;
+    void (*adopt_thread)(void); /* called by the new thread first; NULL nothing */
+    void (*wake)(void);         /* there are news: any guard thread, returns at once */
+    int (*start_thread)(const char *name, void *(*body)(void *)); /* 0 or -errno */
+};
+
+/* What another process told, as it was stored. */
+struct ng_blob {
+    const void *data;
+    size_t bytes;
+    uint64_t slot;
+    int64_t unchanged_ns; /* for how long it has been true since it was written */
+    uint64_t root;        /* its incarnation */
+    uint64_t question;    /* the newest call to publish that it answered */
+    bool quiet;           /* it did not answer this one */
+    bool lives;           /* it gave a sign of life within its time to live */
+};
+
+enum ng_ask_kind {
+    NG_ASK_BEGIN = 1, /* incident.level, cause in; `result` 0, or -EBUSY */
+    NG_ASK_FINISH,    /* incident.level, in_vain in */
+    NG_ASK_VIEW,      /* blobs, own one included, and `root` out */
+    NG_ASK_UNITE,     /* data in: ids of groups, 64 bits each; -EPERM: they are of different runs */
+    NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
+    NG_ASK_JUDGE,     /* incident, documents in */
+    NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */
+    NG_ASK_ALIVE,     /* incident in, which is read again; -ESRCH: its claimant gives no sign of life */
+    NG_ASK_DUMPS,     /* incident in; count out */
+    NG_ASK_PUT,       /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
+    NG_ASK_FETCH,     /* key in, data out; -ENOENT */
+    NG_ASK_HAVE,      /* key (a prefix), first, count in; there out */
+    NG_ASK_LEAVE,
+};
+
+/* A question with its answer. `arena` owns blobs, documents, key and data, and goes along with the question.
+ */
+struct ng_ask {
+    enum ng_ask_kind kind;
+    int result;
+    struct ng_incident incident;
+    enum ng_look_cause cause;
+    bool in_vain;
+    uint32_t count;
+    struct ng_arena arena;
+    struct ng_blob *blobs;
+    uint32_t blob_count;
+    uint64_t root;
+    int64_t deadline_mono_ns; /* set by ng_publisher_ask */
+    const char *json, *text;
+    size_t json_bytes, text_bytes;
+    const char *key;
+    const void *data;
+    size_t data_bytes;
+    int64_t keep_ns;
+    uint32_t first;
+    uint64_t there;
+};
+
+/* Takes over `kv`. 0 or -errno, then `kv` stays the caller's. The thread starts with
+ * ng_publisher_start. */
+int ng_publisher_open(struct ng_kv *kv, const struct ng_publisher_options *options,
+                      struct ng_publisher **ret_publisher);
+
+/* Once, by the incident thread. 0 or -errno. */
+int ng_publisher_start(struct ng_publisher *publisher);
+
+/*
+ * Ask, and wait until the deadline (CLOCK_MONOTONIC). Incident thread. The result is also returned;
+ * -EIO: the store cannot be reached; -ETIMEDOUT: no answer in time, what was asked may still be
+ * done. `ask->arena` is the caller's again, whatever comes.
+ */
+int ng_publisher_ask(struct ng_publisher *publisher, struct ng_ask *ask, int64_t deadline_mono_ns);
+
+/* Tell without waiting: this process has written its dump for an incident. */
+void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_incident *incident);
+
+/*
+ * Tell without waiting what a process of this host cannot say itself: `data`, which belongs to
+ * `arena`, is its progress; the arena is taken over and left empty. `ended`: it will never speak
+ * again; else it is only silent, or `frozen`. False: there is no room at the moment, and it is not told.
+ */
+bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
+                            struct ng_arena *arena, const void *data, size_t bytes);
+
+/* NG_BOARD_* bits since the last time. */
+unsigned ng_publisher_news(struct ng_publisher *publisher);
+
+/* Grows with each process of the job that ended, as far as the store told. */
+uint32_t ng_publisher_ended(const struct ng_publisher *publisher);
+
+/* Is the store there, as of the last try? */
+bool ng_publisher_is_up(const struct ng_publisher *publisher);
+
+/* Without waiting: the thread is to look at what groups agree on (core/check/lockstep_check.h). */
+void ng_publisher_stir(struct ng_publisher *publisher);
+
+/* Was the store lost, and is not back yet? Any thread. */
+bool ng_publisher_is_away(const struct ng_publisher *publisher);
+
+/* Incidents of this incarnation that were heard of. 0 or -ENOENT. */
+int ng_publisher_next_incident(struct ng_publisher *publisher, uint64_t epoch,
+                               struct ng_incident *ret_incident);
+int ng_publisher_get_incident(struct ng_publisher *publisher, uint64_t epoch,
+                              struct ng_incident *ret_incident);
+
+/* Label under which this process's progress stands; 0 not known yet. */
+uint64_t ng_publisher_label(const struct ng_publisher *publisher);
+
+/* ng_board_ops.grown, as the store told. The first time for an id it is not known yet: the thread
+ * asks for it from then on. 0 or -ENOENT. */
+int ng_publisher_grown(struct ng_publisher *publisher, uint64_t joined_id, uint64_t *ret_id);
+
+/* In a forked child: close what was inherited. Async-signal-safe; not used after. */
+void ng_publisher_abandon(struct ng_publisher *publisher);
+
+#endif

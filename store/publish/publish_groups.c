@@ -1,0 +1,218 @@
+/*
+ * Groups on the store: which processes are of one incarnation, and what a grown group is called.
+ *
+ * Step 8 across hosts. The store's thread; ng_publisher_grown: the incident thread.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/comm/grow_id.h"
+#include "store/publish/peer_progress.h"
+#include "store/kv/kv.h"
+#include "store/wire/incarnation.h"
+#include "store/publish/publisher.h"
+
+void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
+{
+    if (p->root == root)
+        return;
+    p->root = root;
+    p->stored_ns = 0; /* our blob has it */
+    atomic_store(&p->label, root);
+}
+
+/* Of our incarnation: 1, or 0, or -errno. */
+int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
+{
+    uint64_t root, own;
+
+    if (!label || label == p->root || label == p->own_label)
+        return 1;
+    if (!p->root)
+        return 0;
+    int error = ng_label_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
+    if (error || root == p->root)
+        return error ? error : 1;
+    /* We may have been united meanwhile. */
+    error = ng_label_root(p->kv, p->root, ng_publisher_in(CALL_NS), &own);
+    if (error)
+        return error;
+    ng_publisher_set_root(p, own);
+    return root == own;
+}
+
+static bool is_labelled(const struct ng_publisher *p, uint64_t id)
+{
+    for (uint32_t i = 0; i < p->labelled_count; i++)
+        if (p->labelled[i] == id)
+            return true;
+    return false;
+}
+
+/* Who is in this group is of our incarnation. */
+static int label_group(struct ng_publisher *p, uint64_t id)
+{
+    if (!p->own_label) {
+        p->own_label = id;
+        ng_publisher_set_root(p, id);
+    }
+    uint64_t before = p->root, root = before;
+    int error = ng_label_join(p->kv, id, p->root, KEEP_MS, ng_publisher_in(CALL_NS), &root);
+    if (error)
+        return ng_publisher_failed(p, error);
+    ng_publisher_set_root(p, root);
+    if (p->labelled_count < LABELLED)
+        p->labelled[p->labelled_count++] = id;
+    else
+        p->labelled[id % LABELLED] = id;
+    if (p->root != before && p->labelled_count > 1)
+        ng_kv_queue_publish(p->kv, "m", "unite", 5);
+    return 0;
+}
+
+/* Each once. */
+static void gather(uint64_t *roots, uint32_t *count, uint64_t root)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (roots[i] == root)
+            return;
+    roots[(*count)++] = root;
+}
+
+/*
+ * Ranks that have another unique id than the rest are found out by who looks at the whole job, and
+ * may be of a label that no group brings together with ours. Two runs of the job that overlap may
+ * look alike for a while, ranks of the one where the other's have not come yet; but then those of
+ * the one that are missing have been there, too, or come later.
+ */
+int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
+{
+    const uint64_t *ids = ask->data;
+    uint32_t count = (uint32_t)(ask->data_bytes / sizeof(*ids)), root_count = 0;
+    uint64_t *roots = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(*roots));
+    uint64_t label, root;
+
+    if (!roots)
+        return -ENOMEM;
+    gather(roots, &root_count, p->root);
+    for (uint32_t i = 0; i < count; i++) {
+        int error = ng_label_of_group(p->kv, ids[i], ng_publisher_in(CALL_NS), &label);
+        if (!error)
+            error = ng_label_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
+        if (error)
+            return error == -ENOENT ? error : ng_publisher_failed(p, error);
+        gather(roots, &root_count, root);
+    }
+    if (root_count < 2)
+        return 0;
+    int error =
+        ng_blobs_fetch(p->kv, ng_publisher_in(CALL_NS), &ask->arena, &ask->blobs, &ask->blob_count);
+    if (error)
+        return ng_publisher_failed(p, error);
+    error = ng_blobs_may_be_one(ask->blobs, ask->blob_count, roots, root_count, &ask->arena);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = label_group(p, ids[i]);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < ask->blob_count; i++)
+        for (uint32_t k = 0; k < root_count; k++)
+            if (ask->blobs[i].root == roots[k])
+                ask->blobs[i].root = p->root;
+    return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
+}
+
+static void grown_key(char ret_key[KEY_BYTES], uint64_t joined_id)
+{
+    snprintf(ret_key, KEY_BYTES, "a/%016" PRIx64, joined_id);
+}
+
+/*
+ * Groups made from a unique id bring processes together that may not have met; what is derived from
+ * them has the same members, but for a group that others joined: those have its other id. One that
+ * could not be made counts, too: others may still wait for it, and what they find is for us.
+ */
+int ng_publisher_label_groups(struct ng_publisher *p)
+{
+    const struct ng_box *box = p->options.own_box;
+    uint32_t groups = NG_LOAD(box->header->group_used);
+    char key[KEY_BYTES], text[24];
+    int error = 0;
+
+    for (uint32_t i = 0; i < groups && i < box->group_capacity && !error; i++) {
+        const struct ng_box_group *group = &box->groups[i];
+        uint32_t state = atomic_load(&group->state);
+        uint64_t id = NG_LOAD(group->id), joined_id = NG_LOAD(group->joined_id);
+        if (state == NG_GROUP_FREE || !id || (NG_LOAD(group->parent_id) && !joined_id) ||
+            NG_LOAD(group->nranks) < 2 || is_labelled(p, joined_id ? joined_id : id))
+            continue;
+        if (NG_LOAD(group->parent_id)) {
+            id = ng_grown_told(box, joined_id);
+            if (!id)
+                continue; /* not for good yet */
+            grown_key(key, joined_id);
+            int length = snprintf(text, sizeof(text), "%016" PRIx64, id);
+            error = ng_publisher_failed(
+                p, ng_kv_set(p->kv, key, text, (size_t)length, KEEP_MS, ng_publisher_in(CALL_NS)));
+        }
+        if (!error)
+            error = label_group(p, joined_id ? joined_id : id);
+    }
+    return error;
+}
+
+/* What others call the groups that this process joined, and that nobody of this host made. */
+int ng_publisher_ask_for_grown(struct ng_publisher *p)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES], text[24];
+
+    for (uint32_t i = 0; i < GROWN; i++) {
+        pthread_mutex_lock(&p->lock);
+        uint64_t joined_id = i < p->grown_count && !p->grown[i].id ? p->grown[i].joined_id : 0;
+        pthread_mutex_unlock(&p->lock);
+        if (!joined_id)
+            continue;
+        grown_key(key, joined_id);
+        int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+        if (error == -ENOENT)
+            continue;
+        if (error)
+            return ng_publisher_failed(p, error);
+        size_t length = value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1;
+        memcpy(text, value.data, length);
+        text[length] = '\0';
+        pthread_mutex_lock(&p->lock);
+        p->grown[i].id = strtoull(text, NULL, 16);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return 0;
+}
+
+int ng_publisher_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret_id)
+{
+    uint32_t at = 0;
+    uint64_t id = 0;
+
+    pthread_mutex_lock(&p->lock);
+    while (at < p->grown_count && p->grown[at].joined_id != joined_id)
+        at++;
+    if (at < p->grown_count) {
+        id = p->grown[at].id;
+    } else {
+        /* One that was answered is asked for no more; else the oldest. */
+        for (at = 0; at < p->grown_count && p->grown_count == GROWN && !p->grown[at].id;)
+            at++;
+        at = p->grown_count < GROWN ? p->grown_count++ : at % GROWN;
+        p->grown[at].joined_id = joined_id;
+        p->grown[at].id = 0;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!id)
+        return -ENOENT;
+    *ret_id = id;
+    return 0;
+}

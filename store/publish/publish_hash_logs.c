@@ -1,0 +1,256 @@
+/*
+ * Comparing what ranks of different hosts called, without waiting for any: core/check/signature_compare.h.
+ *
+ * Step 8 across hosts. The store's thread only. Rank 0 of a group tells its trail (core/view/hash_log.h), and
+ * of each other host the lowest rank of the group compares it with its own; within a host the black
+ * boxes are compared. A rank that stands still while rank 0 runs ahead, so that its trail no longer tells
+ * of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do other hosts'. So a
+ * group costs one key, and one question a second from each host, for two keys; a tenth of that where
+ * nothing is called.
+ *
+ * The value: version 2, how many ranks the group has, whose trail it is, a number that is another each
+ * time it is told, `entered`, `last`, then the words of struct ng_trail in order; each 8 bytes, lowest
+ * first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/check/signature_compare.h"
+#include "core/util/clock.h"
+#include "core/view/recall.h"
+#include "store/kv/kv.h"
+#include "store/publish/publisher.h"
+#include "store/kv/words.h"
+
+#define TRAIL_VERSION  2u
+#define QUESTIONS      96u /* a round; a group has up to two */
+#define RECALL_LOOKS   (1u << 17) /* at records, likewise */
+#define WORDS          (6 + NG_TRAIL_NEWEST + 2 * NG_TRAIL_LEVELS)
+#define TRAIL_KEEP_MS  (600 * 1000)
+#define BUSY_NS        (900 * NG_MS) /* every other round */
+#define IDLE_NS        (10 * NG_S)
+/* As if it were called for so long after the last call: whoever compares wants to hear of it twice
+ * (ng_agreement_is_news). */
+#define SETTLED_NS (5 * NG_S)
+
+#define BEHIND_MAX 4 /* ranks that tell of one group, for whom we know what we have heard */
+
+struct ng_trail_pace {
+    uint64_t id, entered; /* as last seen */
+    uint32_t generation;
+    int64_t changed_ns, done_ns;
+    bool far_behind; /* rank 0, when we looked last; and we have called nothing since */
+    struct {
+        uint64_t rank, turn; /* turn 0: none */
+    } heard[BEHIND_MAX];
+    uint32_t heard_next;
+};
+
+/* Whose trails are told under which key. */
+enum { OF_RANK_0 = 't', OF_ONE_BEHIND = 'b' };
+
+struct told {
+    struct ng_trail trail;
+    uint64_t nranks, rank, turn;
+};
+
+static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
+{
+    const struct ng_trail *trail = &told->trail;
+    unsigned at = 0;
+
+    ng_word_put(ret_bytes + 8 * at++, TRAIL_VERSION);
+    ng_word_put(ret_bytes + 8 * at++, told->nranks);
+    ng_word_put(ret_bytes + 8 * at++, told->rank);
+    ng_word_put(ret_bytes + 8 * at++, told->turn);
+    ng_word_put(ret_bytes + 8 * at++, trail->entered);
+    ng_word_put(ret_bytes + 8 * at++, trail->last);
+    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+        ng_word_put(ret_bytes + 8 * at++, trail->newest[i]);
+    for (unsigned i = 0; i < 2 * NG_TRAIL_LEVELS; i++)
+        ng_word_put(ret_bytes + 8 * at++, trail->marks[i / 2][i % 2]);
+}
+
+static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
+{
+    const unsigned char *bytes = (const void *)value->data;
+    struct ng_trail *ret_trail = &ret_told->trail;
+    unsigned at = 1;
+
+    if (value->bytes != WORDS * 8 || ng_word_get(bytes) != TRAIL_VERSION)
+        return false;
+    ret_told->nranks = ng_word_get(bytes + 8 * at++);
+    ret_told->rank = ng_word_get(bytes + 8 * at++);
+    ret_told->turn = ng_word_get(bytes + 8 * at++);
+    ret_trail->entered = ng_word_get(bytes + 8 * at++);
+    ret_trail->last = ng_word_get(bytes + 8 * at++);
+    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+        ret_trail->newest[i] = ng_word_get(bytes + 8 * at++);
+    for (unsigned i = 0; i < 2 * NG_TRAIL_LEVELS; i++)
+        ret_trail->marks[i / 2][i % 2] = ng_word_get(bytes + 8 * at++);
+    return true;
+}
+
+struct questions {
+    struct ng_publisher *p;
+    uint32_t count, looks;
+    struct question {
+        uint32_t slot;
+        uint64_t id;
+        char kind; /* of the key */
+    } of[QUESTIONS];
+};
+
+/* Has a rank that is behind told this since the communicator was made? As ng_agreement_is_news, but several tell. */
+static bool is_news_of(struct ng_trail_pace *pace, const struct told *told)
+{
+    for (uint32_t i = 0; i < BEHIND_MAX; i++)
+        if (pace->heard[i].turn && pace->heard[i].rank == told->rank)
+            return pace->heard[i].turn != told->turn;
+    pace->heard[pace->heard_next].rank = told->rank;
+    pace->heard[pace->heard_next].turn = told->turn;
+    pace->heard_next = (pace->heard_next + 1) % BEHIND_MAX;
+    return false;
+}
+
+/* A trail of ours, as of the group of this id: the slot may be given to another communicator at any
+ * moment. `back_to`: also of that collective; 0 of none but those that it tells of by itself. */
+static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
+                       struct ng_trail *ret_trail, uint32_t *looks)
+{
+    const struct ng_box_group *group = &box->groups[slot];
+    uint32_t generation = atomic_load_explicit(&group->generation, memory_order_acquire);
+
+    if (!ng_agreement_trail(box, slot, ng_clock_mono_ns(), ret_trail))
+        return false;
+    if (back_to)
+        *looks += ng_recall(box, slot, back_to, ret_trail);
+    atomic_thread_fence(memory_order_acquire);
+    return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
+           ng_agreement_is_clear(box, slot);
+}
+
+static void take_trail(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct questions *questions = context;
+    const struct ng_box *box = questions->p->options.own_box;
+    struct ng_disagreement found = {0};
+    struct ng_trail mine;
+    struct told theirs;
+
+    if (!value || index >= questions->count || !decode(value, &theirs))
+        return;
+    const struct question *question = &questions->of[index];
+    uint32_t slot = question->slot;
+    const struct ng_box_group *group = &box->groups[slot];
+    struct ng_trail_pace *pace = &questions->p->paces[slot];
+    bool of_rank_0 = question->kind == OF_RANK_0;
+    if (theirs.nranks != (uint64_t)NG_LOAD(group->nranks) || theirs.rank >= theirs.nranks ||
+        theirs.rank == (uint64_t)NG_LOAD(group->group_rank) ||
+        !(of_rank_0 ? ng_agreement_is_news(box, slot, theirs.turn) : is_news_of(pace, &theirs)) ||
+        !copy_trail(box, slot, question->id, 0, &mine, NULL))
+        return;
+    const struct ng_trail *ahead = ng_trail_ahead(&mine, &theirs.trail);
+    if (of_rank_0)
+        pace->far_behind = ahead == &theirs.trail;
+    if (ahead == &mine && questions->looks < RECALL_LOOKS &&
+        !copy_trail(box, slot, question->id, theirs.trail.last, &mine, &questions->looks))
+        return;
+    if (!ng_trail_differ(&mine, &theirs.trail, &found.difference))
+        return;
+    found.group_id = question->id;
+    found.ranks[0] = NG_LOAD(group->group_rank);
+    found.ranks[1] = (int)theirs.rank;
+    ng_agreement_found(&found);
+}
+
+/* Tell the trail of a group. */
+static int tell(struct ng_publisher *p, uint32_t slot, char kind)
+{
+    const struct ng_box *box = p->options.own_box;
+    const struct ng_box_group *group = &box->groups[slot];
+    struct told told = {.nranks = (uint64_t)NG_LOAD(group->nranks),
+                        .rank = (uint64_t)NG_LOAD(group->group_rank),
+                        .turn = (uint64_t)ng_clock_unix_ns()};
+    uint64_t id = NG_LOAD(group->id);
+    unsigned char bytes[WORDS * 8];
+    char key[KEY_BYTES];
+
+    if (!copy_trail(box, slot, id, 0, &told.trail, NULL) || told.rank != (uint64_t)NG_LOAD(group->group_rank))
+        return 0;
+    encode(&told, bytes);
+    ng_publisher_uid_key(key, kind, id);
+    return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), TRAIL_KEEP_MS);
+}
+
+/* Is it time to tell the trail of this group, or to ask for that of its rank 0? Then it is done. */
+static bool is_due(struct ng_trail_pace *pace, const struct ng_box_group *group)
+{
+    uint64_t id = NG_LOAD(group->id), entered = NG_LOAD(group->entered);
+    uint32_t generation = NG_LOAD(group->generation);
+    int64_t now = ng_clock_mono_ns();
+
+    if (pace->id != id || pace->generation != generation)
+        *pace = (struct ng_trail_pace){.id = id, .generation = generation, .done_ns = now - IDLE_NS};
+    if (pace->entered != entered || !pace->changed_ns) {
+        pace->entered = entered;
+        pace->changed_ns = now;
+        pace->far_behind = false;
+    }
+    if (now - pace->done_ns < (now - pace->changed_ns < SETTLED_NS ? BUSY_NS : IDLE_NS))
+        return false;
+    pace->done_ns = now;
+    return true;
+}
+
+static int ask(struct ng_publisher *p, struct questions *questions)
+{
+    char names[QUESTIONS][KEY_BYTES];
+    const char *keys[QUESTIONS];
+
+    for (uint32_t i = 0; i < questions->count; i++) {
+        ng_publisher_uid_key(names[i], questions->of[i].kind, questions->of[i].id);
+        keys[i] = names[i];
+    }
+    return ng_kv_get_many(p->kv, keys, questions->count, ng_publisher_in(CALL_NS), take_trail, questions);
+}
+
+static void add_question(struct questions *questions, uint32_t slot, uint64_t id, char kind)
+{
+    questions->of[questions->count++] = (struct question){.slot = slot, .id = id, .kind = kind};
+}
+
+int ng_publisher_compare(struct ng_publisher *p)
+{
+    const struct ng_box *box = p->options.own_box;
+    uint32_t used = NG_LOAD(box->header->group_used);
+    struct questions questions = {.p = p};
+    bool told = false;
+    int error = 0;
+
+    if (used > box->trail_capacity)
+        used = box->trail_capacity;
+    if (used && !p->paces && !(p->paces = calloc(box->trail_capacity, sizeof(*p->paces))))
+        return 0; /* another time */
+    for (uint32_t i = 0; i < used && questions.count + 2 <= QUESTIONS && !error; i++) {
+        uint32_t slot = p->compared_at = p->compared_at + 1 < used ? p->compared_at + 1 : 0;
+        const struct ng_box_group *group = &box->groups[slot];
+        uint32_t across = NG_LOAD(box->trails[slot].across);
+        uint64_t id = NG_LOAD(group->id);
+        if (across == NG_TRAIL_SILENT || !is_due(&p->paces[slot], group))
+            continue;
+        add_question(&questions, slot, id, OF_ONE_BEHIND);
+        if (across == NG_TRAIL_ASKS)
+            add_question(&questions, slot, id, OF_RANK_0);
+        if (across == NG_TRAIL_TELLS || p->paces[slot].far_behind) {
+            error = tell(p, slot, across == NG_TRAIL_TELLS ? OF_RANK_0 : OF_ONE_BEHIND);
+            told = true;
+        }
+    }
+    if (!error && told)
+        error = ng_publisher_flush(p);
+    if (!error && questions.count)
+        error = ask(p, &questions);
+    return error ? ng_publisher_failed(p, error) : 0;
+}

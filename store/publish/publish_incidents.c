@@ -1,0 +1,565 @@
+/*
+ * Incidents on the store: claimed, judged, heard of; their documents and dumps.
+ *
+ * Steps 9 and 10 across hosts. The store's thread; what is heard of is read by the incident thread,
+ * under the publisher's lock.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/util/text.h"
+#include "store/kv/kv.h"
+#include "store/publish/publisher.h"
+#include "store/wire/incident_codec.h"
+
+#define EXAMINE_MS 3000         /* who looks at the job for longer is taken for lost */
+#define IDLE_MS    500          /* nothing was found: for the same cause, nobody needs to look again before */
+#define ANSWER_NS  (50 * NG_MS) /* what is left of a question's time for the answer's way */
+#define TEXT_MAX   (16u << 20)  /* bytes of a verdict that is kept on this host's disk */
+#define NOBODY     UINT64_MAX   /* a place that is never given out */
+
+static void keep_incident(struct ng_publisher *p, const struct ng_incident *read)
+{
+    struct ng_incident incident = *read;
+
+    pthread_mutex_lock(&p->lock);
+    struct ng_incident *place = &p->incidents[incident.epoch % INCIDENTS];
+    incident.claimed_mono_ns =
+        place->epoch == incident.epoch ? place->claimed_mono_ns : ng_clock_mono_ns();
+    bool changed =
+        place->epoch < incident.epoch ||
+        (place->epoch == incident.epoch &&
+         (place->state != incident.state || place->claimant_slot != incident.claimant_slot));
+    if (changed)
+        *place = incident;
+    if (incident.epoch > p->newest)
+        p->newest = incident.epoch;
+    pthread_mutex_unlock(&p->lock);
+    if (changed)
+        ng_publisher_tell(p, NG_BOARD_INCIDENT);
+}
+
+/* 0; -ENOENT there is none; or -errno. One of another incarnation is passed over. */
+static int read_incident(struct ng_publisher *p, uint64_t epoch, struct ng_incident *ret_incident)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'i', epoch);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error;
+    error = ng_incident_decode(value.data, value.bytes, ret_incident);
+    if (error || ret_incident->epoch != epoch)
+        *ret_incident = (struct ng_incident){.epoch = epoch}; /* nothing to act on, but a number */
+    return 0;
+}
+
+static bool is_known(struct ng_publisher *p, uint64_t epoch)
+{
+    struct ng_incident known;
+
+    return ng_publisher_get_incident(p, epoch, &known) == 0;
+}
+
+/*
+ * Its claimant does not come through, or does not know that it is one: it can no longer judge it,
+ * and whoever waits for the verdict sees that nobody of that name lives. 0 or -errno.
+ */
+static int fence(struct ng_publisher *p, uint64_t epoch)
+{
+    unsigned char before[NG_INCIDENT_RECORD_BYTES], after[NG_INCIDENT_RECORD_BYTES];
+    struct ng_incident incident;
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'i', epoch);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error == -ENOENT ? 0 : ng_publisher_failed(p, error);
+    if (ng_incident_decode(value.data, value.bytes, &incident) != 0 ||
+        incident.state != NG_INCIDENT_CLAIMED || incident.claimant_slot == NOBODY)
+        return 0;
+    struct ng_kv_bytes expected = {.data = before, .bytes = value.bytes};
+    memcpy(before, value.data, value.bytes); /* no longer than what could be decoded */
+    incident.claimant_pid = 0;
+    incident.claimant_ticks = 0;
+    incident.claimant_slot = NOBODY;
+    error =
+        ng_kv_compare_and_set(p->kv, key, &expected, after, ng_incident_encode(&incident, after),
+                              KEEP_MS, ng_publisher_in(CALL_NS), NULL);
+    return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
+}
+
+static bool claimed_by_us(const struct ng_publisher *p, const struct ng_incident *incident)
+{
+    const struct ng_box_header *header = p->options.own_box->header;
+
+    return incident->state == NG_INCIDENT_CLAIMED && incident->claimant_slot == p->slot &&
+           incident->claimant_pid == header->pid && incident->claimant_ticks == header->start_ticks;
+}
+
+static int take_incident(struct ng_publisher *p, uint64_t epoch)
+{
+    struct ng_incident incident;
+
+    int error = read_incident(p, epoch, &incident);
+    if (error)
+        return error;
+    /* A person's order is for all runs of the job; what a rank claims, for its own. */
+    bool of_a_run = incident.label || incident.level >= NG_INCIDENT_ABORT;
+    int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
+    if (!ours && incident.level && of_a_run) { /* a group that was made since the last round may bring us together */
+        error = ng_publisher_label_groups(p);
+        ours = error ? error : ng_publisher_is_ours(p, incident.label);
+    }
+    if (ours < 0)
+        return ours;
+    if (ours && !is_known(p, epoch)) {
+        /* Whoever wanted it was told that nothing is known, and went on alone. */
+        if (claimed_by_us(p, &incident)) {
+            error = fence(p, epoch);
+            ours = 0;
+        } else if (incident.claimant_slot == NOBODY) {
+            ours = 0; /* it is over */
+        }
+    }
+    if (ours) {
+        keep_incident(p, &incident);
+    } else {
+        pthread_mutex_lock(&p->lock);
+        if (epoch > p->newest)
+            p->newest = epoch;
+        pthread_mutex_unlock(&p->lock);
+    }
+    return error;
+}
+
+static uint64_t newest_of(struct ng_publisher *p)
+{
+    pthread_mutex_lock(&p->lock);
+    uint64_t newest = p->newest;
+    pthread_mutex_unlock(&p->lock);
+    return newest;
+}
+
+/* Can anybody have counted to it? */
+static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
+{
+    return epoch && epoch <= NG_EPOCH_MAX && (!p->came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
+}
+
+/* An incident that was announced, and those before it whose announcement was lost. */
+int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
+{
+    uint64_t next = newest_of(p) + 1;
+    int error = 0;
+
+    if (!is_plausible(p, epoch))
+        return 0;
+    /* What was there before we came is nothing to us. */
+    if (!p->came)
+        next = epoch;
+    if (epoch > INCIDENTS && next <= epoch - INCIDENTS)
+        next = epoch - INCIDENTS + 1;
+    for (; next < epoch && (!error || error == -ENOENT); next++)
+        error = take_incident(p, next);
+    return error && error != -ENOENT ? error : take_incident(p, epoch);
+}
+
+/* The net under the messages: incidents after the newest, and those that wait for their verdict. */
+int ng_publisher_poll_incidents(struct ng_publisher *p)
+{
+    uint64_t open[INCIDENTS], newest;
+    unsigned count = 0, read = 0;
+    int error = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < INCIDENTS; i++)
+        if (p->incidents[i].epoch && p->incidents[i].state == NG_INCIDENT_CLAIMED &&
+            ng_clock_mono_ns() - p->incidents[i].claimed_mono_ns < 60 * NG_S)
+            open[count++] = p->incidents[i].epoch;
+    newest = p->newest;
+    pthread_mutex_unlock(&p->lock);
+    for (unsigned i = 0; i < count && (!error || error == -ENOENT); i++)
+        error = take_incident(p, open[i]);
+    if (error == -ENOENT)
+        error = 0;
+    /* More have their turn in the next round: our sign of life does not wait for who writes without end. */
+    while (!error && read++ < INCIDENTS && newest < NG_EPOCH_MAX)
+        error = take_incident(p, ++newest);
+    return error == -ENOENT ? 0 : ng_publisher_failed(p, error);
+}
+
+/* The newest epoch and its message, with one round trip. */
+static void queue_announcement(struct ng_publisher *p, uint64_t epoch)
+{
+    char text[40];
+    int length = snprintf(text, sizeof(text), "incident %" PRIu64, epoch);
+
+    ng_kv_queue_publish(p->kv, "m", text, (size_t)length);
+}
+
+bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    if (!incident->claimant_slot)
+        return incident->level >= NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
+    if (incident->claimant_slot == NOBODY)
+        return false;
+    ng_publisher_number_key(key, 'l', incident->claimant_slot);
+    return ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value) != -ENOENT ||
+           !ng_publisher_is_settled(p);
+}
+
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    bool lives = ng_publisher_claimant_lives(p, incident);
+    /* Only now: the verdict goes before the end. */
+    int error = take_incident(p, incident->epoch);
+
+    if (error && error != -ENOENT)
+        return ng_publisher_failed(p, error);
+    return lives ? 0 : -ESRCH;
+}
+
+static bool same_claimant(const struct ng_incident *a, const struct ng_incident *b)
+{
+    return a->claimant_slot == b->claimant_slot && a->claimant_pid == b->claimant_pid &&
+           a->claimant_ticks == b->claimant_ticks && a->label == b->label;
+}
+
+/* Those that it takes the place of: who claimed them cannot judge any more. */
+static void fence_superseded(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    struct ng_incident there;
+    uint64_t first = incident->epoch > INCIDENTS ? incident->epoch - INCIDENTS + 1 : 1;
+
+    for (uint64_t k = first; k <= incident->supersedes && k < incident->epoch && !p->lost; k++)
+        if (ng_publisher_get_incident(p, k, &there) == 0 && there.state == NG_INCIDENT_CLAIMED)
+            fence(p, k);
+}
+
+static int put_claim(struct ng_publisher *p, const struct ng_incident *incident,
+                     int64_t deadline_mono_ns)
+{
+    unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+    struct ng_incident there;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'i', incident->epoch);
+    int error = ng_kv_put_if_absent(p->kv, key, bytes, ng_incident_encode(incident, bytes), KEEP_MS,
+                                    deadline_mono_ns);
+    if (error == -ECONNRESET && read_incident(p, incident->epoch, &there) == 0)
+        error =
+            same_claimant(&there, incident) ? 0 : -EEXIST; /* whether it was done, is known now */
+    return error;
+}
+
+/* Is what is wanted dealt with by the one that is there, or was? */
+static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct ng_incident *wanted,
+                          struct ng_incident *ret_there)
+{
+    if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
+        !ng_incident_covers(ret_there, wanted))
+        return false;
+    if (ng_incident_outlives_claimant(ret_there, wanted) || ng_publisher_claimant_lives(p, ret_there))
+        return true;
+    /* It may have been judged since it was read. */
+    return take_incident(p, epoch) == 0 && ng_publisher_get_incident(p, epoch, ret_there) == 0 &&
+           ng_incident_covers(ret_there, wanted) && ng_incident_outlives_claimant(ret_there, wanted);
+}
+
+int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
+                       int64_t deadline_mono_ns)
+{
+    struct ng_incident there;
+    char text[24];
+    int64_t last = 0, until = ng_publisher_in(CALL_NS);
+
+    /* It has our label, and that of no group that was made since the last round may be missing. */
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = ng_publisher_read_number(p, "i/last", &last);
+    if (error)
+        return ng_publisher_failed(p, error);
+    incident->source = NG_SOURCE_JOB;
+    incident->state = NG_INCIDENT_CLAIMED;
+    incident->claimant_slot = p->slot;
+    incident->label = p->root;
+    for (int tries = 0; tries < 1000; tries++) {
+        error = ng_publisher_poll_incidents(p);
+        if (error)
+            return error;
+        uint64_t epoch = newest_of(p);
+        if (last > 0 && (uint64_t)last > epoch && is_plausible(p, (uint64_t)last))
+            epoch = (uint64_t)last;
+        if (epoch >= NG_EPOCH_MAX)
+            return -EOVERFLOW;
+        for (uint64_t k = epoch > INCIDENTS ? epoch - INCIDENTS + 1 : 1; k <= epoch; k++)
+            if (is_dealt_with(p, k, incident, &there)) {
+                *incident = there;
+                return -EEXIST;
+            }
+        /* Nobody may be there any more to conduct what is claimed after the deadline. */
+        until = ng_publisher_in(CALL_NS);
+        if (until > deadline_mono_ns - ANSWER_NS)
+            until = deadline_mono_ns - ANSWER_NS;
+        if (until <= ng_clock_mono_ns())
+            return -ETIMEDOUT;
+        incident->epoch = epoch + 1;
+        error = put_claim(p, incident, until);
+        if (error == -EEXIST) {
+            last = (int64_t)incident->epoch - 1;
+            continue; /* somebody was faster: is it the same incident? */
+        }
+        if (error)
+            return ng_publisher_failed(p, error);
+        incident->claimed_mono_ns = ng_clock_mono_ns();
+        keep_incident(p, incident);
+        int length = snprintf(text, sizeof(text), "%" PRIu64, incident->epoch);
+        ng_kv_queue_set(p->kv, "i/last", text, (size_t)length, KEEP_MS);
+        queue_announcement(p, incident->epoch);
+        ng_publisher_failed(p, ng_kv_flush(p->kv, until, NULL));
+        if (incident->supersedes)
+            fence_superseded(p, incident);
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+/* It is ours, but nobody waits for that any more. */
+void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->incidents[epoch % INCIDENTS].epoch == epoch)
+        p->incidents[epoch % INCIDENTS] = (struct ng_incident){0};
+    pthread_mutex_unlock(&p->lock);
+    fence(p, epoch);
+}
+
+static void verdict_key(char ret_key[KEY_BYTES], uint64_t epoch, const char *what)
+{
+    snprintf(ret_key, KEY_BYTES, "v/%" PRIu64 "/%s", epoch, what);
+}
+
+int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
+{
+    unsigned char before[NG_INCIDENT_RECORD_BYTES], after[NG_INCIDENT_RECORD_BYTES];
+    struct ng_incident claimed;
+    char key[KEY_BYTES];
+
+    int error = read_incident(p, ask->incident.epoch, &claimed);
+    if (error)
+        return ng_publisher_failed(p, error);
+    /* Somebody took our place, or the store was emptied and used anew: it is theirs now. */
+    if (!same_claimant(&claimed, &ask->incident))
+        return -EEXIST;
+    struct ng_kv_bytes expected = {.data = before, .bytes = ng_incident_encode(&claimed, before)};
+    if (ask->json) {
+        verdict_key(key, ask->incident.epoch, "json");
+        ng_kv_queue_set(p->kv, key, ask->json, ask->json_bytes, KEEP_MS);
+        verdict_key(key, ask->incident.epoch, "text");
+        ng_kv_queue_set(p->kv, key, ask->text, ask->text_bytes, KEEP_MS);
+        error = ng_publisher_flush(p);
+        if (error)
+            return error;
+    }
+    ng_publisher_number_key(key, 'i', ask->incident.epoch);
+    size_t size = ng_incident_encode(&ask->incident, after);
+    error = ng_kv_compare_and_set(p->kv, key, &expected, after, size, KEEP_MS,
+                                  ng_publisher_in(CALL_NS), NULL);
+    if (error == -ECONNRESET) { /* it may have been done */
+        struct ng_kv_bytes current = {0};
+        error = ng_kv_compare_and_set(p->kv, key, &expected, after, size, KEEP_MS,
+                                      ng_publisher_in(CALL_NS), &current);
+        if (error == -EEXIST && current.bytes == size && memcmp(current.data, after, size) == 0)
+            error = 0;
+    }
+    if (error)
+        return ng_publisher_failed(p, error);
+    keep_incident(p, &ask->incident);
+    queue_announcement(p, ask->incident.epoch);
+    ng_publisher_flush(p);
+    return 0;
+}
+
+static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct ng_ask *ask = context;
+    char *copy = value && value->bytes <= TEXT_MAX ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
+
+    if (!copy)
+        return;
+    memcpy(copy, value->data, value->bytes);
+    copy[value->bytes] = '\0';
+    size_t bytes = ng_text_clean(copy, value->bytes, true);
+    if (index == 0) {
+        ask->json = copy;
+        ask->json_bytes = bytes;
+    } else {
+        ask->text = copy;
+        ask->text_bytes = bytes;
+    }
+}
+
+int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask)
+{
+    char json[KEY_BYTES], text[KEY_BYTES];
+    const char *keys[] = {json, text};
+
+    verdict_key(json, ask->incident.epoch, "json");
+    verdict_key(text, ask->incident.epoch, "text");
+    int error = ng_kv_get_many(p->kv, keys, 2, ng_publisher_in(CALL_NS), take_document, ask);
+    if (error)
+        return ng_publisher_failed(p, error);
+    return ask->json && ask->text ? 0 : -ENOENT;
+}
+
+struct dumps {
+    uint64_t *living, *kept; /* who still has to write one: room for all that live */
+    uint32_t count;
+    bool has_dumped;
+};
+
+static void sort_dump(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct dumps *dumps = context;
+
+    if (index % 2 == 0)
+        dumps->has_dumped = value != NULL;
+    else if (!dumps->has_dumped && value) /* no dump yet, and it lives */
+        dumps->kept[dumps->count++] = dumps->living[index / 2];
+}
+
+/* Whom we still wait for: the list shrinks with each question about one incident. */
+int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
+{
+    uint32_t count = p->living_count;
+    char(*names)[KEY_BYTES] = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*names));
+    const char **keys = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*keys));
+    struct dumps dumps = {.living = p->living,
+                          .kept = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(uint64_t))};
+
+    if (!names || !keys || !dumps.kept)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(names[2 * i], KEY_BYTES, "d/%" PRIu64 "/%" PRIu64, ask->incident.epoch,
+                 p->living[i]);
+        ng_publisher_number_key(names[2 * i + 1], 'l', p->living[i]);
+        keys[2 * i] = names[2 * i];
+        keys[2 * i + 1] = names[2 * i + 1];
+    }
+    if (count) {
+        int error =
+            ng_kv_get_many(p->kv, keys, 2 * count, ng_publisher_in(CALL_NS), sort_dump, &dumps);
+        if (error)
+            return ng_publisher_failed(p, error);
+        memcpy(p->living, dumps.kept, dumps.count * sizeof(*p->living));
+        p->living_count = dumps.count;
+    }
+    ask->count = p->living_count;
+    return 0;
+}
+
+/* Whoever has a better cause comes back while those without one are still held back. */
+_Static_assert(IDLE_MS * NG_MS > NG_LOOK_PAUSE_MAX_NS, "a better cause may have to wait for its turn among all");
+
+/* Other incarnations look after themselves. */
+static void examine_key(uint64_t label, enum ng_incident_level level, char ret_key[KEY_BYTES])
+{
+    snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, label);
+}
+
+/* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is ours;
+ * -EEXIST; -ENOENT: it is over by now; or -errno. */
+static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause cause)
+{
+    struct ng_kv_bytes value;
+    char idle;
+
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error;
+    if (value.bytes != sizeof(idle))
+        return -EEXIST;
+    memcpy(&idle, value.data, sizeof(idle));
+    if (idle - '0' >= (int)cause)
+        return -EEXIST;
+    struct ng_kv_bytes expected = {.data = &idle, .bytes = sizeof(idle)};
+    return ng_kv_compare_and_set(p->kv, key, &expected, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS), NULL);
+}
+
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause)
+{
+    char key[KEY_BYTES];
+
+    /* The key has our label, and so has what is looked at. */
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = -ENOENT;
+    examine_key(p->root, level, key);
+    for (int tries = 0; error == -ENOENT && tries < 2; tries++) {
+        error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
+        if (error == -EEXIST && cause > NG_CAUSE_END)
+            error = pass_idle(p, key, cause);
+    }
+    if (error == -EEXIST || error == -ENOENT)
+        return -EBUSY;
+    if (!error) {
+        p->causes[level] = cause;
+        p->examined[level] = p->root;
+    }
+    return ng_publisher_failed(p, error);
+}
+
+int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain)
+{
+    /* What one looks for of its own, another may find, too: it is not held back. */
+    char key[KEY_BYTES], idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
+
+    examine_key(p->examined[level], level, key); /* whatever our label is by now */
+    int error = in_vain && level != NG_INCIDENT_TIMEOUT
+                    ? ng_kv_set(p->kv, key, &idle, sizeof(idle), IDLE_MS, ng_publisher_in(CALL_NS))
+                    : ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS));
+
+    return ng_publisher_failed(p, error);
+}
+
+int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
+                               struct ng_incident *ret_incident)
+{
+    int error = -ENOENT;
+
+    pthread_mutex_lock(&p->lock);
+    uint64_t newest = p->newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
+    if (epoch < newest && epoch >= at)
+        at = epoch + 1;
+    for (; epoch < newest && at <= newest && error; at++) /* no epoch comes near to the end of the type */
+        if (p->incidents[at % INCIDENTS].epoch == at) {
+            *ret_incident = p->incidents[at % INCIDENTS];
+            error = 0;
+        }
+    pthread_mutex_unlock(&p->lock);
+    return error;
+}
+
+int ng_publisher_get_incident(struct ng_publisher *p, uint64_t epoch,
+                              struct ng_incident *ret_incident)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct ng_incident *place = &p->incidents[epoch % INCIDENTS];
+    int error = place->epoch == epoch ? 0 : -ENOENT;
+    if (!error)
+        *ret_incident = *place;
+    pthread_mutex_unlock(&p->lock);
+    return error;
+}

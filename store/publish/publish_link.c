@@ -1,0 +1,129 @@
+/*
+ * The store's thread and its store: losing it, having it again, and the names of keys.
+ *
+ * Step 8 across hosts. The store's thread only.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/log.h"
+#include "store/kv/kv.h"
+#include "store/publish/publisher.h"
+
+#define WARN_AGAIN_NS (60 * NG_S)
+#define RETURN_NS     (5 * NG_S) /* when the store is back, so much later everybody is */
+
+void ng_publisher_warn(struct ng_publisher *p)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (p->told || (p->warned_ns && now - p->warned_ns <= WARN_AGAIN_NS))
+        return;
+    p->told = true;
+    p->warned_ns = now;
+    ng_log(
+        NG_LOG_WARN,
+        "the store %s cannot be used: %s; the job runs on, and what is known of it stays on each "
+        "host until the store is back",
+        p->kv->name, ng_kv_error(p->kv));
+}
+
+/* Every failure comes by here. Returns it. */
+int ng_publisher_failed(struct ng_publisher *p, int error)
+{
+    if (!error || error == -ENOENT || error == -EEXIST || error == -ENOMEM)
+        return error;
+    if (!p->lost) {
+        p->lost = true;
+        p->lost_ns = ng_clock_mono_ns();
+        p->dropped = 0;
+        p->told = false;
+        atomic_store(&p->up, false);
+        atomic_store(&p->away, true);
+    }
+    ng_publisher_warn(p);
+    /* What was written last may be gone, and that only reading works is not enough: everything
+     * again. */
+    p->stored_ns = 0;
+    return error;
+}
+
+/* Others may not be back yet: that they give no sign of life means nothing for a while. */
+static void wait_for_others(struct ng_publisher *p)
+{
+    p->settled_ns = ng_publisher_in(p->options.ttl_ns + RETURN_NS);
+}
+
+bool ng_publisher_is_settled(const struct ng_publisher *p)
+{
+    return ng_clock_mono_ns() >= p->settled_ns;
+}
+
+void ng_publisher_worked(struct ng_publisher *p)
+{
+    if (p->lost) {
+        if (p->told)
+            ng_log(NG_LOG_WARN,
+                   "the store %s is back after %.1f s; %" PRIu64 " record(s) were not published",
+                   p->kv->name, (double)(ng_clock_mono_ns() - p->lost_ns) / 1e9, p->dropped);
+        wait_for_others(p);
+    }
+    p->lost = false;
+    atomic_store(&p->away, false);
+    atomic_store(&p->up, true);
+}
+
+/* Our sign of life is stored. Where it had run out, because we did not run, others did not either,
+ * perhaps. */
+void ng_publisher_signed(struct ng_publisher *p)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (p->alive_ns && now - p->alive_ns > p->options.ttl_ns / 4 * 3)
+        wait_for_others(p);
+    p->alive_ns = now;
+    atomic_store(&p->options.own_box->header->published_mono_ns, now);
+}
+
+int ng_publisher_flush(struct ng_publisher *p)
+{
+    int error = ng_kv_flush(p->kv, ng_publisher_in(CALL_NS), NULL);
+
+    if (!error)
+        ng_publisher_worked(p);
+    return ng_publisher_failed(p, error);
+}
+
+void ng_publisher_tell(struct ng_publisher *p, unsigned bits)
+{
+    atomic_fetch_or(&p->news, bits);
+    p->options.wake();
+}
+
+void ng_publisher_number_key(char ret_key[KEY_BYTES], char kind, uint64_t number)
+{
+    snprintf(ret_key, KEY_BYTES, "%c/%" PRIu64, kind, number);
+}
+
+void ng_publisher_uid_key(char ret_key[KEY_BYTES], char kind, uint64_t uid)
+{
+    snprintf(ret_key, KEY_BYTES, "%c/%016" PRIx64, kind, uid);
+}
+
+int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *ret_number)
+{
+    struct ng_kv_bytes value;
+    char text[24] = "";
+
+    *ret_number = 0;
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    *ret_number = strtoll(text, NULL, 10);
+    return 0;
+}

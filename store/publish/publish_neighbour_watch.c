@@ -1,0 +1,274 @@
+/*
+ * Who else is on the store: the whole job at an incident, and one neighbour at all times.
+ *
+ * Step 8 across hosts. The store's thread only.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/log.h"
+#include "store/publish/peer_progress.h"
+#include "store/kv/kv.h"
+#include "store/wire/incarnation.h"
+#include "store/wire/progress.h"
+#include "store/publish/publisher.h"
+
+#define FETCH_NS        (3 * NG_S)    /* the whole job */
+#define REFRESH_WAIT_NS (100 * NG_MS) /* for everybody's newest progress */
+#define REFRESH_NS      (800 * NG_MS) /* so long, where somebody does not answer */
+#define LOST_TOLD_MS    60000
+#define GAP_NS          (30 * NG_S) /* whoever took a place is in it by then, or never */
+#define WALK            16u         /* places looked at in one step of the walk */
+
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+                                  uint32_t count)
+{
+    struct ng_progress_head head;
+
+    if (p->living_room < count) {
+        uint64_t *larger = realloc(p->living, count * sizeof(*larger));
+        if (!larger)
+            return false;
+        p->living = larger;
+        p->living_room = count;
+    }
+    p->living_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (blobs[i].lives && blobs[i].root == p->root && blobs[i].slot != p->slot &&
+            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
+            head.life == NG_LIFE_RUNNING)
+            p->living[p->living_count++] = blobs[i].slot;
+    return true;
+}
+
+/* The store was away, and not all are back: as they told last. */
+static void believe(struct ng_blob *blobs, uint32_t count)
+{
+    struct ng_progress_head head;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (blobs[i].lives || ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        int64_t since_ns = ng_clock_unix_ns() - head.written_unix_ns;
+        blobs[i].lives = blobs[i].quiet = true;
+        blobs[i].unchanged_ns = since_ns > 0 && since_ns < AGAIN_NS ? since_ns : 0;
+    }
+}
+
+/* Nobody need wait for its answer. */
+static bool tells_an_end(const struct ng_blob *blob)
+{
+    struct ng_progress_head head;
+
+    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
+           (head.life == NG_LIFE_EXITED || head.life == NG_LIFE_DEAD ||
+            head.life == NG_LIFE_ENDED_BY_GUARD);
+}
+
+int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
+{
+    struct timespec pause = {.tv_nsec = REFRESH_WAIT_NS};
+    uint64_t question = (uint64_t)ng_clock_unix_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ p->slot;
+    char text[40];
+    int length = snprintf(text, sizeof(text), "refresh %" PRIx64, question);
+
+    /* Everybody's newest, as of now. */
+    int error = ng_kv_publish(p->kv, "m", text, (size_t)length, ng_publisher_in(CALL_NS));
+    if (error)
+        return ng_publisher_failed(p, error);
+    int64_t until = ng_publisher_in(REFRESH_NS);
+    int quiet;
+    do {
+        nanosleep(&pause, NULL);
+        ng_arena_reset(&ask->arena);
+        error = ng_blobs_fetch(p->kv, ng_publisher_in(FETCH_NS), &ask->arena, &ask->blobs,
+                               &ask->blob_count);
+        if (error)
+            return ng_publisher_failed(p, error);
+        quiet = 0;
+        for (uint32_t i = 0; i < ask->blob_count; i++) {
+            struct ng_blob *blob = &ask->blobs[i];
+            blob->quiet = blob->lives && blob->slot != p->slot && blob->question != question &&
+                          !tells_an_end(blob);
+            quiet += blob->quiet && blob->root == p->root;
+        }
+    } while (quiet && ng_clock_mono_ns() < until);
+    uint64_t root;
+    if (ng_label_root(p->kv, p->root, ng_publisher_in(CALL_NS), &root) == 0)
+        ng_publisher_set_root(p, root);
+    ask->root = p->root;
+    if (!ng_publisher_is_settled(p))
+        believe(ask->blobs, ask->blob_count);
+    return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
+}
+
+struct walk {
+    struct ng_publisher *p;
+    uint64_t first; /* place of index 0 */
+    uint64_t lost[WALK], labels[WALK], found;
+    unsigned lost_count;
+    bool over, gap; /* a place with nothing in it: somebody may just be about to take it */
+    struct ng_progress_head head;
+    bool known;
+};
+
+/* Even indexes are blobs, odd ones signs of life. */
+static void pass(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct walk *walk = context;
+    struct ng_publisher *p = walk->p;
+    uint64_t slot = walk->first + index / 2;
+
+    if (walk->over)
+        return;
+    if (index % 2 == 0) {
+        walk->known = value && ng_progress_peek(value->data, value->bytes, &walk->head) == 0;
+        return;
+    }
+    if (slot == p->slot) {
+        walk->over = true; /* once round: nobody else lives */
+        walk->found = 0;
+    } else if (value) {
+        walk->over = true;
+        walk->found = slot;
+    } else if (!walk->known) {
+        walk->gap = true;
+    } else if (walk->head.life == NG_LIFE_RUNNING) {
+        walk->labels[walk->lost_count] = walk->head.label;
+        walk->lost[walk->lost_count++] = slot;
+    }
+}
+
+static int tell_lost(struct ng_publisher *p, uint64_t slot)
+{
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'y', slot);
+    int error = ng_kv_put_if_absent(p->kv, key, "", 0, LOST_TOLD_MS, ng_publisher_in(CALL_NS));
+    if (error)
+        return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
+    ng_log(NG_LOG_INFO, "the process in place %" PRIu64 " of the board gives no sign of life",
+           slot);
+    return ng_publisher_tell_end(p);
+}
+
+/* From the place that we look after onwards, to the next that lives. */
+static int walk_on(struct ng_publisher *p)
+{
+    char names[2 * WALK][KEY_BYTES];
+    const char *keys[2 * WALK];
+    uint64_t at = p->watch ? p->watch : p->slot + 1;
+
+    p->walked_ns = ng_clock_mono_ns();
+    for (int steps = 0; steps < 5; steps++) {
+        if (at > p->slots)
+            at = 1;
+        struct walk walk = {.p = p, .first = at};
+        uint64_t count = steps ? WALK : 2; /* mostly the next one lives */
+        if (count > p->slots - at + 1)
+            count = p->slots - at + 1;
+        for (uint64_t i = 0; i < count; i++) {
+            ng_publisher_number_key(names[2 * i], 'p', at + i);
+            ng_publisher_number_key(names[2 * i + 1], 'l', at + i);
+            keys[2 * i] = names[2 * i];
+            keys[2 * i + 1] = names[2 * i + 1];
+        }
+        int error = ng_kv_get_many(p->kv, keys, 2 * count, ng_publisher_in(CALL_NS), pass, &walk);
+        if (error)
+            return ng_publisher_failed(p, error);
+        for (unsigned i = 0; i < walk.lost_count && !error; i++) {
+            int ours = ng_publisher_is_ours(p, walk.labels[i]);
+            error = ours < 0 ? ng_publisher_failed(p, ours) : ours ? tell_lost(p, walk.lost[i]) : 0;
+        }
+        p->watch = walk.over ? walk.found : at + count;
+        p->gap |= walk.gap;
+        if (walk.over || error)
+            return error;
+        at = p->watch;
+    }
+    return 0;
+}
+
+enum { ENDED, SLOTS, ABOVE, LAST, SPOKEN, WATCHED, ANSWERS };
+
+struct answers {
+    bool there[ANSWERS];
+    char text[ANSWERS][24];
+};
+
+static void take_answer(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct answers *answers = context;
+
+    if (!value || index >= ANSWERS)
+        return;
+    answers->there[index] = true;
+    memcpy(answers->text[index], value->data,
+           value->bytes < sizeof(answers->text[0]) ? value->bytes : sizeof(answers->text[0]) - 1);
+}
+
+/* Somebody may stand between us and the one that we look after: who came after we had gone round,
+ * or was lost and is back. */
+static void look_nearer(struct ng_publisher *p, uint64_t slots)
+{
+    uint64_t next = p->slot < slots ? p->slot + 1 : 1;
+
+    if ((slots > p->slots && p->watch <= p->slot) ||
+        (p->watch != next && ng_clock_mono_ns() - p->walked_ns >= 2 * p->options.ttl_ns))
+        p->watch = 0;
+    p->slots = slots;
+}
+
+int ng_publisher_look_around(struct ng_publisher *p)
+{
+    struct answers answers = {0};
+    char above[NG_LABEL_KEY_BYTES], spoken[KEY_BYTES], watched[KEY_BYTES];
+    const char *keys[ANSWERS] = {"e", "n", above, "i/last", spoken, watched};
+
+    ng_label_key(p->root, above);
+    ng_publisher_uid_key(spoken, 's', ng_box_uid(p->options.own_box->header));
+    ng_publisher_number_key(watched, 'l', p->watch);
+    int error =
+        ng_kv_get_many(p->kv, keys, ANSWERS, ng_publisher_in(CALL_NS), take_answer, &answers);
+    if (error)
+        return ng_publisher_failed(p, error);
+    int64_t ended = strtoll(answers.text[ENDED], NULL, 10);
+    uint64_t slots = strtoull(answers.text[SLOTS], NULL, 10);
+    if (slots > NG_BLOBS_SLOTS_MAX)
+        slots = p->slots; /* nobody has counted to it */
+    uint64_t up = strtoull(answers.text[ABOVE], NULL, 16);
+    uint64_t last = strtoull(answers.text[LAST], NULL, 10);
+    /* Whoever came since may stand before the one that we look after. */
+    if (slots > p->slots)
+        p->grown_ns = ng_clock_mono_ns();
+    if (slots > p->slots || (p->gap && ng_clock_mono_ns() - p->grown_ns < GAP_NS)) {
+        p->watch = 0;
+        p->gap = false;
+        answers.there[WATCHED] = false;
+    }
+    if (slots)
+        look_nearer(p, slots);
+    if (up && up < p->root)
+        ng_publisher_set_root(p, up);
+    if (answers.there[SPOKEN])
+        p->stored_ns = 0; /* a neighbour found us silent: what it told is over */
+    if (ended != p->counted) {
+        p->counted = ended;
+        atomic_fetch_add(&p->ended, 1);
+        ng_publisher_tell(p, NG_BOARD_DEATH);
+    }
+    pthread_mutex_lock(&p->lock);
+    bool missed = last > p->newest;
+    pthread_mutex_unlock(&p->lock);
+    if (missed) { /* and not found one by one: a number before it was never used */
+        error = ng_publisher_take_through(p, last);
+        if (error && error != -ENOENT)
+            return ng_publisher_failed(p, error);
+    }
+    return (p->watch && answers.there[WATCHED]) || !ng_publisher_is_settled(p) ? 0 : walk_on(p);
+}

@@ -1,0 +1,209 @@
+/*
+ * What this process tells for others of its host, and of its own dumps.
+ *
+ * Step 8 across hosts. Posted by the incident thread, done by the store's.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/log.h"
+#include "store/publish/peer_progress.h"
+#include "store/kv/kv.h"
+#include "store/wire/progress.h"
+#include "store/publish/publisher.h"
+
+/* False: there is no room at the moment. */
+static bool post(struct ng_publisher *p, struct ng_post *wanted)
+{
+    uint64_t one = 1;
+
+    pthread_mutex_lock(&p->lock);
+    bool taken = p->post_count + p->posts_at_work < POSTS;
+    if (taken)
+        p->posts[p->post_count++] = *wanted;
+    pthread_mutex_unlock(&p->lock);
+    if (!taken)
+        ng_arena_reset(&wanted->arena);
+    else if (ng_descriptor_ours(&p->wake) && write(p->wake.fd, &one, sizeof(one)) < 0)
+        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+    return taken;
+}
+
+void ng_publisher_dumped(struct ng_publisher *p, const struct ng_incident *incident)
+{
+    struct ng_post ours = {.epoch = incident->epoch};
+
+    post(p, &ours);
+}
+
+bool ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, bool frozen,
+                            struct ng_arena *arena, const void *data, size_t bytes)
+{
+    struct ng_post theirs = {.slot = slot,
+                             .ended = ended,
+                             .frozen = frozen,
+                             .arena = *arena,
+                             .data = data,
+                             .bytes = bytes};
+
+    *arena = (struct ng_arena){0};
+    return post(p, &theirs);
+}
+
+int ng_publisher_tell_end(struct ng_publisher *p)
+{
+    int64_t ended;
+    int error = ng_kv_add(p->kv, "e", 1, KEEP_MS, ng_publisher_in(CALL_NS), &ended);
+
+    if (!error)
+        error = ng_kv_publish(p->kv, "m", "ended", 5, ng_publisher_in(CALL_NS));
+    return ng_publisher_failed(p, error);
+}
+
+/* A place for somebody whom the store does not know, or no longer: it was emptied, and he could not
+ * come again. */
+static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
+{
+    char key[KEY_BYTES], text[24];
+    int64_t slot;
+
+    ng_publisher_uid_key(key, 'w', uid);
+    int error = ng_publisher_read_number(p, key, &slot);
+    if (!error && (slot <= 0 || slot > NG_BLOBS_SLOTS_MAX)) {
+        error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
+        int length = snprintf(text, sizeof(text), "%" PRId64, slot);
+        if (!error)
+            error = ng_kv_set(p->kv, key, text, (size_t)length, KEEP_MS, ng_publisher_in(CALL_NS));
+    }
+    *ret_slot = (uint64_t)slot;
+    return error;
+}
+
+/*
+ * Where what a neighbour left is to be told: not in a place that is another's by now; 0 none is
+ * known. 0, or -errno; -EEXIST: it is of another incarnation, or has told it all itself.
+ */
+static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t uid,
+                    uint64_t *ret_slot)
+{
+    struct ng_progress_head there;
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'p', what->slot);
+    *ret_slot = 0;
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error && error != -ENOENT)
+        return error;
+    if (error || ng_progress_peek(value.data, value.bytes, &there) != 0 || there.uid != uid)
+        return 0;
+    *ret_slot = what->slot;
+    if (there.life != NG_LIFE_RUNNING && there.life != NG_LIFE_STOPPED)
+        return -EEXIST;
+    int ours = ng_publisher_is_ours(p, there.label);
+    return ours < 0 ? ours : ours ? 0 : -EEXIST;
+}
+
+/* For how long nobody else tells: of the dead once. A frozen one must be heard of before it is blamed for its absence,
+ * though whoever was about to tell lost the store, or died. */
+static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what)
+{
+    int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
+
+    if (what->ended)
+        return KEEP_MS;
+    return what->frozen && silent_ms > FROZEN_MS ? FROZEN_MS : silent_ms;
+}
+
+/* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or -errno. */
+static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
+{
+    char key[KEY_BYTES], own[24];
+    int64_t whose = 0;
+
+    ng_publisher_uid_key(key, what->ended ? 'x' : 's', uid);
+    int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot);
+    int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length,
+                                    claim_ms(p, what), ng_publisher_in(CALL_NS));
+    if (error != -EEXIST) {
+        what->in_doubt = error != 0;
+        return error;
+    }
+    if (!what->in_doubt)
+        return error;
+    /* The earlier attempt may have got through. */
+    error = ng_publisher_read_number(p, key, &whose);
+    return error ? error : whose == (int64_t)p->slot ? 0 : -EEXIST;
+}
+
+static int do_post(struct ng_publisher *p, struct ng_post *what)
+{
+    struct ng_progress_head head;
+    char key[KEY_BYTES];
+    uint64_t slot;
+
+    if (!what->data) {
+        snprintf(key, sizeof(key), "d/%" PRIu64 "/%" PRIu64, what->epoch, p->slot);
+        return ng_publisher_failed(p,
+                                   ng_kv_set(p->kv, key, "", 0, KEEP_MS, ng_publisher_in(CALL_NS)));
+    }
+    if (ng_progress_peek(what->data, what->bytes, &head) != 0)
+        return 0;
+    int error = place_of(p, what, head.uid, &slot);
+    if (!error && !what->ours_to_tell)
+        error = claim_telling(p, what, head.uid);
+    if (error)
+        return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
+    what->ours_to_tell = true;
+    if (!slot)
+        error = ng_publisher_failed(p, find_place(p, head.uid, &slot));
+    if (error)
+        return error;
+    ng_publisher_number_key(key, 'p', slot);
+    error = ng_kv_queue_set(p->kv, key, what->data, what->bytes, KEEP_MS);
+    ng_publisher_number_key(key, 'l', slot);
+    if (!error && !what->ended && !what->frozen)
+        error = ng_kv_queue_set(p->kv, key, "0", 1, p->options.ttl_ns / NG_MS);
+    if (!error)
+        error = ng_publisher_flush(p);
+    if (!error && what->ended)
+        error = ng_publisher_tell_end(p);
+    return error;
+}
+
+/* That somebody died is told when the store is back: true. */
+static bool end_post(struct ng_publisher *p, const struct ng_post *what, int error)
+{
+    bool again = error && what->ended;
+
+    pthread_mutex_lock(&p->lock);
+    p->posts_at_work--;
+    if (again)
+        p->posts[p->post_count++] = *what;
+    pthread_mutex_unlock(&p->lock);
+    return again;
+}
+
+void ng_publisher_do_posts(struct ng_publisher *p)
+{
+    struct ng_post taken[POSTS];
+
+    pthread_mutex_lock(&p->lock);
+    uint32_t count = p->post_count;
+    memcpy(taken, p->posts, count * sizeof(taken[0]));
+    p->post_count = 0;
+    p->posts_at_work = count; /* they keep their room */
+    pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        int error = p->lost || !p->joined ? -EIO : do_post(p, &taken[i]);
+        if (end_post(p, &taken[i], error))
+            continue;
+        p->dropped += error != 0;
+        ng_arena_reset(&taken[i].arena);
+    }
+}

@@ -1,0 +1,252 @@
+/*
+ * This process's place on the store: taken once, kept, given up.
+ *
+ * Step 8 across hosts. The store's thread only. Must never take a place that another process holds.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "core/runtime/log.h"
+#include "store/publish/peer_progress.h"
+#include "store/kv/kv.h"
+#include "store/wire/incarnation.h"
+#include "store/wire/progress.h"
+#include "store/publish/publisher.h"
+
+/* A counter that others may count on meanwhile. */
+static int raise_to(struct ng_publisher *p, const char *key, uint64_t least)
+{
+    struct ng_kv_bytes value;
+    char before[24], after[24];
+    int length = snprintf(after, sizeof(after), "%" PRIu64, least), error;
+
+    for (int tries = 0; tries < 16; tries++) {
+        struct ng_kv_bytes expected = {.data = before};
+        error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+        if (error && error != -ENOENT)
+            return error;
+        memset(before, 0, sizeof(before));
+        if (!error && value.bytes < sizeof(before)) {
+            memcpy(before, value.data, value.bytes);
+            expected.bytes = value.bytes;
+        }
+        if (strtoull(before, NULL, 10) >= least)
+            return 0;
+        error = ng_kv_compare_and_set(p->kv, key, error ? NULL : &expected, after, (size_t)length,
+                                      KEEP_MS, ng_publisher_in(CALL_NS), NULL);
+        if (error != -EEXIST && error != -ENOENT)
+            return error;
+    }
+    return -EBUSY;
+}
+
+/* Is it this process that the store has in a place? Another server may have taken over. */
+static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
+{
+    struct ng_progress_head head;
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    *ret_holds = false;
+    if (!slot)
+        return 0;
+    ng_publisher_number_key(key, 'p', slot);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    *ret_holds = ng_progress_peek(value.data, value.bytes, &head) == 0 &&
+                 head.uid == ng_box_uid(p->options.own_box->header);
+    return 0;
+}
+
+/* What the job counts on lives as long as the job, and only ever grows. */
+int ng_publisher_keep_counters(struct ng_publisher *p)
+{
+    static const char *const counters[] = {"n", "e", "i/last"};
+    char above[NG_LABEL_KEY_BYTES];
+    uint64_t newest;
+    int error = 0;
+
+    for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]) && !error; i++) {
+        error = ng_kv_expire(p->kv, counters[i], KEEP_MS, ng_publisher_in(CALL_NS));
+        error = error == -ENOENT ? 0 : error;
+    }
+    ng_label_key(p->own_label, above);
+    if (!error)
+        error = ng_kv_expire(p->kv, above, KEEP_MS, ng_publisher_in(CALL_NS));
+    error = error == -ENOENT ? 0 : error;
+    pthread_mutex_lock(&p->lock);
+    newest = p->newest;
+    pthread_mutex_unlock(&p->lock);
+    if (!error)
+        error = raise_to(p, "n", p->slot);
+    /* A store that was emptied goes on counting where it was. */
+    if (!error && newest)
+        error = raise_to(p, "i/last", newest);
+    if (!error)
+        p->kept_ns = ng_clock_mono_ns();
+    return ng_publisher_failed(p, error);
+}
+
+/* Another server, or the same after a loss: does it still have us? */
+int ng_publisher_verify(struct ng_publisher *p)
+{
+    bool holds;
+
+    int error = holds_us(p, p->slot, &holds);
+    if (error)
+        return ng_publisher_failed(p, error);
+    p->labelled_count = 0;
+    p->stored_ns = 0;
+    p->joined = holds;
+    return holds ? ng_publisher_keep_counters(p) : 0;
+}
+
+/* The place that we have already: an earlier attempt did not hear of its success; or the one that a
+ * neighbour found for us. 0 in *ret_slot: none. */
+static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
+{
+    char key[KEY_BYTES];
+    int64_t found = 0;
+    bool holds;
+
+    *ret_slot = p->slot;
+    int error = holds_us(p, p->slot, &holds);
+    if (error || holds)
+        return error;
+    ng_publisher_uid_key(key, 'w', ng_box_uid(p->options.own_box->header));
+    error = ng_publisher_read_number(p, key, &found);
+    *ret_slot = found > 0 && found <= NG_BLOBS_SLOTS_MAX ? (uint64_t)found : 0;
+    if (!error)
+        error = holds_us(p, *ret_slot, &holds);
+    if (!holds)
+        *ret_slot = 0;
+    return error;
+}
+
+/* A new place, with our blob in it. */
+static int take_place(struct ng_publisher *p)
+{
+    struct ng_view view;
+    char key[KEY_BYTES];
+    const void *data;
+    size_t bytes;
+    int64_t slot;
+    int error = 0;
+
+    for (int tries = 0; tries < 16; tries++) {
+        error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
+        if (!error && (slot < 1 || slot > NG_BLOBS_SLOTS_MAX))
+            error = ng_kv_fail(p->kv, -ERANGE, "it has %" PRId64 " for a count of processes", slot);
+        if (error)
+            break;
+        p->slot = (uint64_t)slot;
+        /* Life first: who is there without it counts as lost. */
+        p->published_ns = ng_clock_mono_ns();
+        error = ng_publisher_queue_sign(p);
+        if (!error)
+            error = ng_publisher_flush(p);
+        if (error)
+            break;
+        error = ng_publisher_encode(p, false, &view, &data, &bytes);
+        ng_publisher_number_key(key, 'p', p->slot);
+        if (!error)
+            error = ng_kv_put_if_absent(p->kv, key, data, bytes, KEEP_MS, ng_publisher_in(CALL_NS));
+        ng_view_fini(&view);
+        if (error != -EEXIST)
+            break; /* else: counted anew after a loss, and somebody older is there */
+    }
+    return ng_publisher_failed(p, error);
+}
+
+/* What was there before we came is nothing to us. All that comes from here on is, however long it takes to get a
+ * place, and also where we have to come again: others may have been back before us. */
+static int come(struct ng_publisher *p)
+{
+    int64_t newest, ended;
+
+    if (p->came)
+        return 0;
+    int error = ng_publisher_read_number(p, "e", &ended);
+    if (!error)
+        error = ng_publisher_read_number(p, "i/last", &newest);
+    if (error)
+        return ng_publisher_failed(p, error);
+    p->counted = ended;
+    if (newest < 0 || newest > NG_EPOCH_MAX)
+        newest = 0; /* nobody has counted to it: what comes is read from the first on */
+    pthread_mutex_lock(&p->lock);
+    if ((uint64_t)newest > p->newest)
+        p->newest = (uint64_t)newest;
+    pthread_mutex_unlock(&p->lock);
+    p->came = true;
+    return 0;
+}
+
+int ng_publisher_join(struct ng_publisher *p)
+{
+    uint64_t slot;
+
+    /* Before others can know that we are of their run, and what they claim concerns us. */
+    int error = come(p);
+    uint64_t connects = p->kv->connects;
+    if (!error)
+        error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    error = find_own_place(p, &slot);
+    if (error)
+        return ng_publisher_failed(p, error);
+    if (slot)
+        p->slot = slot;
+    else if ((error = take_place(p)) != 0)
+        return error;
+    p->slots = p->slot;
+    error = ng_publisher_keep_counters(p);
+    if (error)
+        return error;
+    p->watch = 0;
+    p->joined = true;
+    p->connects = connects; /* and not that of a later one: then it is looked at again */
+    NG_STORE(p->options.own_box->header->board_slot, p->slot);
+    ng_log(NG_LOG_INFO, "on the board %s in place %" PRIu64, p->kv->name, p->slot);
+    return ng_publisher_publish(p, false);
+}
+
+/* The last word of this process. */
+int ng_publisher_leave(struct ng_publisher *p)
+{
+    struct ng_view view;
+    char key[KEY_BYTES];
+    const void *data;
+    size_t bytes;
+    int64_t ended;
+
+    p->leaving = true;
+    /* Of a group that was made since the last round: whoever waits in it takes the word of a process
+     * without its label for that of another run. */
+    int error = ng_publisher_label_groups(p);
+    /* And whoever was turned down may end with that, while other hosts wait for it. */
+    if (!error)
+        error = ng_publisher_agree(p);
+    if (error)
+        return error;
+    error = ng_publisher_encode(p, false, &view, &data, &bytes);
+    ng_publisher_number_key(key, 'p', p->slot);
+    if (!error)
+        error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
+    ng_view_fini(&view);
+    ng_publisher_number_key(key, 'l', p->slot);
+    if (!error)
+        error = ng_kv_queue_set(p->kv, key, "0", 1, 1);
+    if (!error)
+        error = ng_publisher_flush(p);
+    if (!error)
+        error = ng_kv_add(p->kv, "e", 1, KEEP_MS, ng_publisher_in(CALL_NS), &ended);
+    return error;
+}

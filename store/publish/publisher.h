@@ -1,0 +1,234 @@
+/*
+ * What the parts of the store's thread share; store/publish/publish.h is what others know of it.
+ *
+ * Functions are the thread's own unless their file says otherwise: 0, or -errno of the store, which
+ * has been told of already.
+ */
+#ifndef NCCLGUARD_STORE_PUBLISH_PUBLISHER_H
+#define NCCLGUARD_STORE_PUBLISH_PUBLISHER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/util/clock.h"
+#include "store/publish/publish.h"
+
+#define AGAIN_NS  (600 * NG_S)  /* what does not change is stored again, so that it stays */
+#define KEEP_MS   (3600 * 1000) /* what the job leaves behind */
+#define CALL_NS   (800 * NG_MS) /* one step on the store */
+#define FROZEN_MS 1000          /* a neighbour that cannot tell of a frozen process keeps others from it for so long */
+#define INCIDENTS 64u
+#define POSTS     32u
+#define LABELLED  256u
+#define GROWN     16u
+#define KEY_BYTES 48
+
+/* What is to be told for somebody else, or of a dump of ours. */
+struct ng_post {
+    uint64_t epoch; /* of a dump of ours, where there is no `data` */
+    uint64_t slot;  /* 0: it has none yet */
+    bool ended, frozen;
+    bool ours_to_tell;     /* no other neighbour does */
+    bool in_doubt;         /* whether that was settled: the store did not answer */
+    struct ng_arena arena; /* owns `data` */
+    const void *data;
+    size_t bytes;
+};
+
+struct ng_publisher {
+    struct ng_publisher_options options;
+    struct ng_descriptor wake; /* written before the thread starts */
+
+    /* Protects what follows, down to the next comment. Nests inside nothing; held for copies. */
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    struct ng_ask ask;
+    uint64_t asked, answer; /* serials: the newest question, and the newest answered one */
+    bool waiting;           /* the asker of `asked` is still there */
+    struct ng_post posts[POSTS];
+    uint32_t post_count, posts_at_work;
+    struct ng_incident incidents[INCIDENTS]; /* by epoch % INCIDENTS; epoch 0: none */
+    uint64_t newest;                         /* epoch */
+    struct { /* groups that this process joined; `id` 0: to be asked for */
+        uint64_t joined_id, id;
+    } grown[GROWN];
+    uint32_t grown_count;
+
+    _Atomic uint32_t ended;
+    _Atomic unsigned news;
+    _Atomic uint64_t label;
+    atomic_bool up;
+    atomic_bool away; /* `lost`, for other threads */
+    atomic_bool over; /* the thread has ended: whoever asks does it himself */
+
+    /* The thread's own. */
+    struct ng_kv *kv;
+    uint64_t connects; /* of the kv, when we last looked */
+    bool came; /* `counted` and `newest` are those of the moment when we came, or later */
+    bool joined;
+    uint64_t slot, slots; /* ours; how many there are */
+    int64_t counted;      /* `e` as last read; -1 not yet */
+    uint64_t digest;      /* of what was published last */
+    bool told_fully;      /* that was with as many records as for a verdict */
+    int64_t published_ns, stored_ns, signed_ns, round_ns, changed_ns, kept_ns;
+    int64_t walked_ns;  /* when we looked for the next that lives */
+    int64_t alive_ns;   /* when our sign of life was stored last; 0 never */
+    int64_t settled_ns; /* until then others may still be on their way back to the store */
+    uint64_t watch;     /* the place that we look after; 0 none yet */
+    bool gap;           /* an empty place was passed on the way to it */
+    int64_t grown_ns;   /* when places were last added */
+    uint64_t own_label, root;
+    uint64_t labelled[LABELLED]; /* groups that were joined under our label */
+    uint32_t labelled_count;
+    bool want_refresh;
+    uint64_t question; /* number of the newest call to publish: a sign of life repeats it */
+    bool lost, told;
+    int64_t lost_ns, warned_ns;
+    uint64_t dropped;
+    uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
+    uint32_t living_count, living_room;
+    bool leaving;
+    enum ng_look_cause causes[NG_INCIDENT_LIMIT]; /* by level: why this process looks at the job … */
+    uint64_t examined[NG_INCIDENT_LIMIT];         /* … and under which label */
+    uint32_t compared_at; /* the group whose trail was told or compared last */
+    struct ng_trail_pace *paces; /* of store/publish/publish_hash_logs.c, by slot; made when first needed */
+    struct ng_agree_pace *agreeing; /* of store/publish/publish_lockstep.c, likewise */
+    uint64_t agree_connects;        /* of the kv, when all of that was told anew */
+    int64_t agree_ns;               /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
+    struct ng_arena kept_arena; /* owns what follows */
+    struct {
+        const char *key; /* on the store */
+        const void *value;
+        size_t bytes;
+    } kept[NG_BOARD_KEEP_MAX]; /* entries of ours that live as long as we do */
+    uint32_t kept_count;
+    int64_t entries_kept_ns;
+};
+
+/* A deadline, so long from now. */
+static inline int64_t ng_publisher_in(int64_t ns)
+{
+    return ng_clock_mono_ns() + ns;
+}
+
+/* ---- publish_link.c: the store, and losing it ---- */
+
+/* Something was asked of the store: returns `error`. Where it says that the store is lost, that is
+ * told once, and all is published again when it is back. Every failure comes by here. */
+int ng_publisher_failed(struct ng_publisher *p, int error);
+/* The store answers: where it was lost, it is back. */
+void ng_publisher_worked(struct ng_publisher *p);
+/* Tell, once in a while, that the store is lost. */
+void ng_publisher_warn(struct ng_publisher *p);
+/* Our sign of life is stored. */
+void ng_publisher_signed(struct ng_publisher *p);
+/* False: after a loss, others may still be on their way back, and silence means nothing. */
+bool ng_publisher_is_settled(const struct ng_publisher *p);
+/* Send what is queued. */
+int ng_publisher_flush(struct ng_publisher *p);
+/* News, NG_BOARD_* bits, for the incident thread. */
+void ng_publisher_tell(struct ng_publisher *p, unsigned bits);
+/* "p/17", "x/00c0ffee00c0ffee": keys of a place, and of a process. */
+void ng_publisher_number_key(char ret_key[KEY_BYTES], char kind, uint64_t number);
+void ng_publisher_uid_key(char ret_key[KEY_BYTES], char kind, uint64_t uid);
+/* A number on the store; 0 where there is none. */
+int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *ret_number);
+
+/* ---- publish_progress.c: what this process tells of itself ---- */
+
+/* Changes with everything that others want to know, and with nothing else. */
+uint64_t ng_publisher_digest(const struct ng_box *box);
+/* This process's progress, in `view`'s arena; the caller ends the view. */
+int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *view,
+                        const void **ret_data, size_t *ret_bytes);
+/* A sign of life, with the next flush. */
+int ng_publisher_queue_sign(struct ng_publisher *p);
+/* All of it, now. `suspicion`: with more records. */
+int ng_publisher_publish(struct ng_publisher *p, bool suspicion);
+
+/* ---- publish_groups.c: incarnations, and groups that grew ---- */
+
+/* The root of this process's incarnation: store/wire/incarnation.h. */
+void ng_publisher_set_root(struct ng_publisher *p, uint64_t root);
+/* Is this label of our incarnation: 1, or 0, or -errno. */
+int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label);
+/* The question NG_ASK_UNITE. */
+int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
+/* Tell of groups that are new since the last time. */
+int ng_publisher_label_groups(struct ng_publisher *p);
+/* Look for the ids that ng_publisher_grown was asked for. */
+int ng_publisher_ask_for_grown(struct ng_publisher *p);
+
+/* ---- publish_place.c: a place on the store ---- */
+
+/* Find or take a place, and tell what there is to tell; once, and again where the store was lost.
+ */
+int ng_publisher_join(struct ng_publisher *p);
+/* After a new connection: is it still our store, with us in it? Where not, `joined` is undone. */
+int ng_publisher_verify(struct ng_publisher *p);
+/* Keep the job's counters from expiring. */
+int ng_publisher_keep_counters(struct ng_publisher *p);
+/* Say goodbye. */
+int ng_publisher_leave(struct ng_publisher *p);
+
+/* ---- publish_incidents.c: incidents, their documents and dumps ---- */
+
+/* Hear of all incidents up to this epoch. */
+int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch);
+/* Read again those that are not judged yet. */
+int ng_publisher_poll_incidents(struct ng_publisher *p);
+/* Does its claimant give signs of life, as far as is known? */
+bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident);
+/* The question NG_ASK_ALIVE. */
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident);
+/* ng_board_ops.claim; after the deadline what was claimed is given up. */
+int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
+                       int64_t deadline_mono_ns);
+void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch);
+/* The questions NG_ASK_JUDGE, NG_ASK_VERDICT and NG_ASK_DUMPS. */
+int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
+/* ng_board_ops.begin and finish. */
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause);
+int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain);
+
+/* ---- publish_entries.c: small data for the programs ---- */
+
+/* The questions NG_ASK_PUT, NG_ASK_FETCH and NG_ASK_HAVE. */
+int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask);
+/* Those that live as long as this process are stored again before they expire. */
+int ng_publisher_keep_entries(struct ng_publisher *p);
+
+/* ---- publish_posts.c: for those who cannot speak ---- */
+
+/* A process has ended: all look again. */
+int ng_publisher_tell_end(struct ng_publisher *p);
+/* Do what the incident thread left to be done. */
+void ng_publisher_do_posts(struct ng_publisher *p);
+
+/* ---- publish_trails.c: what ranks of other hosts called ---- */
+
+/* Tell the trails of groups whose rank 0 we are, and compare others with ours. */
+int ng_publisher_compare(struct ng_publisher *p);
+
+/* ---- publish_strict.c: agreeing before each collective ---- */
+
+/* Tell what our trails say of it, and ask what others do, where it is time; `agree_ns` says when it is again. */
+int ng_publisher_agree(struct ng_publisher *p);
+
+/* ---- publish_walk.c: who else is there ---- */
+
+/* The question NG_ASK_VIEW. */
+int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
+/* Whose dumps are waited for: who lives of our incarnation. False: no memory. */
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+                                  uint32_t count);
+/* One look a round: news that no message brought, and the neighbour that we look after. */
+int ng_publisher_look_around(struct ng_publisher *p);
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * Small records of the job's store as bytes, the same on every machine: incidents.
+ *
+ * Pure. Numbers are little endian; a version in front.
+ */
+#ifndef NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
+#define NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/nccl/board.h"
+
+#define NG_INCIDENT_RECORD_BYTES (640 + 8 * NG_SCOPE_GROUPS)
+
+/* Returns the length. */
+size_t ng_incident_encode(const struct ng_incident *incident,
+                          unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES]);
+
+/* The times of the reader's clock are left 0. 0, -EPROTO: another version, or -EBADMSG. */
+int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident);
+
+#endif

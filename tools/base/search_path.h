@@ -1,0 +1,15 @@
+/*
+ * Which file a program's name leads to.
+ */
+#ifndef NCCLGUARD_TOOLS_BASE_SEARCH_PATH_H
+#define NCCLGUARD_TOOLS_BASE_SEARCH_PATH_H
+
+#include <limits.h>
+
+/*
+ * The file that execvp would run for this name: 0, or -errno (-ENOENT not found). A name with a
+ * slash is a path: it must exist, no more.
+ */
+int ng_search_path(const char *name, char ret_path[PATH_MAX]);
+
+#endif

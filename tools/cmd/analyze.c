@@ -1,0 +1,324 @@
+/*
+ * `ncclguard analyze`: reaches a verdict from evidence on disk, with the engine of the live
+ * library.
+ *
+ * Evidence is black boxes, dumps (rank_<r>.json) and those of PyTorch's flight recorder, one by one
+ * or in folders. Must never let one bad file spoil the rest: it is named, with the reason, and the
+ * verdict says what is missing.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "core/util/clock.h"
+#include "core/config/config.h"
+#include "core/report/report.h"
+#include "core/verdict/straggler.h"
+#include "core/report/trace.h"
+#include "core/verdict/verdict.h"
+#include "core/view/view.h"
+#include "tools/render/analyze_report.h"
+#include "tools/base/command.h"
+#include "tools/ingest/view_merge.h"
+#include "tools/ingest/evidence.h"
+#include "tools/render/findings.h"
+#include "tools/render/stack_groups.h"
+#include "tools/judge/postmortem.h"
+#include "tools/ingest/mismatches.h"
+#include "tools/render/page.h"
+#include "tools/base/save_as.h"
+#include "tools/base/usage.h"
+
+#define COMMAND "analyze"
+
+enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_COUNT };
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_JSON] = {"json", NULL, "print the verdict as JSON (schema " NG_REPORT_SCHEMA ")"},
+    [OPTION_HTML] = {"html", "FILE",
+                     "write a report for a browser, too: one page that needs nothing else"},
+    [OPTION_TRACE] = {"trace", "FILE", "write a timeline, too: Chrome trace events, for Perfetto"},
+    [OPTION_STALLED] = {"stalled", "DURATION",
+                        "call work stuck that was pending for this long (default: the job's\n"
+                        "own NCCLGUARD_SUSPECT and NCCLGUARD_TIMEOUT, else 5s)"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION]",
+    .about =
+        "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
+        "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
+        "job's folder in shared memory, or the folder of its evidence.\n"
+        "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+};
+
+/* What a run of the command holds. */
+struct analysis {
+    struct ng_view view;
+    struct ng_digest digest;
+    struct ng_evidence_paths paths;
+    struct ng_evidence evidence;
+    struct ng_mismatches mismatches;
+    struct ng_verdict verdict;
+};
+
+/* A line about `what`, which may hold whatever a file's name or a file holds. */
+static void complain(const char *what, const char *why)
+{
+    char *safe_what = ng_findings_safe_copy(what), *safe_why = ng_findings_safe_copy(why);
+
+    fprintf(stderr, "ncclguard analyze: %s: %s\n", safe_what ? safe_what : "?",
+            safe_why ? safe_why : "out of memory");
+    free(safe_what);
+    free(safe_why);
+}
+
+static void refuse(void *context, const char *path, const char *why)
+{
+    (void)context;
+    complain(path, why);
+}
+
+/* What was named but is not even a file: told in the verdict, too. */
+static void refuse_path(void *context, const char *path, const char *why)
+{
+    struct analysis *analysis = context;
+    const char *slash = strrchr(path, '/');
+
+    refuse(NULL, path, why);
+    ng_view_note(&analysis->view, "%s: %s", slash && slash[1] ? slash + 1 : path, why);
+}
+
+/* Everything that was named, into the view; 0 or -ENOMEM. */
+static int gather(struct analysis *analysis, char **paths, int count)
+{
+    int error = 0;
+
+    for (int i = 0; i < count && !error; i++)
+        error = ng_evidence_add_path(&analysis->paths, paths[i], refuse_path, analysis);
+    if (!error)
+        error = ng_evidence_order(&analysis->paths);
+    if (!error)
+        error = ng_evidence_gather(&analysis->paths, &analysis->digest, refuse, NULL,
+                                   &analysis->evidence);
+    return error;
+}
+
+/* Ranks did not call alike: that is the verdict, unless something is stuck. */
+static int blame_mismatch(struct analysis *analysis, const struct ng_hindsight *hindsight)
+{
+    struct ng_hindsight nothing_stuck = *hindsight;
+
+    if (!hindsight->asked_ns && analysis->verdict.kind != NG_KIND_HEALTHY &&
+        ng_hindsight_is_ordinary(&analysis->view, hindsight, &analysis->verdict)) {
+        nothing_stuck.asked_ns = INT64_MAX;
+        ng_verdict_fini(&analysis->verdict);
+        int error = ng_hindsight_judge(&analysis->view, &nothing_stuck, &analysis->verdict);
+        if (error)
+            return error;
+    }
+    if (analysis->verdict.kind != NG_KIND_HEALTHY)
+        return 0;
+    return ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
+}
+
+/* When a guard reached the same verdict on this job, as it left it in `folder`; 0 it did not. */
+static int64_t guards_unix_ns(const struct ng_verdict *verdict, const char *folder)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    json_int_t unix_ns = 0;
+    const char *job, *kind;
+
+    if (snprintf(path, sizeof(path), "%s/verdict.json", folder) >= (int)sizeof(path) || stat(path, &status) != 0 ||
+        !S_ISREG(status.st_mode))
+        return 0;
+    json_t *told = json_load_file(path, 0, NULL);
+    bool same = told &&
+                json_unpack(told, "{s:s, s:s, s:I}", "job", &job, "kind", &kind, "time_unix_ns", &unix_ns) == 0 &&
+                strcmp(job, verdict->job) == 0 && strcmp(kind, ng_verdict_kind_name(verdict->kind)) == 0;
+    json_decref(told);
+    return same && unix_ns > 0 ? unix_ns : 0;
+}
+
+/* When what the verdict tells of was so: not when it was looked at. Up to when the evidence tells, or when a guard, of
+ * several the first, said the same. 0 not known. */
+static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, int count)
+{
+    int64_t evidence_ns = 0, guards_ns = 0;
+
+    for (uint32_t i = 0; i < analysis->view.process_count; i++)
+        if (analysis->view.processes[i].moment_unix_ns > evidence_ns)
+            evidence_ns = analysis->view.processes[i].moment_unix_ns;
+    for (int i = 0; i < count && analysis->verdict.kind != NG_KIND_HEALTHY; i++) {
+        int64_t one_ns = guards_unix_ns(&analysis->verdict, paths[i]);
+        if (one_ns && (!guards_ns || one_ns < guards_ns))
+            guards_ns = one_ns;
+    }
+    return guards_ns ? guards_ns : evidence_ns;
+}
+
+static int judge(struct analysis *analysis, int64_t asked_ns)
+{
+    struct ng_hindsight hindsight = {.asked_ns = asked_ns,
+                                     .stalled_ns = analysis->evidence.stalled_ns,
+                                     .incident = analysis->evidence.incident,
+                                     .told = analysis->paths.incidents,
+                                     .told_count = analysis->paths.incident_count};
+
+    int error = ng_digest_finish(&analysis->digest);
+    if (error)
+        return error;
+    ng_view_seal(&analysis->view);
+    error = ng_mismatches_find(&analysis->view, &analysis->digest.histories, &analysis->mismatches);
+    if (!error)
+        error = ng_hindsight_judge(&analysis->view, &hindsight, &analysis->verdict);
+    if (!error && analysis->mismatches.count)
+        error = blame_mismatch(analysis, &hindsight);
+    if (!error)
+        error = ng_straggler_blame(&analysis->view, &analysis->verdict);
+    return error;
+}
+
+/* Stacks lie beside the dumps of one folder. */
+static const char *folder_of(char **paths, int count)
+{
+    struct stat status;
+
+    return count == 1 && stat(paths[0], &status) == 0 && S_ISDIR(status.st_mode) ? paths[0] : NULL;
+}
+
+static int print(const struct analysis *analysis, bool json, const char *folder)
+{
+    const struct ng_verdict *verdict = &analysis->verdict;
+    int error;
+
+    /* A mismatch that nobody waits for has no list of missing evidence. */
+    for (uint32_t i = 0; !verdict->missing_evidence && i < analysis->view.note_count; i++)
+        complain("not known", analysis->view.notes[i]);
+    fflush(stdout);
+    if (json)
+        error =
+            ng_analyze_write_json(&analysis->view, verdict, &analysis->mismatches, STDOUT_FILENO);
+    else
+        error = ng_analyze_write_text(&analysis->view, verdict, &analysis->mismatches, folder,
+                                      STDOUT_FILENO);
+    if (!error)
+        return verdict->kind == NG_KIND_HEALTHY ? NG_EXIT_OK : NG_EXIT_FAULT;
+    fprintf(stderr, "ncclguard analyze: cannot write the verdict: %s\n", strerror(-error));
+    return NG_EXIT_FAILED;
+}
+
+static int write_trace(const void *context, int fd)
+{
+    const struct analysis *analysis = context;
+
+    return ng_trace_write(&analysis->view, &analysis->verdict, NG_TRACE_RECORDS_MAX, fd);
+}
+
+/* The page, with the stacks of those paths that are folders. 0 or -errno. */
+static int write_page(const struct analysis *analysis, char **paths, int count, const char *file)
+{
+    struct ng_folded stacks = NG_FOLDED_NONE;
+    int error = 0;
+
+    /* A path that is a file, or nothing, has none. */
+    for (int i = 0; i < count && error != -ENOMEM; i++)
+        error = ng_folded_add_folder(&stacks, paths[i]);
+    struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches, &stacks};
+    if (error != -ENOMEM)
+        error = ng_page_write(&page, file);
+    ng_folded_fini(&stacks);
+    return error;
+}
+
+static bool written(const char *file, int error)
+{
+    if (error)
+        fprintf(stderr, "ncclguard analyze: cannot write %s: %s\n", file, strerror(-error));
+    return error == 0;
+}
+
+/* The forms that go into files. */
+static bool write_files(const struct analysis *analysis, char **paths, int count,
+                        const char *const *values)
+{
+    const char *html = values[OPTION_HTML], *trace = values[OPTION_TRACE];
+    bool good = true;
+
+    if (html)
+        good = written(html, write_page(analysis, paths, count, html));
+    if (trace)
+        good = written(trace, ng_save_as(trace, write_trace, analysis)) && good;
+    return good;
+}
+
+/* 0, or an exit status with the usage error told. */
+static int parse_stalled(const char *text, int64_t *ret_ns)
+{
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256];
+
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(COMMAND, why, "--stalled %s is not valid", text);
+    return 0;
+}
+
+/* An exit status. */
+static int analyze(struct analysis *analysis, char **paths, int count, const char *const *values,
+                   int64_t asked_ns)
+{
+    int error = gather(analysis, paths, count);
+
+    if (!error && analysis->evidence.usable == 0) {
+        fprintf(stderr, "ncclguard analyze: nothing usable was found\n");
+        return NG_EXIT_USAGE;
+    }
+    if (!error)
+        error = judge(analysis, asked_ns);
+    analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
+    if (error) {
+        fprintf(stderr, "ncclguard analyze: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    bool good = write_files(analysis, paths, count, values);
+    int status = print(analysis, values[OPTION_JSON] != NULL, folder_of(paths, count));
+    return good ? status : NG_EXIT_FAILED;
+}
+
+int ng_command_analyze(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    struct analysis analysis = {0};
+    int64_t asked_ns = 0;
+    int operand, status;
+
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
+    if (operand == argc)
+        return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
+    status = parse_stalled(values[OPTION_STALLED], &asked_ns);
+    if (status != 0)
+        return status;
+
+    ng_view_init(&analysis.view);
+    ng_digest_init(&analysis.digest, &analysis.view, NG_DIGEST_RECORDS);
+    status = analyze(&analysis, argv + operand, argc - operand, values, asked_ns);
+    ng_mismatches_fini(&analysis.mismatches);
+    ng_verdict_fini(&analysis.verdict);
+    ng_digest_fini(&analysis.digest);
+    ng_evidence_paths_fini(&analysis.paths);
+    ng_view_fini(&analysis.view);
+    return status;
+}

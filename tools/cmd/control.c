@@ -1,0 +1,329 @@
+/*
+ * A person's orders to a job: `ncclguard abort`, `suspend`, `resume` and `reload`.
+ *
+ * Each posts its order on the board, where every rank's guard finds it. What a program makes of the
+ * errors that its NCCL calls return after an abort is its own matter.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/nccl/board.h"
+#include "core/config/config.h"
+#include "core/view/view.h"
+#include "store/board/board_client.h"
+#include "tools/base/command.h"
+#include "tools/render/findings.h"
+#include "tools/jobs/jobs.h"
+#include "tools/base/usage.h"
+
+#define EXIT_STATUS                                                                                \
+    "Exit status: 0 the ranks were told, 1 the store cannot be reached, 2 usage error, no\n"       \
+    "such job or group, or nobody of it is alive."
+
+/* Each order takes the first so many of them. */
+enum { JOB, STORE, RUN, GROUP, FOR, OPTIONS };
+
+static const struct ng_usage_option options[OPTIONS] = {
+    [JOB] = {"job", "JOB", "the job's name, as `ncclguard top` shows it"},
+    [STORE] = {"store", "URL",
+               "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
+               "local:); ps does not show the password"},
+    [RUN] = NG_JOBS_RUN_OPTION,
+    [GROUP] = {"group", "GROUP",
+               "only this group: its id (16 hex digits), or its name where no other group\n"
+               "has the same"},
+    [FOR] = {"for", "DURATION",
+             "for so long at most, so that a job is not left unguarded where nobody\n"
+             "resumes it (default: until `ncclguard resume`)"},
+};
+
+/* One order. */
+struct order {
+    struct ng_usage usage;
+    enum ng_incident_level level;
+    int64_t rest_ns;  /* of NG_INCIDENT_REST */
+    const char *what; /* "abort %s", with the groups */
+    const char *left; /* what there is nothing left to do */
+};
+
+#define USAGE(name, form, count, text)                                                             \
+    {                                                                                              \
+        .command = name, .synopsis = form, .about = text "\n" EXIT_STATUS, .options = options,     \
+        .option_count = count                                                                      \
+    }
+
+static const struct order abort_order = {
+    .usage =
+        USAGE("abort", "--job JOB [--run RUN] [--group GROUP] [--store URL]", GROUP + 1,
+              "Abort the communicators of a job on every rank: NCCL calls that hang return with "
+              "an\nerror. The processes live on; what they do with the error is theirs to "
+              "decide."),
+    .level = NG_INCIDENT_ABORT,
+    .what = "abort %s",
+    .left = "there is nothing left to abort",
+};
+
+static const struct order suspend_order = {
+    .usage = USAGE(
+        "suspend", "--job JOB [--run RUN] [--group GROUP] [--for DURATION] [--store URL]", FOR + 1,
+        "Stop the deadlines of a job, or of one group, on every rank: nothing becomes "
+        "suspect,\nand nobody is ended for waiting, as during a long checkpoint. What is "
+        "pending goes on\nlater with the time that it had left. A rank that dies is told "
+        "of all the same."),
+    .level = NG_INCIDENT_REST,
+    .rest_ns = INT64_MAX,
+    .what = "suspend the deadlines of %s",
+    .left = "there is nothing left to suspend",
+};
+
+static const struct order resume_order = {
+    .usage = USAGE("resume", "--job JOB [--run RUN] [--group GROUP] [--store URL]", GROUP + 1,
+                   "Let deadlines run again that `ncclguard suspend` has stopped. Without --group, "
+                   "also\nthose of groups that were suspended one by one; a group of a job that is "
+                   "suspended as a\nwhole stays so."),
+    .level = NG_INCIDENT_REST,
+    .what = "resume the deadlines of %s",
+    .left = "there is nothing left to resume",
+};
+
+static const struct order reload_order = {
+    .usage =
+        USAGE("reload", "--job JOB [--run RUN] [--store URL]", RUN + 1,
+              "Have every rank of a job read its rules file (NCCLGUARD_RULES) again. Each tells "
+              "the\noutcome in its log; where a line cannot be read, the rules from before go "
+              "on to hold."),
+    .level = NG_INCIDENT_RELOAD,
+    .what = "read the rules of %s again",
+    .left = "there is nobody left to read rules",
+};
+
+static bool is_id(const char *text)
+{
+    return strlen(text) == 16 && text[strspn(text, "0123456789abcdefABCDEF")] == '\0';
+}
+
+static bool is_over(const struct ng_view *view, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (members[i].state != NG_GROUP_DESTROYED && members[i].state != NG_GROUP_ABORTED &&
+            members[i].state != NG_GROUP_FAILED)
+            return false;
+    return true;
+}
+
+/* "world 0123456789abcdef (4 ranks), …" of the groups that are still in use; of this name, where
+ * one is given. */
+static void name_groups(const struct ng_view *view, const char *name, char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (uint32_t i = 0; i < view->group_count; i++) {
+        const struct ng_view_group *group = &view->groups[i];
+        char piece[320];
+        if (is_over(view, i) || (name && strcmp(group->name, name) != 0))
+            continue;
+        char *safe = ng_findings_safe_copy(group->name);
+        int length =
+            snprintf(piece, sizeof(piece), "%s%s%s%016" PRIx64 " (%d ranks)", used ? ", " : "",
+                     safe ? safe : "", safe && *safe ? " " : "", group->id, group->nranks);
+        free(safe);
+        if (used + (size_t)length + 8 > bytes) {
+            snprintf(ret_text + used, bytes - used, ", …");
+            return;
+        }
+        used += (size_t)snprintf(ret_text + used, bytes - used, "%s", piece);
+    }
+    if (!used)
+        snprintf(ret_text, bytes, "none is in use");
+}
+
+/* 0, or an exit status with the usage error told. */
+static int find_group(const char *command, const struct ng_view *view, const char *text,
+                      uint64_t *ret_id)
+{
+    char mend[900], groups[800];
+    uint32_t found = UINT32_MAX, count = 0;
+    uint64_t id = is_id(text) ? strtoull(text, NULL, 16) : 0;
+
+    for (uint32_t i = 0; id && i < view->group_count; i++)
+        if (view->groups[i].id == id) {
+            found = i;
+            count = 1;
+        }
+    /* Of groups of one name, those that are over do not count. */
+    for (int over = 0; over < 2 && !count; over++)
+        for (uint32_t i = 0; *text && i < view->group_count; i++)
+            if (strcmp(view->groups[i].name, text) == 0 && is_over(view, i) == over) {
+                found = i;
+                count++;
+            }
+    char *safe = ng_findings_safe_copy(text);
+    int status = 0;
+    name_groups(view, count > 1 ? text : NULL, groups, sizeof(groups));
+    if (count > 1) {
+        snprintf(mend, sizeof(mend), "name it by its id, one of: %s", groups);
+        status = ng_usage_error(command, mend, "%" PRIu32 " groups of the job have the name %s",
+                                count, safe ? safe : "");
+    } else if (count == 0) {
+        snprintf(mend, sizeof(mend), "its groups: %s", groups);
+        status = ng_usage_error(command, mend, "the job has no group %s", safe ? safe : "");
+    } else if (is_over(view, found)) {
+        snprintf(mend, sizeof(mend), "groups that are in use: %s", groups);
+        status = ng_usage_error(command, mend, "group %s is over: nobody uses it any more",
+                                safe ? safe : "");
+    } else {
+        *ret_id = view->groups[found].id;
+    }
+    free(safe);
+    return status;
+}
+
+static uint32_t count_living(const struct ng_view *view)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        enum ng_life life = view->processes[i].life;
+        count += life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED || life == NG_LIFE_UNKNOWN;
+    }
+    return count;
+}
+
+/* Of the job as it is now: what the order is about. 0, or an exit status with the error told. */
+static int aim(const struct order *order, struct ng_job *job, const char *group,
+               uint64_t *ret_group_id)
+{
+    const char *command = order->usage.command;
+    int64_t until = ng_clock_mono_ns() + NG_JOBS_WAIT_NS;
+    struct ng_view view;
+
+    ng_view_init(&view);
+    int count = ng_observe_view(&job->observed, until, &view, job->why, sizeof(job->why)),
+        status = 0;
+    if (count < 0 && count != -ENOENT)
+        status = ng_jobs_failed(command, job, count);
+    else if (count <= 0)
+        status = ng_jobs_none(command, job);
+    else if (count_living(&view) == 0)
+        status = ng_usage_error(command, order->left, "no process of job %s is alive", job->name);
+    else if (group)
+        status = find_group(command, &view, group, ret_group_id);
+    ng_view_fini(&view);
+    return status;
+}
+
+/* "suspend the deadlines of group 0123456789abcdef for 30m" */
+static void describe(const struct order *order, const struct ng_incident *incident,
+                     const char *for_text, char *ret_text, size_t bytes)
+{
+    char groups[40] = "all groups";
+
+    if (incident->group_id)
+        snprintf(groups, sizeof(groups), "group %016" PRIx64, incident->group_id);
+    int used = snprintf(ret_text, bytes, order->what, groups);
+    if (for_text)
+        snprintf(ret_text + used, bytes - (size_t)used, " for %.40s", for_text);
+}
+
+static int give_order(const struct order *order, struct ng_job *job, const char *group,
+                      const char *for_text, int64_t rest_ns)
+{
+    const char *command = order->usage.command;
+    struct ng_incident incident = {
+        .level = order->level, .claimant_rank = -1, .stalled_ns = rest_ns};
+    char host[64] = "", what[160];
+
+    int status = aim(order, job, group, &incident.group_id);
+    if (status != 0)
+        return status;
+    gethostname(host, sizeof(host) - 1);
+    describe(order, &incident, for_text, what, sizeof(what));
+    /* What the ranks log. */
+    snprintf(incident.line, sizeof(incident.line),
+             "`ncclguard %s` (host %s, pid %d) orders: %s of job %s", command, host, (int)getpid(),
+             what, job->name);
+    job->why[0] = '\0';
+    int count = ng_observe_order(&job->observed, &incident, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                 job->why, sizeof(job->why));
+    if (count < 0)
+        return ng_jobs_failed(command, job, count);
+    if (count == 0)
+        return ng_usage_error(command, order->left, "no process of job %s is alive", job->name);
+    printf("told %d process%s of job %s to %s\n", count, count == 1 ? "" : "es", job->name, what);
+    return NG_EXIT_OK;
+}
+
+/* How long deadlines rest. 0, or an exit status with the usage error told. */
+static int parse_for(const struct order *order, const char *text, int64_t *ret_ns)
+{
+    static const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256];
+
+    *ret_ns = order->rest_ns;
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(order->usage.command, why, "--for %s is not valid", text);
+    return 0;
+}
+
+static int command(const struct order *order, int argc, char **argv)
+{
+    const char *values[OPTIONS] = {NULL}, *name = order->usage.command;
+    char mend[64];
+    int operand, status;
+    int64_t rest_ns;
+
+    if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
+        return status;
+    snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
+    if (operand < argc)
+        return ng_usage_unexpected(name, mend, argv[operand]);
+    /* Never by default: the wrong job cannot be mended. */
+    if (!values[JOB])
+        return ng_usage_error(name, "write --job JOB; `ncclguard top` shows it",
+                              "no job was named");
+    if (values[GROUP] && !*values[GROUP])
+        return ng_usage_error(name, "write --group GROUP, or leave it out for all groups",
+                              "the group's name is empty");
+    status = parse_for(order, values[FOR], &rest_ns);
+    if (status != 0)
+        return status;
+    struct ng_job *job = malloc(sizeof(*job));
+    if (!job) {
+        fprintf(stderr, "ncclguard %s: out of memory\n", name);
+        return NG_EXIT_FAILED;
+    }
+    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], job);
+    if (status == 0)
+        status = give_order(order, job, values[GROUP], values[FOR], rest_ns);
+    free(job);
+    return status;
+}
+
+int ng_command_abort(int argc, char **argv)
+{
+    return command(&abort_order, argc, argv);
+}
+
+int ng_command_suspend(int argc, char **argv)
+{
+    return command(&suspend_order, argc, argv);
+}
+
+int ng_command_resume(int argc, char **argv)
+{
+    return command(&resume_order, argc, argv);
+}
+
+int ng_command_reload(int argc, char **argv)
+{
+    return command(&reload_order, argc, argv);
+}

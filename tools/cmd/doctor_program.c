@@ -1,0 +1,590 @@
+/*
+ * The doctor looks at a program: what is between `ncclguard run` and the NCCL calls that it makes.
+ *
+ * Follows launchers, scripts and the closure of libraries by reading them. Must never run the
+ * program.
+ */
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "tools/base/run_helper.h"
+#include "tools/cmd/doctor.h"
+#include "tools/inspect/launchers.h"
+#include "tools/base/search_path.h"
+
+/* Launchers within launchers, scripts whose interpreter is a script. The kernel follows 5. */
+#define DEPTH_LIMIT 8
+#define ASK_NS      (10 * NG_S)
+
+static void look(struct ng_doctor *doctor, char *const *argv, int depth);
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Why the dynamic linker would distrust the environment of this program; NULL: it would not. */
+static const char *why_secure(const char *path)
+{
+    struct stat status;
+    struct statvfs system;
+
+    if (stat(path, &status) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ||
+        (statvfs(path, &system) == 0 && (system.f_flag & ST_NOSUID)))
+        return NULL;
+    if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
+        return "is setuid to another user";
+    /* Without the right to execute, the group's bit means another thing. */
+    if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
+        return "is setgid to another group";
+    if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+        return "has file capabilities";
+    return NULL;
+}
+
+static const char *machine_name(uint16_t machine)
+{
+    switch (machine) {
+    case EM_X86_64:
+        return "x86-64";
+    case EM_386:
+        return "x86 (32 bits)";
+    case EM_AARCH64:
+        return "aarch64";
+    case EM_ARM:
+        return "ARM (32 bits)";
+    case EM_PPC64:
+        return "ppc64";
+    case EM_RISCV:
+        return "RISC-V";
+    default:
+        return "an unknown machine";
+    }
+}
+
+/* What keeps a library from being preloaded into this program. False: nothing. */
+static bool tell_obstacle(struct ng_doctor *doctor, const char *path,
+                          const struct ng_elf_file *file, const struct ng_nccl_file *nccl)
+{
+    struct ng_findings *findings = &doctor->findings;
+    const char *secure = why_secure(path);
+    char mend[PATH_MAX + 128];
+
+    if (file->foreign) {
+        ng_findings_add(findings, NG_FINDING_OUT, path,
+                        "use an ncclguard that was built for the program's machine",
+                        "is a %s-bit program for %s; our library is not",
+                        file->elf_class == ELFCLASS32 ? "32" : "64", machine_name(file->machine));
+        return true;
+    }
+    if (file->type != ET_EXEC && file->type != ET_DYN) {
+        ng_findings_add(findings, NG_FINDING_OUT, path, "name a program",
+                        "is an ELF file, but no program (%s)",
+                        file->type == ET_CORE  ? "a core dump"
+                        : file->type == ET_REL ? "an object file, not linked yet"
+                                               : "of an unknown type");
+        return true;
+    }
+    if (secure) {
+        ng_findings_add(findings, NG_FINDING_OUT, path,
+                        "run the program itself under `ncclguard run`, without these rights",
+                        "%s, so the dynamic linker ignores LD_PRELOAD", secure);
+        return true;
+    }
+    if (file->interpreter && strstr(file->interpreter, "ld-musl")) {
+        ng_findings_add(findings, NG_FINDING_OUT, path, "use a build of it for glibc",
+                        "is built for musl (%s); our library needs glibc", file->interpreter);
+        return true;
+    }
+    if (file->interpreter && access(file->interpreter, F_OK) != 0) {
+        snprintf(mend, sizeof(mend), "install %s, or use a build of it for this system",
+                 file->interpreter);
+        ng_findings_add(findings, NG_FINDING_OUT, path, mend,
+                        "its dynamic linker %s is not here: it cannot start", file->interpreter);
+        return true;
+    }
+    if (!file->interpreter && (file->type == ET_EXEC || file->program || !file->dynamic)) {
+        bool holds = nccl->role == NG_NCCL_INSIDE;
+        if (!holds && doctor->started)
+            ng_findings_add(findings, NG_FINDING_WARNING, path, "name the program that it starts",
+                            "is linked statically: it is not guarded itself; what it starts is");
+        else
+            ng_findings_add(
+                findings, NG_FINDING_OUT, path, "link it dynamically, with the shared libnccl.so.2",
+                "is linked statically%s%s%s: nothing can be preloaded into it",
+                holds ? " and holds NCCL" : "", *nccl->version ? " " : "", nccl->version);
+        return true;
+    }
+    return false;
+}
+
+/* AddressSanitizer's runtime wants to be the first library, and ours would come before it. */
+static void tell_sanitizer(struct ng_doctor *doctor, const struct ng_closure *closure)
+{
+    const char *options = getenv("ASAN_OPTIONS"), *preload = getenv("LD_PRELOAD");
+    char mend[PATH_MAX + 128];
+
+    for (size_t i = 1; i < closure->count; i++) {
+        const char *path = closure->objects[i]->path;
+        if (strncmp(last_part(path), "libasan.so", 10) != 0 &&
+            strncmp(last_part(path), "libclang_rt.asan", 16) != 0)
+            continue;
+        if ((options && strstr(options, "verify_asan_link_order=0")) ||
+            (preload && strstr(preload, "asan")))
+            return;
+        snprintf(mend, sizeof(mend), "set LD_PRELOAD=%s, or ASAN_OPTIONS=verify_asan_link_order=0",
+                 path);
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, closure->objects[0]->path, mend,
+                        "its AddressSanitizer ends it when another library is preloaded before it");
+    }
+}
+
+static void tell_missing(struct ng_doctor *doctor, const struct ng_closure *closure)
+{
+    for (size_t i = 0; i < closure->missing_count; i++) {
+        const struct ng_missing *missing = &closure->missing[i];
+        bool nccl = strncmp(missing->name, "libnccl.so", 10) == 0;
+        ng_findings_add(&doctor->findings, nccl ? NG_FINDING_OUT : NG_FINDING_WARNING,
+                        closure->objects[missing->parent]->path,
+                        "add its folder to LD_LIBRARY_PATH, as where the program runs",
+                        "needs %s, which %s", missing->name,
+                        missing->why ? missing->why : "the dynamic linker does not find");
+    }
+    if (closure->cut)
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, closure->objects[0]->path, NULL,
+                        "needs more libraries than were looked at");
+}
+
+/* What a program that loads libraries while it runs would get, and what nobody can tell before. */
+static void tell_loading(struct ng_doctor *doctor, const struct ng_closure *closure, bool nccl_seen)
+{
+    struct ng_findings *findings = &doctor->findings;
+    const struct ng_loaded *program = closure->objects[0];
+    bool loads = false;
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < closure->count; i++) {
+        const struct ng_loaded *object = closure->objects[i];
+        loads |= ng_elf_imports(&object->elf, "dlopen");
+        if (ng_elf_imports(&object->elf, "dlmopen"))
+            ng_findings_add(findings, NG_FINDING_WARNING, object->path, NULL,
+                            "may load libraries into a namespace of their own (dlmopen): an NCCL "
+                            "there is guarded only where it is fetched by dlsym; a run tells");
+    }
+    if (!loads || nccl_seen)
+        return;
+    ng_findings_add(findings, NG_FINDING_OK, program->path, NULL,
+                    "is not linked to NCCL but can load it while it runs (dlopen): guarded, unless "
+                    "with RTLD_DEEPBIND or dlmopen, which only a run can tell");
+    if (ng_loader_find(&doctor->loader, "libnccl.so.2", path) == 0)
+        ng_doctor_file(doctor, path, "what dlopen(\"libnccl.so.2\") finds");
+}
+
+static bool is_ours(const struct ng_doctor *doctor, const char *path)
+{
+    return strcmp(path, doctor->library) == 0 || strncmp(last_part(path), "libncclguard", 12) == 0;
+}
+
+static void look_at_closure(struct ng_doctor *doctor, const char *path)
+{
+    struct ng_closure closure;
+    const char *why;
+    bool nccl_seen = false;
+
+    if (ng_loader_close_over(&doctor->loader, path, &closure, &why) != 0) {
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path, NULL, "%s", why);
+        return;
+    }
+    for (size_t i = 0; i < closure.count; i++) {
+        const struct ng_loaded *object = closure.objects[i];
+        struct ng_nccl_file nccl;
+        /* The program itself is told of, even if it was seen as something else. */
+        if ((!ng_doctor_is_new(doctor, object->path) && i > 0) || is_ours(doctor, object->path))
+            continue;
+        ng_nccl_file_examine(&object->elf, object->path, &nccl);
+        nccl_seen |= nccl.role != NG_NCCL_NONE;
+        ng_doctor_tell_nccl(doctor, object->path, &nccl, i == 0 && ng_elf_is_program(&object->elf),
+                            NULL);
+        if (object->elf.interpose && nccl.role == NG_NCCL_INSIDE)
+            ng_findings_add(&doctor->findings, NG_FINDING_WARNING, object->path, NULL,
+                            "is marked to come first (DF_1_INTERPOSE); whether it comes before the "
+                            "guard, a run tells");
+    }
+    tell_missing(doctor, &closure);
+    tell_sanitizer(doctor, &closure);
+    tell_loading(doctor, &closure, nccl_seen);
+    doctor->linked |= nccl_seen;
+    ng_closure_fini(&closure);
+}
+
+void ng_doctor_elf(struct ng_doctor *doctor, const char *path)
+{
+    struct ng_elf_file file;
+    struct ng_nccl_file nccl;
+    const char *why;
+
+    int error = ng_elf_open(path, &file, &why);
+    if (error != 0) {
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path,
+                        error == -EBADMSG ? "build or install it again" : "name a program", "%s",
+                        why);
+        return;
+    }
+    ng_nccl_file_examine(&file, path, &nccl);
+    bool obstacle = tell_obstacle(doctor, path, &file, &nccl);
+    if (!obstacle && !ng_elf_is_program(&file))
+        ng_findings_add(&doctor->findings, NG_FINDING_OK, path, NULL,
+                        "is a library, not a program; looked at as one that a program loads");
+    ng_elf_close(&file);
+    if (!obstacle)
+        look_at_closure(doctor, path);
+}
+
+/* "python3", "python3.11", "pypy3", "python3.13t". */
+static bool is_python(const char *path)
+{
+    const char *name = last_part(path);
+    size_t length = strncmp(name, "python", 6) == 0 ? 6 : strncmp(name, "pypy", 4) == 0 ? 4 : 0;
+
+    if (length == 0)
+        return false;
+    /* Builds for debugging (d, -dbg), without the GIL (t), with pymalloc (m): "python3.13t". */
+    const char *rest = name + length + strspn(name + length, "0123456789.");
+    return strcmp(rest + strspn(rest, "dmt"), "") == 0 || strcmp(rest, "-dbg") == 0;
+}
+
+static bool is_shell(const char *path)
+{
+    static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(last_part(path), names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Its first options that decide where packages are looked for, and nothing that runs anything. */
+static void ask_python(struct ng_doctor *doctor, const char *path, char *const *options)
+{
+    char *command[20] = {(char *)path};
+    size_t count = 1;
+    struct ng_elf_file file;
+    const char *why;
+
+    for (; options && *options && count < 18; options++) {
+        const char *word = *options;
+        if (word[0] != '-' || !word[1] || word[1 + strspn(word + 1, "EsSIPbBdOquvx")] != '\0')
+            break;
+        /* -x, -v, -d and -q would only make the answer longer. */
+        if (strpbrk(word, "EsSIP"))
+            command[count++] = *options;
+    }
+    /* Behind a script (pyenv's) the interpreter itself tells where it is. */
+    bool is_script = ng_elf_open(path, &file, &why) != 0;
+    if (!is_script) {
+        ng_elf_close(&file);
+        size_t before = ng_findings_count(&doctor->findings, NG_FINDING_OUT);
+        ng_doctor_elf(doctor, path);
+        if (ng_findings_count(&doctor->findings, NG_FINDING_OUT) > before)
+            return;
+    }
+    ng_doctor_python(doctor, command, is_script);
+}
+
+/* The first bytes of a file, ended by a zero: how many; 0 none, or it cannot be read. */
+static size_t read_head(const char *path, char *ret_text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t count = fd >= 0 ? read(fd, ret_text, bytes - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    ret_text[count > 0 ? count : 0] = '\0';
+    return count > 0 ? (size_t)count : 0;
+}
+
+/* pyenv's stand-ins for the programs of the chosen Python: asked which one it is. */
+static bool follow_pyenv(const char *path, const char *head, char ret_path[PATH_MAX])
+{
+    static const char mark[] = "exec \"", behind[] = "\" exec \"$program\"";
+    const char *end = strstr(head, behind), *start = end;
+    char pyenv[PATH_MAX];
+    struct ng_answer answer;
+
+    while (start && start > head && strncmp(start, mark, sizeof(mark) - 1) != 0)
+        start--;
+    if (!start || start == head || end - start >= PATH_MAX)
+        return false;
+    start += sizeof(mark) - 1;
+    snprintf(pyenv, sizeof(pyenv), "%.*s", (int)(end - start), start);
+    char *const argv[] = {pyenv, "which", (char *)last_part(path), NULL};
+    if (strcmp(last_part(pyenv), "pyenv") != 0 || ng_ask(argv, NULL, ASK_NS, &answer) != 0)
+        return false;
+    answer.out[strcspn(answer.out, "\n")] = '\0';
+    bool found = !answer.late && WIFEXITED(answer.status) && WEXITSTATUS(answer.status) == 0 &&
+                 answer.out[0] == '/' && strcmp(answer.out, path) != 0;
+    if (found)
+        snprintf(ret_path, PATH_MAX, "%s", answer.out);
+    ng_answer_fini(&answer);
+    return found;
+}
+
+/*
+ * pip writes this where an interpreter's path is too long for a first line: sh is to start python
+ * on the same file.
+ */
+static bool follow_long_path(const char *head, char ret_path[PATH_MAX])
+{
+    static const char mark[] = "\n'''exec' ";
+    const char *at = strstr(head, mark);
+
+    if (!at)
+        return false;
+    at += sizeof(mark) - 1;
+    bool quoted = *at == '"';
+    at += quoted;
+    size_t length = strcspn(at, quoted ? "\"\n" : " \n");
+    if (length == 0 || length >= PATH_MAX)
+        return false;
+    snprintf(ret_path, PATH_MAX, "%.*s", (int)length, at);
+    return true;
+}
+
+static void tell_shell_script(struct ng_doctor *doctor, const char *path)
+{
+    doctor->not_followed = true;
+    ng_findings_add(
+        &doctor->findings, NG_FINDING_OK, path, NULL,
+        "is a shell script: the programs that it starts are guarded; to know more, name "
+        "them to `ncclguard doctor`");
+}
+
+#define RETURN_MEND "take the carriage returns out of it: sed -i 's/\\r$//'"
+
+/*
+ * A file that begins with #!. `head` is its beginning. The kernel takes the first word, and gives
+ * all the rest of the line, without the blanks around it, to the interpreter as one word.
+ */
+static void look_at_script(struct ng_doctor *doctor, const char *path, char *head, int depth)
+{
+    char interpreter[PATH_MAX], further[PATH_MAX], rest[PATH_MAX];
+
+    char *line = head + 2 + strspn(head + 2, " \t");
+    size_t length = strcspn(line, " \t\n"), to_end = strcspn(line, "\n");
+    bool returns = to_end > 0 && line[to_end - 1] == '\r';
+    snprintf(interpreter, sizeof(interpreter), "%.*s", (int)length, line);
+    while (to_end > length && strchr(" \t", line[to_end - 1]))
+        to_end--;
+    while (length < to_end && strchr(" \t", line[length]))
+        length++;
+    snprintf(rest, sizeof(rest), "%.*s", (int)(to_end - length), line + length);
+    bool by_env = strcmp(last_part(interpreter), "env") == 0;
+    if (!*interpreter || access(interpreter, F_OK) != 0) {
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path,
+                        returns ? RETURN_MEND : "mend its first line",
+                        "its interpreter %s does not exist%s: it cannot start", interpreter,
+                        returns ? " (a carriage return is part of the name)" : "");
+        return;
+    }
+    /* `env` finds out by itself whether it can start that; -S takes a carriage return for a blank.
+     */
+    if (returns && !by_env) {
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path, RETURN_MEND,
+                        "its first line gives %s a carriage return as an argument: it cannot start",
+                        interpreter);
+        return;
+    }
+    if (is_python(interpreter)) {
+        ask_python(doctor, interpreter, (char *const[]){rest, NULL});
+    } else if (is_shell(interpreter) && follow_long_path(head, further)) {
+        ask_python(doctor, further, NULL);
+    } else if ((is_shell(interpreter) || by_env) && follow_pyenv(path, head, further)) {
+        look(doctor, (char *const[]){further, NULL}, depth + 1);
+    } else if (is_shell(interpreter) || (by_env && is_shell(rest))) {
+        tell_shell_script(doctor, path);
+    } else if (*rest) {
+        look(doctor, (char *const[]){interpreter, rest, (char *)path, NULL}, depth + 1);
+    } else {
+        look(doctor, (char *const[]){interpreter, (char *)path, NULL}, depth + 1);
+    }
+}
+
+/* The first of these words that is a program. */
+static const char *find_started(char *const *arguments)
+{
+    char path[PATH_MAX];
+    struct stat status;
+
+    for (; *arguments; arguments++)
+        if ((*arguments)[0] != '-' && ng_search_path(*arguments, path) == 0 &&
+            access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+            return *arguments;
+    return NULL;
+}
+
+/* `arguments`: of a file that is no known launcher, and may start one of them all the same. */
+static void look_at_binary(struct ng_doctor *doctor, const char *path, char *const *arguments)
+{
+    struct ng_findings *findings = &doctor->findings;
+    size_t out = ng_findings_count(findings, NG_FINDING_OUT);
+
+    doctor->started = find_started(arguments);
+    ng_doctor_elf(doctor, path);
+    if (ng_findings_count(findings, NG_FINDING_OUT) == out && access(path, X_OK) != 0 &&
+        !strstr(last_part(path), ".so"))
+        ng_findings_add(findings, NG_FINDING_OUT, path, "chmod +x",
+                        "may not be executed: it cannot start");
+    if (doctor->started && !doctor->linked && ng_findings_count(findings, NG_FINDING_OUT) == out) {
+        ng_findings_add(findings, NG_FINDING_OK, path, NULL,
+                        "only this itself was looked at; if it starts %s, name that to `ncclguard "
+                        "doctor`",
+                        doctor->started);
+        doctor->not_followed = true;
+    }
+    doctor->started = NULL;
+}
+
+static void look_at_file(struct ng_doctor *doctor, const char *path, char *const *arguments,
+                         int depth)
+{
+    struct ng_findings *findings = &doctor->findings;
+    struct stat status = {0};
+    char head[4096];
+
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
+        ng_findings_add(findings, NG_FINDING_OUT, path, "name a program", "is a folder");
+        return;
+    }
+    if (is_python(path) && access(path, X_OK) == 0) {
+        ask_python(doctor, path, arguments);
+        return;
+    }
+    size_t bytes = S_ISREG(status.st_mode) ? read_head(path, head, sizeof(head)) : 0;
+    /* What execve does not know and looks like text, execvp and shells give to /bin/sh. */
+    bool marked = bytes >= 2 && strncmp(head, "#!", 2) == 0;
+    bool text = bytes > 0 && strncmp(head, ELFMAG, SELFMAG) != 0 && strlen(head) == bytes;
+    if (!marked && !text) {
+        look_at_binary(doctor, path, arguments);
+    } else if (access(path, X_OK) != 0) {
+        ng_findings_add(findings, NG_FINDING_OUT, path, "chmod +x",
+                        "may not be executed: it cannot start");
+    } else if (marked) {
+        look_at_script(doctor, path, head, depth);
+    } else {
+        ng_findings_add(findings, NG_FINDING_OK, path, "give it a first line: #!/bin/sh",
+                        "does not say which program is to run it (no #!): /bin/sh does");
+        tell_shell_script(doctor, path);
+    }
+}
+
+static void tell_launcher(struct ng_doctor *doctor, const struct ng_launching *launching)
+{
+    static const enum ng_finding_kind kinds[] = {
+        [NG_LAUNCHER_UNSEEN] = NG_FINDING_OK,
+        [NG_LAUNCHER_PARTLY] = NG_FINDING_WARNING,
+        [NG_LAUNCHER_CLEARS] = NG_FINDING_OUT,
+        [NG_LAUNCHER_ELSEWHERE] = NG_FINDING_OUT,
+    };
+    char mend[512];
+
+    if (launching->way == NG_LAUNCHER_PASSES)
+        return;
+    if (launching->mend)
+        ng_launcher_mend(launching, mend, sizeof(mend));
+    ng_findings_add(&doctor->findings, kinds[launching->way], launching->name,
+                    launching->mend ? mend : NULL, "%s", launching->why);
+}
+
+/* The program behind a launcher could not be told for certain from its arguments. */
+static void tell_guess(struct ng_doctor *doctor, const struct ng_launching *launching,
+                       const char *program)
+{
+    static const char mend[] = "name the program alone: `ncclguard doctor -- PROG`";
+
+    doctor->not_followed |= !program;
+    if (program)
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching->name, mend,
+                        "its option %s is not known here: %s was taken for the program",
+                        launching->unknown, program);
+    else
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching->name, mend,
+                        "the program behind it was not recognised: its option %s is not known here",
+                        launching->unknown);
+}
+
+static void look_behind(struct ng_doctor *doctor, char *const *argv, const char *path, int depth)
+{
+    struct ng_launching launching;
+
+    if (!ng_launcher_recognise(argv, &launching)) {
+        look_at_file(doctor, path, argv + 1, depth);
+        return;
+    }
+    if (launching.seen_to && launching.way != NG_LAUNCHER_PASSES &&
+        launching.way != NG_LAUNCHER_UNSEEN)
+        ng_findings_add(&doctor->findings, NG_FINDING_OK, launching.name, NULL,
+                        "%s, but the guard is put on or passed on behind it", launching.why);
+    else
+        tell_launcher(doctor, &launching);
+    if (launching.unknown)
+        tell_guess(doctor, &launching, launching.program ? argv[launching.program] : NULL);
+    if (launching.way == NG_LAUNCHER_UNSEEN) {
+        doctor->not_followed = true;
+    } else if (launching.blind) {
+        doctor->not_followed = true;
+        ng_findings_add(&doctor->findings, NG_FINDING_OK, launching.name, NULL,
+                        "the program behind it was not looked at: run `ncclguard doctor` where it "
+                        "runs");
+    } else if (launching.program > 0) {
+        look(doctor, argv + launching.program, depth + 1);
+    } else if (launching.way == NG_LAUNCHER_PASSES && !launching.unknown) {
+        look_at_file(doctor, path, argv + 1, depth);
+    }
+}
+
+static void look(struct ng_doctor *doctor, char *const *argv, int depth)
+{
+    char path[PATH_MAX];
+
+    if (depth > DEPTH_LIMIT) {
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, argv[0], NULL,
+                        "launchers and scripts start each other without an end");
+        return;
+    }
+    int error = ng_search_path(argv[0], path);
+    if (error != 0) {
+        size_t length = strlen(argv[0]);
+        bool returns = length > 0 && argv[0][length - 1] == '\r';
+        ng_findings_add(&doctor->findings, NG_FINDING_OUT, argv[0],
+                        returns ? RETURN_MEND : "name a program that is installed, or its path",
+                        "%s%s",
+                        error != -ENOENT       ? strerror(-error)
+                        : strchr(argv[0], '/') ? "does not exist"
+                                               : "is not found in PATH",
+                        returns ? " (a carriage return is part of the name)" : "");
+        return;
+    }
+    char **split = ng_launcher_split(argv);
+    if (split)
+        look(doctor, split, depth + 1);
+    else
+        look_behind(doctor, argv, path, depth);
+    free(split);
+}
+
+void ng_doctor_program(struct ng_doctor *doctor, char *const *argv)
+{
+    look(doctor, argv, 0);
+}

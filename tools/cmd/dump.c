@@ -1,0 +1,416 @@
+/*
+ * `ncclguard dump`: the evidence of a job now, whatever state its processes are in.
+ *
+ * Black boxes are read from outside, so a rank that is stuck, stopped or dead is dumped like any
+ * other. Only its stacks does a process have to take itself: who lives and can is asked for them.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "core/nccl/board.h"
+#include "core/util/clock.h"
+#include "core/config/config.h"
+#include "core/report/dump.h"
+#include "core/report/flight.h"
+#include "core/recorder/paths.h"
+#include "core/report/report.h"
+#include "core/evidence/stacks.h"
+#include "core/report/trace.h"
+#include "core/view/view.h"
+#include "store/board/board_client.h"
+#include "tools/base/command.h"
+#include "tools/jobs/jobs.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/base/usage.h"
+
+#define COMMAND "dump"
+
+#define STACKS_NS (4 * NG_S) /* from the order until the last stacks are there */
+
+enum { OPTION_JOB, OPTION_RANK, OPTION_OUT, OPTION_STORE, OPTION_RUN, OPTION_STACKS, OPTION_COUNT };
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_JOB] = {"job", "JOB",
+                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
+    [OPTION_RANK] = {"rank", "RANK", "only the process of this global rank"},
+    [OPTION_OUT] = {"out", "DIR",
+                    "where the dumps go (default: NCCLGUARD_DUMP_DIR, else\n"
+                    "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`)"},
+    [OPTION_STORE] = {"store", "URL",
+                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
+                      "local:); ps does not show the password"},
+    [OPTION_RUN] = NG_JOBS_RUN_OPTION,
+    [OPTION_STACKS] = {"no-stacks", NULL, "do not ask the processes for their stacks"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "[--job JOB] [--run RUN] [--rank RANK] [--out DIR] [--store URL] [--no-stacks]",
+    .about =
+        "Write a job's evidence now: a dump of each rank (rank_<r>.json, fr/rank_<r>), the\n"
+        "verdict of this moment and the timeline. Ranks that are stuck, stopped or dead are\n"
+        "dumped from their black boxes, without their help; those that can add their stacks.\n"
+        "Over Redis, processes of other hosts write theirs into their own NCCLGUARD_DUMP_DIR.\n"
+        "The job runs on. A verdict there on which the guard has acted stays, and, once\n"
+        "the job is over, one about a rank that was gone or calls that differed.\n"
+        "Exit status: 0 dumps were written, 1 they could not be, or the store cannot be\n"
+        "reached, 2 usage error, no such job or rank.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+};
+
+struct dumping {
+    struct ng_job job;
+    struct ng_view view;
+    const char *folder;
+    int rank; /* the only one, or -1 for all */
+    uint32_t written, failed;
+    int error; /* the first */
+    char kept[256]; /* the guard's own verdict that stays; "" none */
+    /* Whose stacks come into the folder: by process of the view, those on the local board. NULL: all. */
+    bool *here;
+};
+
+/* What has become of the order for stacks. */
+struct stacks {
+    uint32_t there, missing; /* of the processes here that live */
+    uint32_t elsewhere;      /* live processes of other hosts */
+    bool asked;              /* those of other hosts were told */
+    char why[NG_OBSERVE_WHY_BYTES]; /* else */
+};
+
+static bool is_wanted(const struct dumping *dumping, uint32_t process)
+{
+    return dumping->rank < 0 || ng_dump_rank(&dumping->view, process) == dumping->rank;
+}
+
+static void remember(struct dumping *dumping, int error)
+{
+    if (error && !dumping->error)
+        dumping->error = error;
+}
+
+static void write_dumps(struct dumping *dumping)
+{
+    for (uint32_t i = 0; i < dumping->view.process_count; i++) {
+        if (!is_wanted(dumping, i))
+            continue;
+        int error = ng_dump_save_process(&dumping->view, i, dumping->folder);
+        if (!error)
+            error = ng_flight_save_process(&dumping->view, i, dumping->folder);
+        remember(dumping, error);
+        dumping->written += !error;
+        dumping->failed += error != 0;
+    }
+}
+
+static bool is_word(const char *text)
+{
+    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz_")] == '\0';
+}
+
+/* What the guard saw while ranks waited is more than what is seen now, after it acted or the job ended. */
+static void look_for_guards_verdict(struct dumping *dumping)
+{
+    char path[PATH_MAX], when[32] = "";
+    json_int_t unix_ns = 0;
+    const char *job, *kind, *action;
+    struct tm tm;
+
+    if (snprintf(path, sizeof(path), "%s/verdict.json", dumping->folder) >= (int)sizeof(path))
+        return;
+    json_t *verdict = json_load_file(path, 0, NULL);
+    if (verdict && json_unpack(verdict, "{s:s, s:s, s:s, s?I}", "job", &job, "kind", &kind, "action", &action,
+                               "time_unix_ns", &unix_ns) == 0 &&
+        strcmp(job, dumping->job.name) == 0 && is_word(kind) && is_word(action) &&
+        ng_present_verdict_stays(verdict, ng_present_is_over(&dumping->view))) {
+        time_t seconds = (time_t)(unix_ns / NG_S);
+        if (seconds > 0 && gmtime_r(&seconds, &tm))
+            strftime(when, sizeof(when), ", at %Y-%m-%d %H:%M:%S UTC", &tm);
+        snprintf(dumping->kept, sizeof(dumping->kept), "%.64s, action %.64s%s", kind, action, when);
+    }
+    json_decref(verdict);
+}
+
+/* The verdict and the timeline are of the whole job. */
+static void write_verdict(struct dumping *dumping)
+{
+    struct ng_verdict verdict;
+
+    int64_t stuck_ns = ng_jobs_stuck_ns(&dumping->job);
+    int error = ng_present_judge(&dumping->view, 0, stuck_ns, &verdict);
+    if (!error) {
+        look_for_guards_verdict(dumping);
+        if (!dumping->kept[0])
+            remember(dumping, ng_report_save(&verdict, dumping->folder));
+        error = ng_trace_save(&dumping->view, &verdict, dumping->folder);
+        ng_present_line(&verdict, ng_present_is_over(&dumping->view) ? 0 : stuck_ns, dumping->job.why,
+                        sizeof(dumping->job.why));
+        ng_verdict_fini(&verdict);
+    }
+    remember(dumping, error);
+}
+
+/* ---- Stacks ---- */
+
+static bool can_answer(const struct dumping *dumping, uint32_t process)
+{
+    return is_wanted(dumping, process) && dumping->view.processes[process].life == NG_LIFE_RUNNING;
+}
+
+static bool is_here(const struct dumping *dumping, uint32_t process)
+{
+    return !dumping->here || dumping->here[process];
+}
+
+static bool is_local(const struct ng_job *job)
+{
+    return strncmp(job->observed.url, "local:", 6) == 0;
+}
+
+/* Processes whose ranks share a store also listen to the board of their own host, where a folder's name counts. */
+static struct ng_observed local_board(const struct ng_job *job)
+{
+    struct ng_observed local = job->observed;
+
+    if (!is_local(job))
+        local.url = "local:";
+    return local;
+}
+
+/* Which processes of the view have their black boxes on this host; 0 or -ENOMEM. */
+static int find_those_here(struct dumping *dumping)
+{
+    struct ng_observed local = local_board(&dumping->job);
+    char why[NG_OBSERVE_WHY_BYTES];
+    struct ng_view view;
+
+    if (is_local(&dumping->job))
+        return 0;
+    dumping->here = calloc(dumping->view.process_count, sizeof(*dumping->here));
+    if (!dumping->here)
+        return -ENOMEM;
+    ng_view_init(&view);
+    /* No folder there: none. */
+    if (ng_observe_view(&local, ng_clock_mono_ns(), &view, why, sizeof(why)) > 0)
+        for (uint32_t i = 0; i < dumping->view.process_count; i++)
+            for (uint32_t k = 0; k < view.process_count && !dumping->here[i]; k++)
+                dumping->here[i] = dumping->view.processes[i].uid &&
+                                   dumping->view.processes[i].uid == view.processes[k].uid;
+    ng_view_fini(&view);
+    return 0;
+}
+
+static bool is_newer(const struct timespec *time, const struct timespec *than)
+{
+    return time->tv_sec > than->tv_sec ||
+           (time->tv_sec == than->tv_sec && time->tv_nsec >= than->tv_nsec);
+}
+
+/* Has the process written its stacks since the order? */
+static bool has_stacks(const struct dumping *dumping, uint32_t process,
+                       const struct timespec *ordered)
+{
+    char name[64], path[PATH_MAX];
+    struct stat status;
+
+    ng_stacks_file_name(ng_dump_rank(&dumping->view, process), dumping->view.processes[process].pid,
+                        name, sizeof(name));
+    return snprintf(path, sizeof(path), "%s/%s", dumping->folder, name) < (int)sizeof(path) &&
+           stat(path, &status) == 0 && is_newer(&status.st_mtim, ordered);
+}
+
+static void count_stacks(const struct dumping *dumping, const struct timespec *ordered, struct stacks *stacks)
+{
+    stacks->there = stacks->missing = stacks->elsewhere = 0;
+    for (uint32_t i = 0; i < dumping->view.process_count; i++) {
+        if (!can_answer(dumping, i))
+            continue;
+        bool here = is_here(dumping, i), has = here && has_stacks(dumping, i, ordered);
+        stacks->there += has;
+        stacks->missing += here && !has;
+        stacks->elsewhere += !here;
+    }
+}
+
+/* Those of this host write into our folder, and are waited for. */
+static void order_here(const struct dumping *dumping, const struct ng_incident *order, struct stacks *stacks)
+{
+    int64_t until = ng_clock_mono_ns() + STACKS_NS;
+    const struct timespec pause = {.tv_nsec = 20 * NG_MS};
+    struct ng_observed local = local_board(&dumping->job);
+    struct timespec ordered;
+    char why[NG_OBSERVE_WHY_BYTES];
+
+    /* Files are stamped by the coarse clock. */
+    clock_gettime(CLOCK_REALTIME_COARSE, &ordered);
+    if (ng_observe_order(&local, order, until, why, sizeof(why)) <= 0)
+        return;
+    do {
+        count_stacks(dumping, &ordered, stacks);
+        nanosleep(&pause, NULL);
+    } while (stacks->missing && ng_clock_mono_ns() < until);
+}
+
+static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
+{
+    struct ng_incident order = {
+        .level = NG_INCIDENT_DUMP, .claimant_rank = -1, .seq = (uint64_t)(dumping->rank + 1)};
+    struct stacks *stacks = ret_stacks;
+
+    int error = find_those_here(dumping);
+    count_stacks(dumping, &(struct timespec){.tv_sec = INT64_MAX}, stacks);
+    if (error) {
+        remember(dumping, error);
+        return;
+    }
+    bool fits = snprintf(order.line, sizeof(order.line), "%s", dumping->folder) < (int)sizeof(order.line);
+    if (stacks->missing && fits)
+        order_here(dumping, &order, stacks);
+    /* After them: it reaches those of this host a second time, who are done by now. */
+    if (stacks->elsewhere)
+        stacks->asked = ng_observe_order(&dumping->job.observed, &order, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                         stacks->why, sizeof(stacks->why)) > 0;
+}
+
+/* ---- The command ---- */
+
+/* NULL: no memory. */
+static char *choose_folder(const char *asked, const char *job)
+{
+    char path[PATH_MAX], *absolute = NULL;
+    const char *named = asked ? asked : getenv("NCCLGUARD_DUMP_DIR");
+
+    if (named && *named == '/')
+        return strdup(named);
+    if (named && *named) {
+        if (getcwd(path, sizeof(path)) && asprintf(&absolute, "%s/%s", path, named) < 0)
+            absolute = NULL;
+        return absolute;
+    }
+    ng_paths_default_dump_dir(job, path, sizeof(path));
+    return strdup(path);
+}
+
+static void tell_stacks(const struct stacks *stacks, const char *folder)
+{
+    const char *plural = stacks->missing == 1 ? "" : "es", *others = stacks->elsewhere == 1 ? "" : "es";
+
+    if (stacks->missing)
+        printf("no stacks of %u live process%s: no answer within %d s\n", stacks->missing, plural,
+               (int)(STACKS_NS / NG_S));
+    if (stacks->elsewhere && stacks->asked)
+        printf("asked %u live process%s without a black box in %s: over Redis each process writes its stacks "
+               "into its own NCCLGUARD_DUMP_DIR\n",
+               stacks->elsewhere, others, folder);
+    else if (stacks->elsewhere)
+        printf("no stacks of %u live process%s without a black box in %s: %s\n", stacks->elsewhere, others, folder,
+               stacks->why[0] ? stacks->why : "the store could not tell them");
+}
+
+static int tell(const struct dumping *dumping, const struct stacks *stacks)
+{
+    if (dumping->error)
+        fprintf(stderr, "ncclguard dump: cannot write all of it to %s: %s\n", dumping->folder,
+                strerror(-dumping->error));
+    printf("%u dump%s in %s", dumping->written, dumping->written == 1 ? "" : "s", dumping->folder);
+    if (stacks && (stacks->there || stacks->missing))
+        printf(", %u with stacks", stacks->there);
+    printf("\n");
+    if (stacks)
+        tell_stacks(stacks, dumping->job.folder);
+    if (dumping->rank < 0)
+        printf("%s\n", dumping->job.why);
+    if (dumping->kept[0])
+        printf("verdict.json and verdict.txt there stay the guard's own: %s\n", dumping->kept);
+    return dumping->error ? NG_EXIT_FAILED : NG_EXIT_OK;
+}
+
+static int dump(struct dumping *dumping, bool with_stacks)
+{
+    struct ng_job *job = &dumping->job;
+    struct stacks stacks = {0};
+    uint32_t wanted = 0;
+
+    int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                &dumping->view, job->why, sizeof(job->why));
+    if (count < 0 && count != -ENOENT)
+        return ng_jobs_failed(COMMAND, job, count);
+    if (count <= 0)
+        return ng_jobs_none(COMMAND, job);
+    for (uint32_t i = 0; i < dumping->view.process_count; i++)
+        wanted += is_wanted(dumping, i);
+    if (!wanted)
+        return ng_usage_error(COMMAND, "`ncclguard top` shows its ranks",
+                              "the job %s has no rank %d", job->name, dumping->rank);
+    int error = ng_paths_make(dumping->folder);
+    if (error) {
+        fprintf(stderr, "ncclguard dump: cannot use the folder %s: %s\n", dumping->folder,
+                error == -EPERM ? "it belongs to somebody else, or others may write to it"
+                                : strerror(-error));
+        return NG_EXIT_FAILED;
+    }
+    dumping->view.on_request = true;
+    write_dumps(dumping);
+    /* A process that adds its stacks writes its dump anew. */
+    if (with_stacks)
+        order_stacks(dumping, &stacks);
+    if (dumping->rank < 0)
+        write_verdict(dumping);
+    return tell(dumping, with_stacks ? &stacks : NULL);
+}
+
+static int parse_rank(const char *text, int *ret_rank)
+{
+    const struct ng_option number = {.type = NG_CONFIG_INTEGER, .minimum = 0, .maximum = INT_MAX};
+    char why[256];
+    int64_t value = -1;
+
+    if (text && ng_config_parse_value(&number, text, &value, why, sizeof(why)) != 0)
+        return ng_usage_error(COMMAND, why, "--rank %s is not valid", text);
+    *ret_rank = (int)value;
+    return 0;
+}
+
+int ng_command_dump(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    int operand, status, rank = -1;
+
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
+    if (operand < argc)
+        return ng_usage_unexpected(COMMAND, "write `ncclguard dump --job JOB`", argv[operand]);
+    status = parse_rank(values[OPTION_RANK], &rank);
+    if (status != 0)
+        return status;
+    struct dumping *dumping = calloc(1, sizeof(*dumping));
+    if (dumping)
+        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
+                                values[OPTION_RUN], &dumping->job);
+    char *folder =
+        dumping && status == 0 ? choose_folder(values[OPTION_OUT], dumping->job.name) : NULL;
+    if (status == 0 && folder) {
+        dumping->folder = folder;
+        dumping->rank = rank;
+        ng_view_init(&dumping->view);
+        status = dump(dumping, !values[OPTION_STACKS]);
+        ng_view_fini(&dumping->view);
+        free(dumping->here);
+    } else if (status == 0) {
+        fprintf(stderr, "ncclguard dump: out of memory\n");
+        status = NG_EXIT_FAILED;
+    }
+    free(folder);
+    free(dumping);
+    return status;
+}

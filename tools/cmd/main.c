@@ -1,0 +1,89 @@
+/*
+ * The command `ncclguard`: finds the subcommand in its table and hands over.
+ *
+ * Runs as a process of its own, one thread. Must never load or call NCCL or CUDA.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/kv/url.h"
+#include "tools/base/command.h"
+#include "tools/base/usage.h"
+
+static const struct {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"run", "run a program under guard", ng_command_run},
+    {"top", "show a job live: ranks, groups, what each is in", ng_command_top},
+    {"dump", "write a job's evidence now, without its help", ng_command_dump},
+    {"abort", "abort a job's communicators on every rank", ng_command_abort},
+    {"suspend", "stop the deadlines of a job or a group, for a checkpoint", ng_command_suspend},
+    {"resume", "let them run again", ng_command_resume},
+    {"reload", "have every rank read its rules file again", ng_command_reload},
+    {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
+    {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},
+    {"doctor", "tell what would be guarded here, what would slip by, and why", ng_command_doctor},
+    {"config", "list every variable: name, type, default, meaning", ng_command_config},
+};
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+static const char *command_name(const void *table, size_t index)
+{
+    (void)table;
+    return commands[index].name;
+}
+
+static void print_help(void)
+{
+    printf("usage: ncclguard COMMAND …\n"
+           "\n"
+           "Black box and circuit breaker for any NCCL program.\n"
+           "\n");
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        printf("  %-10s %s\n", commands[i].name, commands[i].help);
+    printf("\n"
+           "  --version  print the version\n"
+           "  --help     print this help; each command has --help too\n"
+           "\n"
+           "For example: ncclguard run --timeout 120s torchrun --nproc-per-node 8 train.py\n");
+}
+
+/* What was printed must have arrived: a full disk is a failure, not an empty answer. */
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "ncclguard: cannot write the output: %s\n", strerror(errno));
+    return status == NG_EXIT_OK || status == NG_EXIT_FAULT ? NG_EXIT_FAILED : status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : NULL;
+
+    if (!word)
+        return ng_usage_error(NULL, "`ncclguard --help` lists the commands",
+                              "no command was given");
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help();
+        return finish(NG_EXIT_OK);
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("ncclguard %s\n", NG_VERSION);
+        return finish(NG_EXIT_OK);
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(word, commands[i].name) == 0)
+            return finish(commands[i].run(argc - 1, argv + 1));
+
+    char mend[128] = "`ncclguard --help` lists the commands";
+    const char *nearest = ng_usage_nearest(word, command_name, NULL, COMMAND_COUNT);
+    if (nearest)
+        snprintf(mend, sizeof(mend), "did you mean `ncclguard %s`?", nearest);
+    char shown[256];
+    ng_url_redact(word, shown, sizeof(shown));
+    return ng_usage_error(NULL, mend, "unknown %s %s", word[0] == '-' ? "option" : "command",
+                          shown);
+}

@@ -1,0 +1,464 @@
+/*
+ * `ncclguard run`: puts a program under guard, and says at its end what the guard found.
+ *
+ * Sets the environment and preloads the library; everything else happens inside the program's own
+ * processes. Must never change what the program does: its exit status, signals and terminal pass
+ * through.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/config/config.h"
+#include "core/config/fault_spec.h"
+#include "core/config/launch.h"
+#include "core/runtime/log.h"
+#include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
+#include "store/board/local.h"
+#include "tools/cmd/aftermath.h"
+#include "tools/base/command.h"
+#include "tools/jobs/job_folders.h"
+#include "tools/inspect/launchers.h"
+#include "tools/jobs/leftovers.h"
+#include "tools/inspect/library.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/jobs/supervise.h"
+#include "tools/base/usage.h"
+
+#define COMMAND "run"
+
+enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT, OPTION_COUNT };
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_TIMEOUT] =
+        {"timeout", "DURATION",
+         "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n"
+         "(sets NCCLGUARD_TIMEOUT; making communicators has its own, NCCLGUARD_INIT_TIMEOUT)"},
+    [OPTION_ON_TIMEOUT] = {"on-timeout", "POLICY",
+                           "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
+    [OPTION_STORE] =
+        {"store", "URL",
+         "where ranks share what they know: local: or local:DIR (one host),\n"
+         "redis://[[user]:password@]host[:port][/db], rediss:// (TLS),\n"
+         "redis+unix:///path, redis+sentinel://h1,h2/master, or none\n"
+         "(sets NCCLGUARD_STORE; ps does not show the password)"},
+    [OPTION_OUT] = {"out", "DIR",
+                    "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
+    [OPTION_FAULT] = {"fault", "SPEC",
+                      "inject faults, for a rehearsal, such as rank=1,op=AllReduce,nth=10:hang;\n"
+                      "several separated by `;`; help: list them (sets NCCLGUARD_FAULT)"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "[OPTION…] [--] PROG ARGS…",
+    .about =
+        "Run PROG with libncclguard.so preloaded into it and all its children. Its exit status\n"
+        "and signals pass through. When it has ended, processes that it left behind are ended\n"
+        "(SIGTERM, after 2 s SIGKILL); so is, while it runs, what a verdict of policy kill or\n"
+        "teardown has left of the job. If the guard found a fault its verdict is printed on\n"
+        "stderr. Variables NCCLGUARD_… of the environment hold too: see `ncclguard config`.\n"
+        "Exit status of its own: 2 usage error, 126 PROG cannot be run, 127 PROG was not found.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+    .stop_at_operand = true,
+};
+
+/* Options that are another spelling of a variable. */
+static const struct {
+    int option;
+    const char *variable;
+} spellings[] = {
+    {OPTION_TIMEOUT, "NCCLGUARD_TIMEOUT"},
+    {OPTION_ON_TIMEOUT, "NCCLGUARD_ON_TIMEOUT"},
+    {OPTION_STORE, "NCCLGUARD_STORE"},
+    {OPTION_FAULT, "NCCLGUARD_FAULT"},
+};
+
+/* What the end needs to know about the job. */
+struct job {
+    char name[128];
+    bool nested;     /* started by another `ncclguard run`, which does all this */
+    bool named_here; /* nobody but us has named it */
+    char dump_dir[PATH_MAX];
+    struct stat verdict_before; /* of an earlier run in the same folder; st_ino 0 none */
+    bool is_named_later;        /* perhaps: by the program, and then the evidence lies elsewhere */
+    struct timespec began;
+};
+
+static const char *variable_of(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* Returns 0, or an exit status with the usage error told. */
+static int check_option(const char *flag, const char *variable, const char *value)
+{
+    for (size_t i = 0; i < ng_option_count; i++) {
+        const struct ng_option *option = &ng_options[i];
+        char why[256];
+        union {
+            bool truth;
+            int choice;
+            int64_t number;
+            const char *text;
+        } parsed;
+        if (strcmp(option->name, variable) == 0 &&
+            ng_config_parse_value(option, value, &parsed, why, sizeof(why)) != 0)
+            return ng_usage_error(COMMAND, why, "--%s %s is not valid", flag, value);
+    }
+    return 0;
+}
+
+static void tell_nobody(void *context, char severity, const char *line)
+{
+    /* Errors were told before; warnings are the library's to tell, once, in the job's log. */
+}
+
+/* What --fault takes. Returns the exit status. */
+static int list_faults(void)
+{
+    puts("FAULT[;FAULT…], each CONDITION[,CONDITION…]:WHAT, such as rank=1,op=AllReduce,nth=10:hang\n\n"
+         "Conditions; all that stand there must hold, and * alone holds for every call:");
+    for (size_t i = 0; i < ng_fault_condition_count; i++) {
+        char left[40];
+        snprintf(left, sizeof(left), "%s=%s", ng_fault_conditions[i].name,
+                 ng_fault_conditions[i].value);
+        printf("  %-16s %s\n", left, ng_fault_conditions[i].help);
+    }
+    puts("\nWhat happens to the calls that match:");
+    for (size_t i = 0; i < NG_FAULT_KINDS; i++) {
+        const char *argument = ng_fault_argument_text(ng_fault_table[i].argument);
+        printf("  %-16s %s%s%s%s\n", ng_fault_table[i].name, ng_fault_table[i].help,
+               *argument ? " (=" : "", argument, *argument ? ")" : "");
+    }
+    return 0;
+}
+
+/* 0, or an exit status with the error told. */
+static int preload_library(char ret_path[PATH_MAX])
+{
+    struct ng_mistake mistake;
+
+    if (!ng_library_find(ret_path, &mistake) || !ng_library_check(ret_path, &mistake))
+        return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    char *list = ng_library_preload_list(variable_of("LD_PRELOAD"), ret_path);
+    if (!list)
+        return NG_EXIT_FAILED;
+    setenv("NCCLGUARD_LIB", ret_path, 1);
+    setenv("LD_PRELOAD", list, 1);
+    free(list);
+    return 0;
+}
+
+static void name_job(struct job *job)
+{
+    char id[64];
+    struct ng_launch launch;
+    uint64_t start_ticks = 0;
+    char state;
+
+    job->nested = variable_of("NCCLGUARD_RUN_ID") != NULL;
+    if (!job->nested) {
+        ng_proc_stat(0, &state, &start_ticks);
+        snprintf(id, sizeof(id), "run-%d-%llu", (int)getpid(), (unsigned long long)start_ticks);
+        setenv("NCCLGUARD_RUN_ID", id, 1);
+    }
+    ng_launch_detect(variable_of("NCCLGUARD_JOB"), -1, -1, &launch);
+    snprintf(job->name, sizeof(job->name), "%s", launch.job);
+    job->named_here = !job->nested && strcmp(launch.job, id) == 0;
+}
+
+/* 0, or an exit status with the error told. */
+static int set_folders(struct job *job, const char *out)
+{
+    char path[PATH_MAX];
+    const char *dump_dir = variable_of("NCCLGUARD_DUMP_DIR");
+
+    if (out) {
+        int error = ng_paths_make(out);
+        if (error == -EPERM)
+            return ng_usage_error(
+                COMMAND, "name a folder that is yours and that others cannot write to",
+                "--out %s belongs to somebody else, or others may write to it", out);
+        if (error != 0 || !realpath(out, path))
+            return ng_usage_error(COMMAND, "name a folder that can be made", "--out %s: %s", out,
+                                  strerror(error ? -error : errno));
+        snprintf(job->dump_dir, sizeof(job->dump_dir), "%s", path);
+        setenv("NCCLGUARD_DUMP_DIR", path, 1);
+    } else if (dump_dir) {
+        snprintf(job->dump_dir, sizeof(job->dump_dir), "%s", dump_dir);
+    } else {
+        ng_paths_default_dump_dir(job->name, job->dump_dir, sizeof(job->dump_dir));
+        /*
+         * The program may be a launcher that names the job in its own way, and then we could not
+         * say where the evidence lies. Several runs of one job (srun ncclguard run …) must share a
+         * folder, so not there.
+         */
+        if (job->named_here)
+            setenv("NCCLGUARD_DUMP_DIR", job->dump_dir, 1);
+        else
+            job->is_named_later = true;
+    }
+
+    char verdict[PATH_MAX + 16];
+    snprintf(verdict, sizeof(verdict), "%s/verdict.json", job->dump_dir);
+    if (stat(verdict, &job->verdict_before) != 0)
+        job->verdict_before = (struct stat){0};
+    clock_gettime(CLOCK_REALTIME_COARSE, &job->began); /* the clock of files */
+    return 0;
+}
+
+/* Files are renamed into place: another verdict is another inode, or at least another time. */
+static bool is_another(const struct stat *verdict, const struct stat *before)
+{
+    return verdict->st_ino != before->st_ino || verdict->st_mtim.tv_sec != before->st_mtim.tv_sec ||
+           verdict->st_mtim.tv_nsec != before->st_mtim.tv_nsec;
+}
+
+static bool is_younger(const struct stat *verdict, const struct timespec *than)
+{
+    const struct timespec *written = &verdict->st_mtim;
+
+    return written->tv_sec > than->tv_sec || (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
+}
+
+/* Is it the last word on a job that may have `failed`? */
+static bool is_final(const char *path, bool failed)
+{
+    json_error_t error;
+    json_t *verdict = json_load_file(path, 0, &error);
+    bool final = ng_present_verdict_stays(verdict, failed);
+
+    json_decref(verdict);
+    return final;
+}
+
+static void print_text(const char *folder)
+{
+    char path[PATH_MAX + 16], buffer[4096];
+
+    snprintf(path, sizeof(path), "%s/verdict.txt", folder);
+    FILE *text = fopen(path, "re");
+    if (text) {
+        size_t bytes;
+        while ((bytes = fread(buffer, 1, sizeof(buffer), text)) > 0)
+            fwrite(buffer, 1, bytes, stderr);
+        fclose(text); /* its last line names the folder */
+        return;
+    }
+    fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
+}
+
+/* The verdict of an incident of this run, if there was one. */
+static bool print_verdict(const struct job *job, const char *folder, bool failed)
+{
+    char path[PATH_MAX + 16];
+    struct stat status;
+
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
+                                                              : is_younger(&status, &job->began)))
+        return false;
+    if (!is_final(path, failed))
+        return false;
+    print_text(folder);
+    return true;
+}
+
+/* In folders of runs of ours, beside which there were others of the job's name. */
+static bool print_apart(const struct job *job, const char *above, bool failed)
+{
+    const char *run_id = variable_of("NCCLGUARD_RUN_ID");
+    DIR *entries = run_id ? opendir(above) : NULL;
+    char folder[PATH_MAX];
+    bool any = false;
+
+    if (!entries)
+        return false;
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        size_t length = strlen(run_id);
+        if (strncmp(entry->d_name, run_id, length) == 0 && entry->d_name[length] == '-' &&
+            snprintf(folder, sizeof(folder), "%s/%s", above, entry->d_name) < (int)sizeof(folder))
+            any |= print_verdict(job, folder, failed);
+    }
+    closedir(entries);
+    return any;
+}
+
+/* Where the launcher named the job, the evidence lies under that name. False: there is none. */
+static bool print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
+{
+    bool any = print_apart(job, job->dump_dir, failed) || print_verdict(job, job->dump_dir, failed);
+    char folder[PATH_MAX];
+    const char *name;
+
+    for (size_t i = 0; job->is_named_later && (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dump_dir(name, folder, sizeof(folder));
+        if (strcmp(folder, job->dump_dir) != 0)
+            any |= print_apart(job, folder, failed) || print_verdict(job, folder, failed);
+    }
+    return any;
+}
+
+/* Where several runs of the job's name have left black boxes: those that are ours. False: there is one. */
+static bool look_at_own_runs(const char *boxes, const char *name, const char *evidence)
+{
+    const char *run_id = variable_of("NCCLGUARD_RUN_ID");
+    struct ng_local_run runs[16];
+    char folder[PATH_MAX], id[17];
+    int count = ng_local_runs(boxes, runs, sizeof(runs) / sizeof(runs[0]));
+
+    for (int i = 0; count > 1 && i < count && run_id; i++) {
+        size_t length = strlen(run_id);
+        snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
+        if (strncmp(runs[i].name, run_id, length) == 0 && runs[i].name[length] == '-' &&
+            snprintf(folder, sizeof(folder), "%s/%s", evidence, runs[i].name) < (int)sizeof(folder) &&
+            ng_aftermath_look_at_run(name, id, folder) == NG_AFTERMATH_SAVED)
+            print_text(folder);
+    }
+    return count > 1;
+}
+
+/* The job has failed, and the guard's own verdict is missing: the black boxes may have one. */
+static void look_at_what_is_left(const struct job *job, struct ng_job_folders *folders)
+{
+    char boxes[PATH_MAX], evidence[PATH_MAX];
+    const char *name;
+
+    for (size_t i = 0; (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dir(name, boxes, sizeof(boxes));
+        ng_paths_default_dump_dir(name, evidence, sizeof(evidence));
+        const char *folder = job->is_named_later ? evidence : job->dump_dir;
+        if (look_at_own_runs(boxes, name, folder))
+            continue;
+        switch (ng_aftermath_look(boxes, name, folder)) {
+        case NG_AFTERMATH_NOTHING:
+            break;
+        case NG_AFTERMATH_SAVED:
+            print_text(folder);
+            break;
+        case NG_AFTERMATH_TOLD:
+            fprintf(stderr,
+                    "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
+                    "`ncclguard analyze %s` reads them, remove them when done\n",
+                    folder, boxes, boxes);
+            ng_job_folders_keep(folders, i);
+        }
+    }
+}
+
+/*
+ * Nothing was guarded, and nobody would notice. Told only when it is certain: the dynamic linker
+ * opens a library that it preloads, so no opening means that no process had it; and some launchers
+ * are known to leave the environment behind, unless a black box came up all the same.
+ */
+static void warn_unguarded(char *const *argv, int opened, bool box_seen)
+{
+    struct ng_launching launching;
+
+    if (!box_seen && ng_launcher_strips(argv, &launching))
+        fprintf(
+            stderr,
+            "ncclguard run: warning: nothing behind %s was guarded: it %s; `ncclguard doctor -- "
+            "%s …` tells the mend\n",
+            launching.name, launching.why, argv[0]);
+    else if (opened >= 0 && !ng_library_was_opened(opened))
+        fprintf(stderr,
+                "ncclguard run: warning: no process of %s loaded libncclguard.so, so nothing was "
+                "guarded; `ncclguard doctor -- %s` tells why\n",
+                argv[0], argv[0]);
+}
+
+static int tell_start_failure(const char *program, int error)
+{
+    if (error == -ENOENT && strchr(program, '/') && access(program, F_OK) == 0) {
+        fprintf(stderr, "ncclguard run: %s: its interpreter was not found\n", program);
+        return 126;
+    }
+    if (error == -ENOENT) {
+        fprintf(stderr, "ncclguard run: %s: not found\n", program);
+        return 127;
+    }
+    fprintf(stderr, "ncclguard run: %s: %s\n", program,
+            error == -EACCES ? "cannot be executed (no permission)" : strerror(-error));
+    return 126;
+}
+
+/* The folder of black boxes that the user has named; NULL none. */
+static const char *named_boxes(const struct ng_config *config)
+{
+    if (config->dir)
+        return config->dir;
+    return strncmp(config->store, "local:", 6) == 0 && config->store[6] ? config->store + 6 : NULL;
+}
+
+int ng_command_run(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    struct ng_mistake mistake;
+    struct ng_config config;
+    char library[PATH_MAX];
+    struct ng_job_folders folders = {.fd = -1};
+    struct job job = {0};
+    int operand, status;
+
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
+    if (values[OPTION_FAULT]) {
+        if (strcmp(values[OPTION_FAULT], "help") == 0)
+            return list_faults();
+        if (ng_library_bad_fault("--fault", values[OPTION_FAULT], &mistake))
+            return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    }
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        const char *value = values[spellings[i].option];
+        if (!value)
+            continue;
+        status = check_option(options[spellings[i].option].name, spellings[i].variable, value);
+        if (status != 0)
+            return status;
+        setenv(spellings[i].variable, value, 1);
+    }
+    if (operand == argc)
+        return ng_usage_error(COMMAND, "write `ncclguard run PROG ARGS…`", "no program was given");
+    if (ng_library_bad_setting(&mistake))
+        return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    status = preload_library(library);
+    if (status != 0)
+        return status;
+    name_job(&job);
+    status = set_folders(&job, values[OPTION_OUT]);
+    if (status != 0)
+        return status;
+
+    /* Folders that the user named are the user's to remove. */
+    bool watch = !job.nested && !config.dir && strcmp(config.store, "none") != 0 &&
+                 (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
+    int opened = job.nested ? -1 : ng_library_watch(library);
+    struct ng_leftovers *leftovers =
+        job.nested ? NULL : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns);
+    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, &status);
+    ng_leftovers_destroy(leftovers);
+    if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
+        !ng_supervise_was_told_to_end())
+        look_at_what_is_left(&job, &folders);
+    if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
+        warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
+    ng_job_folders_remove(&folders);
+    if (error != 0)
+        return tell_start_failure(argv[operand], error);
+    ng_supervise_end_like(status);
+}

@@ -1,0 +1,272 @@
+/*
+ * `ncclguard top`: a job, live: who is how far, in what since when, who is behind, who is gone.
+ *
+ * Looks at the board from outside; the job does not notice. Must never wait for a store for longer
+ * than it says, nor leave a terminal in another state than it was in.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/config/config.h"
+#include "core/report/report.h"
+#include "core/verdict/verdict.h"
+#include "store/board/board_client.h"
+#include "tools/base/command.h"
+#include "tools/jobs/jobs.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/render/screen.h"
+#include "tools/render/table.h"
+#include "tools/render/table_json.h"
+#include "tools/base/usage.h"
+
+#define COMMAND "top"
+
+#define INTERVAL_NS (2 * NG_S)
+/* A store that comes back empty knows nothing until every rank has told of itself again. */
+#define EMPTY_NS (10 * NG_S)
+
+enum {
+    OPTION_JOB,
+    OPTION_STORE,
+    OPTION_RUN,
+    OPTION_ONCE,
+    OPTION_JSON,
+    OPTION_INTERVAL,
+    OPTION_STALLED,
+    OPTION_COUNT
+};
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_JOB] = {"job", "JOB",
+                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
+    [OPTION_STORE] = {"store", "URL",
+                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
+                      "local:); ps does not show the password"},
+    [OPTION_RUN] = NG_JOBS_RUN_OPTION,
+    [OPTION_ONCE] = {"once", NULL, "print the table once"},
+    [OPTION_JSON] = {"json", NULL, "print everything once as JSON (the verdict, and " NG_TABLE_SCHEMA ")"},
+    [OPTION_INTERVAL] = {"interval", "DURATION", "time between two looks (default 2s)"},
+    [OPTION_STALLED] = {"stalled", "DURATION",
+                        "call work stuck that was pending for this long (default: as the job's\n"
+                        "guard does, by the NCCLGUARD_SUSPECT or NCCLGUARD_TIMEOUT it runs with)"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "[--job JOB] [--run RUN] [--store URL] [--once] [--json] [--interval DURATION]",
+    .about =
+        "Show a job: where each rank of each group is (collectives entered, started and done),\n"
+        "what it is in since when, how far it is behind the furthest, who is gone; and the\n"
+        "verdict at this moment. The guilty come first; ranks that are alike are folded.\n"
+        "On a terminal the table is redrawn until q or Ctrl-C; else it is printed once.\n"
+        "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+};
+
+/* One look at the job. Its table points into it: it is not copied. */
+struct look {
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_table table;
+    int64_t time_unix_ns;
+    int64_t stuck_ns; /* what counted as stuck; 0: the job is over */
+    bool made;
+};
+
+static void forget(struct look *look)
+{
+    if (look->made) {
+        ng_table_fini(&look->table);
+        ng_verdict_fini(&look->verdict);
+    }
+    ng_view_fini(&look->view);
+    look->made = false;
+}
+
+/* How many processes were seen, 0 included, or -errno with the reason in job->why. */
+static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look)
+{
+    struct look *look = ret_look;
+
+    look->made = false;
+    ng_view_init(&look->view);
+    job->why[0] = '\0';
+    int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &look->view,
+                                job->why, sizeof(job->why));
+    look->time_unix_ns = ng_clock_unix_ns();
+    if (count <= 0) {
+        ng_view_fini(&look->view);
+        return count == -ENOENT ? 0 : count;
+    }
+    if (!look->view.job[0])
+        snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
+    int64_t stuck_ns = asked_ns ? asked_ns : ng_jobs_stuck_ns(job);
+    look->stuck_ns = ng_present_is_over(&look->view) ? 0 : stuck_ns;
+    int error = ng_present_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
+    if (!error) {
+        look->verdict.time_unix_ns = look->time_unix_ns;
+        error = ng_table_make(&look->view, &look->verdict, &look->table);
+        if (error)
+            ng_verdict_fini(&look->verdict);
+    }
+    look->made = !error;
+    if (error)
+        forget(look);
+    return error ? error : count;
+}
+
+static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
+{
+    struct look look;
+    int count = take_look(job, asked_ns, &look), error = 0;
+
+    if (count == 0)
+        return ng_jobs_none(COMMAND, job);
+    if (count < 0)
+        return ng_jobs_failed(COMMAND, job, count);
+    if (json) {
+        error = ng_table_write_json(&look.table, STDOUT_FILENO);
+    } else {
+        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns, .stuck_ns = look.stuck_ns};
+        ng_table_print(&look.table, &paper, stdout);
+    }
+    forget(&look);
+    if (!error)
+        return NG_EXIT_OK;
+    fprintf(stderr, "ncclguard top: cannot write the output: %s\n", strerror(-error));
+    return NG_EXIT_FAILED;
+}
+
+/* False: the terminal is gone. */
+static bool draw(const struct look *look, const char *trouble)
+{
+    struct ng_table_paper paper = {
+        .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
+    const char *no_colour = getenv("NO_COLOR");
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (!file)
+        return true;
+    paper.colour = !no_colour || !*no_colour;
+    ng_screen_size(&paper.lines, &paper.columns);
+    ng_table_print(&look->table, &paper, file);
+    bool whole = fclose(file) == 0, drawn = true;
+    if (whole)
+        drawn = ng_screen_draw(text);
+    free(text);
+    return drawn;
+}
+
+/* Until the person has seen enough, or the job is over. */
+static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
+{
+    struct look looks[2], *shown = &looks[0], *next = &looks[1];
+    char trouble[NG_OBSERVE_WHY_BYTES + 64] = "";
+    int count = take_look(job, asked_ns, shown);
+
+    if (count == 0)
+        return ng_jobs_none(COMMAND, job);
+    if (count < 0)
+        return ng_jobs_failed(COMMAND, job, count);
+    int error = ng_screen_open();
+    if (error) {
+        forget(shown);
+        fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
+        return NG_EXIT_FAILED;
+    }
+    bool local = strncmp(job->observed.url, "local:", 6) == 0;
+    int64_t seen_ns = ng_clock_mono_ns(), due_ns = seen_ns + interval_ns;
+    enum ng_screen_event event = NG_SCREEN_REDRAW;
+    while (draw(shown, trouble[0] ? trouble : NULL)) {
+        event = ng_screen_wait(due_ns);
+        if (event == NG_SCREEN_QUIT)
+            break;
+        if (event == NG_SCREEN_REDRAW)
+            continue;
+        count = take_look(job, asked_ns, next);
+        due_ns = ng_clock_mono_ns() + interval_ns;
+        if (count != 0)
+            seen_ns = ng_clock_mono_ns();
+        trouble[0] = '\0';
+        if (count == 0) {
+            if (local || ng_clock_mono_ns() - seen_ns > EMPTY_NS)
+                break;
+            snprintf(trouble, sizeof(trouble),
+                     "this is of an earlier moment: the store knows nothing of the job now");
+            continue;
+        }
+        if (count < 0) {
+            snprintf(trouble, sizeof(trouble), "this is of an earlier moment: %s",
+                     job->why[0] ? job->why : strerror(-count));
+            continue;
+        }
+        forget(shown);
+        struct look *before = shown;
+        shown = next;
+        next = before;
+    }
+    ng_screen_close();
+    forget(shown);
+    if (count == 0)
+        printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
+    if (ng_screen_ending_signal())
+        raise(ng_screen_ending_signal());
+    return NG_EXIT_OK;
+}
+
+/* 0, or an exit status with the usage error told. */
+static int parse_duration(const char *name, const char *text, int minimum_ms, int64_t *ret_ns)
+{
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256], least[32];
+
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(COMMAND, why, "--%s %s is not valid", name, text);
+    if (text && *ret_ns < minimum_ms * NG_MS) {
+        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
+        return ng_usage_error(COMMAND, least, "--%s %s is too short", name, text);
+    }
+    return 0;
+}
+
+int ng_command_top(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    int64_t interval_ns = INTERVAL_NS, asked_ns = 0;
+    int operand, status;
+
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
+    if (operand < argc)
+        return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
+    status = parse_duration("interval", values[OPTION_INTERVAL], 100, &interval_ns);
+    if (status == 0)
+        status = parse_duration("stalled", values[OPTION_STALLED], 0, &asked_ns);
+    if (status != 0)
+        return status;
+    struct ng_job *job = malloc(sizeof(*job));
+    if (!job) {
+        fprintf(stderr, "ncclguard top: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    status =
+        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
+    if (status == 0) {
+        if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
+            status = print_once(job, asked_ns, values[OPTION_JSON]);
+        else
+            status = watch(job, asked_ns, interval_ns);
+    }
+    free(job);
+    return status;
+}

@@ -1,0 +1,197 @@
+/*
+ * Which files are evidence: those that somebody named, and those of a folder that look like it.
+ *
+ * Used by `ncclguard analyze`. Must never open what is no plain file.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/nccl/board.h"
+#include "core/recorder/box.h"
+#include "store/board/local.h"
+#include "tools/ingest/evidence.h"
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+
+    return length > end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* A common prefix and the rank: the files of PyTorch's flight recorder have any name in front. */
+static bool is_flight_name(const char *name)
+{
+    return name[0] != '.' && !starts_with(name, NG_BOX_PREFIX) &&
+           !starts_with(name, NG_INCIDENT_PREFIX) && ng_flight_rank(name) >= 0;
+}
+
+static bool is_evidence(const char *name)
+{
+    return starts_with(name, NG_BOX_PREFIX) ||
+           (starts_with(name, "rank_") && ends_with(name, ".json")) || is_flight_name(name);
+}
+
+static int only_evidence(const struct dirent *entry)
+{
+    return is_evidence(entry->d_name) && entry->d_type != DT_DIR;
+}
+
+static int only_incidents(const struct dirent *entry)
+{
+    return starts_with(entry->d_name, NG_INCIDENT_PREFIX) && entry->d_type != DT_DIR;
+}
+
+static int only_folders(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN);
+}
+
+static void free_entries(struct dirent **entries, int count)
+{
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+}
+
+/* The user may have named the folder above: say which ones below it have something. */
+static void refuse_folder(const char *path, ng_evidence_refuse_fn *refuse, void *context)
+{
+    char below[PATH_MAX], found[256] = "", why[400];
+    struct dirent **folders, **entries;
+    int count = scandir(path, &folders, only_folders, alphasort);
+
+    for (int i = 0; i < count; i++) {
+        snprintf(below, sizeof(below), "%s/%s", path, folders[i]->d_name);
+        int inside = scandir(below, &entries, only_evidence, NULL);
+        if (inside > 0 && !found[0])
+            snprintf(found, sizeof(found), "%.250s", folders[i]->d_name);
+        if (inside >= 0)
+            free_entries(entries, inside);
+    }
+    if (count >= 0)
+        free_entries(folders, count);
+    if (found[0])
+        snprintf(why, sizeof(why), "no evidence directly in it; %s in it has some", found);
+    else
+        snprintf(why, sizeof(why),
+                 "a folder without black boxes and without dumps (rank_<r>.json, or rank_<r> of "
+                 "PyTorch)");
+    refuse(context, path, why);
+}
+
+static int add_file(struct ng_evidence_paths *paths, const char *path)
+{
+    if (paths->count == paths->room) {
+        size_t room = paths->room ? paths->room * 2 : 64;
+        char **bigger = reallocarray(paths->paths, room, sizeof(*bigger));
+        if (!bigger)
+            return -ENOMEM;
+        paths->paths = bigger;
+        paths->room = room;
+    }
+    char *copy = strdup(path);
+    if (!copy)
+        return -ENOMEM;
+    paths->paths[paths->count++] = copy;
+    return 0;
+}
+
+/* Verdicts that were reached while the job ran; orders, and what nobody has judged, tell nothing. */
+static int add_incidents(struct ng_evidence_paths *paths, const char *path)
+{
+    struct dirent **entries;
+    struct ng_incident incident;
+    char file[PATH_MAX];
+    int count = scandir(path, &entries, only_incidents, versionsort), error = 0;
+
+    for (int i = count; i > 0 && paths->incident_count < NG_EVIDENCE_INCIDENTS && !error; i--) {
+        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i - 1]->d_name) >= (int)sizeof(file) ||
+            ng_local_read_incident(file, &incident) != 0 || incident.level > NG_INCIDENT_TIMEOUT ||
+            incident.state != NG_INCIDENT_JUDGED)
+            continue;
+        if (!paths->incidents)
+            paths->incidents = calloc(NG_EVIDENCE_INCIDENTS, sizeof(*paths->incidents));
+        if (paths->incidents)
+            paths->incidents[paths->incident_count++] = incident;
+        else
+            error = -ENOMEM;
+    }
+    if (count >= 0)
+        free_entries(entries, count);
+    return error;
+}
+
+static int add_folder(struct ng_evidence_paths *paths, const char *path,
+                      ng_evidence_refuse_fn *refuse, void *context)
+{
+    struct dirent **entries;
+    char file[PATH_MAX];
+    int count = scandir(path, &entries, only_evidence, versionsort), error = 0;
+
+    if (count < 0) {
+        error = -errno;
+        refuse(context, path, strerror(-error));
+        return error == -ENOMEM ? error : 0;
+    }
+    for (int i = 0; i < count && !error; i++)
+        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < (int)sizeof(file))
+            error = add_file(paths, file);
+    free_entries(entries, count);
+    if (count == 0)
+        refuse_folder(path, refuse, context);
+    return error ? error : add_incidents(paths, path);
+}
+
+int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
+                         ng_evidence_refuse_fn *refuse, void *context)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0)
+        refuse(context, path, strerror(errno));
+    else if (S_ISDIR(status.st_mode))
+        return add_folder(paths, path, refuse, context);
+    else if (S_ISREG(status.st_mode))
+        return add_file(paths, path);
+    else
+        refuse(context, path, "neither a file nor a folder");
+    return 0;
+}
+
+int ng_evidence_order(struct ng_evidence_paths *paths)
+{
+    char **ordered = calloc(paths->count + 1, sizeof(*ordered));
+    size_t used = 0;
+
+    if (!ordered)
+        return -ENOMEM;
+    for (int flight = 0; flight < 2; flight++)
+        for (size_t i = 0; i < paths->count; i++) {
+            const char *slash = strrchr(paths->paths[i], '/');
+            if (is_flight_name(slash ? slash + 1 : paths->paths[i]) == (bool)flight)
+                ordered[used++] = paths->paths[i];
+        }
+    free(paths->paths);
+    paths->paths = ordered;
+    paths->room = paths->count + 1;
+    return 0;
+}
+
+void ng_evidence_paths_fini(struct ng_evidence_paths *paths)
+{
+    for (size_t i = 0; i < paths->count; i++)
+        free(paths->paths[i]);
+    free(paths->paths);
+    free(paths->incidents);
+    *paths = (struct ng_evidence_paths){0};
+}

@@ -1,0 +1,560 @@
+/*
+ * Reads rank_<r>.json, field by field as core/report/dump.h documents it, and rebuilds the view.
+ *
+ * Used by `ncclguard analyze`. A dump may come from another machine, another version or a full
+ * disk: no number is used before it is checked. Names are for people; the numbers beside them
+ * decide.
+ */
+#include "tools/ingest/read_dump.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/report/dump.h"
+
+#define RANK_LIMIT NG_VIEW_NRANKS_MAX
+
+/* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds.
+ */
+static int64_t get_int(const json_t *object, const char *key, int64_t minimum, int64_t maximum,
+                       int64_t otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!json_is_integer(value) || json_integer_value(value) < minimum ||
+        json_integer_value(value) > maximum)
+        return otherwise;
+    return json_integer_value(value);
+}
+
+static int get_rank(const json_t *object, const char *key)
+{
+    return (int)get_int(object, key, -1, RANK_LIMIT, -1);
+}
+
+static int64_t get_age(const json_t *object, const char *key)
+{
+    return ng_view_age(get_int(object, key, 0, INT64_MAX, 0));
+}
+
+/* Counts above INT64_MAX are decimal strings. */
+static uint64_t get_uint(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    const char *text = json_string_value(value);
+    char *end;
+
+    if (json_is_integer(value) && json_integer_value(value) >= 0)
+        return (uint64_t)json_integer_value(value);
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    uint64_t number = strtoull(text, &end, 10);
+    return *end || errno ? 0 : number;
+}
+
+static uint64_t get_hex(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
+        return 0;
+    return strtoull(text, NULL, 16);
+}
+
+static void get_text(const json_t *object, const char *key, char *ret_text, size_t bytes)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(ret_text, bytes, "%s", text ? text : "");
+}
+
+/* False for an operation that this version does not know. */
+static bool get_signature(const json_t *object, struct ng_signature *ret_signature)
+{
+    int64_t op = get_int(object, "op_number", 0, NG_OP_LIMIT - 1, -1);
+
+    if (op < 0)
+        return false;
+    *ret_signature = (struct ng_signature){
+        .op = (uint32_t)op,
+        .dtype = (int32_t)get_int(object, "dtype_number", INT32_MIN, INT32_MAX, -1),
+        .redop = (int32_t)get_int(object, "redop_number", INT32_MIN, INT32_MAX, -1),
+        .root = (int32_t)get_int(object, "root", INT32_MIN, INT32_MAX, -1),
+        .count = get_uint(object, "count"),
+    };
+    return true;
+}
+
+/* Files that frames lie in, as the dump lists them; paths of others have none. */
+struct modules {
+    const struct ng_view_module **list;
+    size_t count;
+};
+
+static int read_modules(struct ng_view *view, const json_t *list, struct modules *ret_modules)
+{
+    struct modules modules = {0};
+
+    modules.list =
+        ng_arena_alloc(&view->arena, (json_array_size(list) + 1) * sizeof(*modules.list));
+    if (!modules.list)
+        return -ENOMEM;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *from = json_array_get(list, i);
+        const char *path = json_string_value(json_object_get(from, "path"));
+        const char *build_id = json_string_value(json_object_get(from, "build_id"));
+        if (!path)
+            continue;
+        modules.list[modules.count] = ng_view_add_module(view, path, build_id ? build_id : "");
+        if (!modules.list[modules.count++])
+            return -ENOMEM;
+    }
+    *ret_modules = modules;
+    return 0;
+}
+
+static const struct ng_view_module *find_module(const struct modules *modules, const char *path)
+{
+    for (size_t i = 0; path && i < modules->count; i++)
+        if (strcmp(modules->list[i]->path, path) == 0)
+            return modules->list[i];
+    return NULL;
+}
+
+/* More than a black box holds are left out. */
+static int read_frames(struct ng_view *view, uint32_t process, const struct modules *modules,
+                       const json_t *from, struct ng_view_record *record)
+{
+    const json_t *list = json_object_get(from, "frames");
+    struct ng_view_frame frames[NG_VIEW_FRAMES];
+    struct ng_view_call_stack stack = {.process = process,
+                                       .whole = json_is_true(json_object_get(from, "frames_whole")),
+                                       .python_cut = json_is_true(json_object_get(from, "frames_python_cut")),
+                                       .frames = frames};
+
+    for (size_t i = 0; i < json_array_size(list) && stack.count < NG_VIEW_FRAMES; i++) {
+        const json_t *frame = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(frame, "name"));
+        frames[stack.count] = (struct ng_view_frame){
+            .module = find_module(modules, json_string_value(json_object_get(frame, "file"))),
+            .offset = get_uint(frame, "offset"),
+            .name = name,
+            .name_offset = get_uint(frame, "name_offset"),
+            .is_python = json_is_integer(json_object_get(frame, "line")),
+            .line = (int32_t)get_int(frame, "line", 0, INT32_MAX, 0)};
+        stack.count++;
+    }
+    if (!stack.count)
+        return 0;
+    /* Copied: the names are those of the document. */
+    record->call_stack = ng_view_copy_call_stack(view, &stack, process);
+    return record->call_stack ? 0 : -ENOMEM;
+}
+
+static int read_records(struct ng_view *view, const json_t *list, const struct modules *modules,
+                        struct ng_view_member *member, size_t *left_out)
+{
+    size_t count = json_array_size(list);
+
+    if (count == 0)
+        return 0;
+    member->records = ng_arena_alloc(&view->arena, count * sizeof(*member->records));
+    if (!member->records)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *from = json_array_get(list, i);
+        int64_t state = get_int(from, "state_number", NG_RECORD_ENTERED, NG_RECORD_UNWATCHED, -1);
+        struct ng_view_record record = {.id = get_uint(from, "id")};
+        if (state < 0 || record.id == 0 || !get_signature(from, &record.signature)) {
+            ++*left_out;
+            continue;
+        }
+        record.state = (enum ng_record_state)state;
+        record.coll_seq = get_uint(from, "coll_seq");
+        record.p2p_seq = get_uint(from, "p2p_seq");
+        record.peer_ordinal = get_uint(from, "peer_ordinal");
+        record.entered_age_ns = get_age(from, "entered_age_ns");
+        record.started_age_ns = get_age(from, "started_age_ns");
+        record.completed_age_ns = get_age(from, "completed_age_ns");
+        record.stream = get_hex(from, "stream");
+        record.work_previous = get_uint(from, "work_previous");
+        record.caller = get_hex(from, "caller");
+        record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
+        record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+        record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
+        record.rolling_hash = get_hex(from, "rolling_hash");
+        record.duration_ns = get_age(from, "duration_ns");
+        record.graph = get_uint(from, "graph");
+        record.replay = get_uint(from, "replay");
+        record.graph_position = (uint32_t)get_int(from, "graph_position", 0, UINT32_MAX, 0);
+        record.graph_calls = (uint32_t)get_int(from, "graph_calls", 0, UINT32_MAX, 0);
+        if (read_frames(view, member->process, modules, from, &record) != 0)
+            return -ENOMEM;
+        member->records[member->record_count++] = record;
+    }
+    return 0;
+}
+
+/* What makes no sense is left out: it only helps to compare. */
+static int read_samples(struct ng_view *view, const json_t *list, struct ng_view_member *member)
+{
+    size_t count = json_array_size(list);
+
+    for (size_t i = count > NG_VIEW_SAMPLES ? count - NG_VIEW_SAMPLES : 0; i < count; i++) {
+        const json_t *from = json_array_get(list, i);
+        struct ng_view_sample sample = {.seq = get_uint(from, "seq"),
+                                        .calls = (uint32_t)get_int(from, "calls", 0, UINT32_MAX, 0),
+                                        .duration_ns = get_age(from, "duration_ns")};
+        if (sample.seq && sample.duration_ns && !ng_view_add_sample(view, member, &sample))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* False: it makes no sense. */
+static bool get_duration(const json_t *from, struct ng_duration *ret_duration)
+{
+    const json_t *histogram = json_object_get(from, "histogram");
+    struct ng_duration duration = {
+        .group_id = get_hex(from, "group_id"),
+        .op = (enum ng_op)get_int(from, "op_number", 1, NG_OP_LIMIT - 1, NG_OP_NONE),
+        .size_class = (uint32_t)get_int(from, "size_class", 0, 64, 65),
+        .count = get_uint(from, "count"),
+        .sum_ns = get_uint(from, "sum_ns"),
+        .min_ns = get_uint(from, "min_ns"),
+        .max_ns = get_uint(from, "max_ns")};
+
+    for (size_t i = 0; i < NG_DURATION_BUCKETS && i < json_array_size(histogram); i++) {
+        const json_t *count = json_array_get(histogram, i);
+        if (json_is_integer(count) && json_integer_value(count) >= 0)
+            duration.histogram[i] = (uint64_t)json_integer_value(count);
+    }
+    *ret_duration = duration;
+    return duration.group_id && duration.op != NG_OP_NONE && duration.size_class <= 64 &&
+           duration.count && duration.min_ns <= duration.max_ns;
+}
+
+static int read_durations(struct ng_view *view, uint32_t process, const json_t *list)
+{
+    struct ng_duration duration;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (get_duration(json_array_get(list, i), &duration) &&
+            !ng_view_add_duration(view, process, &duration))
+            return -ENOMEM;
+    return 0;
+}
+
+static int read_faults(struct ng_view *view, uint32_t process, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *from = json_array_get(list, i);
+        struct ng_rehearsed fault = {
+            .times = get_uint(from, "times"),
+            .rank = get_rank(from, "rank"),
+            .op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE),
+            .group_id = get_hex(from, "group_id"),
+            .seq = get_uint(from, "seq")};
+        get_text(from, "fault", fault.text, sizeof(fault.text));
+        if (!fault.times || !fault.text[0])
+            continue;
+        struct ng_view_fault *added = ng_view_add_fault(view, process, &fault);
+        if (!added)
+            return -ENOMEM;
+        added->first_age_ns = get_age(from, "first_age_ns");
+        added->last_age_ns = get_age(from, "last_age_ns");
+    }
+    return 0;
+}
+
+static void get_registration(const json_t *from, struct ng_view_registration *ret_told)
+{
+    if (!json_is_object(from))
+        return;
+    *ret_told = (struct ng_view_registration){.known = true,
+                                              .closed = json_is_true(json_object_get(from, "closed")),
+                                              .segments = get_uint(from, "segments"),
+                                              .segment_bytes = get_uint(from, "segment_bytes"),
+                                              .bytes = get_uint(from, "bytes"),
+                                              .registered_bytes = get_uint(from, "registered_bytes"),
+                                              .made = get_uint(from, "made"),
+                                              .ended = get_uint(from, "ended"),
+                                              .failed = get_uint(from, "failed"),
+                                              .deferred = get_uint(from, "deferred"),
+                                              .spent_ns = get_uint(from, "spent_ns")};
+}
+
+/* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */
+static int read_member(struct ng_view *view, uint32_t process, const struct modules *modules,
+                       const json_t *from, size_t *records_left_out)
+{
+    uint64_t group_id = get_hex(from, "group_id");
+    int nranks = (int)get_int(from, "nranks", 0, RANK_LIMIT, -1);
+    int group_rank = get_rank(from, "group_rank");
+    int64_t state = get_int(from, "state_number", NG_GROUP_FREE, NG_GROUP_FAILED, -1);
+
+    if (group_id == 0 || nranks < 0 || state < 0 || (nranks > 0 && group_rank >= nranks))
+        return -EBADMSG;
+    struct ng_view_group told = {.id = group_id,
+                                 .parent_id = get_hex(from, "parent_id"),
+                                 .nranks = nranks,
+                                 .nccl_version =
+                                     (int)get_int(from, "nccl_version", 0, INT32_MAX, 0)};
+    get_text(from, "group_name", told.name, sizeof(told.name));
+    uint32_t index = ng_view_tell_group(view, &told);
+    if (index == UINT32_MAX)
+        return -ENOMEM;
+
+    struct ng_view_member *member = ng_view_add_member(view, process, index, group_rank);
+    if (!member)
+        return -ENOMEM;
+    member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
+    member->nranks = nranks;
+    member->nccl_version = told.nccl_version;
+    get_text(from, "pci_id", member->pci_id, sizeof(member->pci_id));
+    member->state = (enum ng_group_state)state;
+    member->created_by = (uint32_t)get_int(from, "created_by_number", 0, UINT32_MAX, 0);
+    member->created_age_ns = get_age(from, "created_age_ns");
+    member->ended_age_ns = get_age(from, "ended_age_ns");
+    member->color = (int)get_int(from, "color", INT32_MIN, INT32_MAX, -1);
+    member->rolling_hash = get_hex(from, "rolling_hash");
+    member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
+    member->error_age_ns = get_age(from, "error_age_ns");
+    member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
+    member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
+    member->joined_id = get_hex(from, "joined_id");
+    member->excluded = get_hex(from, "excluded");
+    member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
+    member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
+    member->entered = get_uint(from, "entered");
+    member->scheduled = get_uint(from, "scheduled");
+    member->started = get_uint(from, "started");
+    member->completed = get_uint(from, "completed");
+    member->p2p_entered = get_uint(from, "p2p_entered");
+    member->p2p_completed = get_uint(from, "p2p_completed");
+    if (!get_signature(json_object_get(from, "last"), &member->last))
+        member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
+    get_registration(json_object_get(from, "registration"), &member->registration);
+    member->timeout_ns = get_age(from, "timeout_ns");
+    member->rests = json_is_true(json_object_get(from, "rests"));
+    member->coll_joined = get_uint(from, "coll_joined");
+    member->p2p_joined = get_uint(from, "p2p_joined");
+    member->groups_closed = get_uint(from, "groups_closed");
+    member->pending_seq = get_uint(from, "pending_seq");
+    member->pending_record = get_uint(from, "pending_record");
+    member->pending_age_ns = get_age(from, "pending_age_ns");
+    member->pending_started = json_is_true(json_object_get(from, "pending_started"));
+    member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
+    int error = read_samples(view, json_object_get(from, "samples"), member);
+    return error ? error
+                 : read_records(view, json_object_get(from, "records"), modules, member,
+                                records_left_out);
+}
+
+static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
+{
+    int64_t op = get_int(from, "op_number", 1, NG_OP_LIMIT - 1, -1);
+
+    if (op < 0)
+        return -EBADMSG;
+    struct ng_view_call *call = ng_view_add_call(view, process);
+    if (!call)
+        return -ENOMEM;
+    call->tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+    call->op = (enum ng_op)op;
+    call->group_id = get_hex(from, "group_id");
+    call->group_rank = get_rank(from, "group_rank");
+    call->seq = get_uint(from, "seq");
+    call->record_id = get_uint(from, "record_id");
+    call->age_ns = get_age(from, "age_ns");
+    return 0;
+}
+
+static int read_thread(struct ng_view *view, uint32_t process, const json_t *from)
+{
+    uint32_t tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+
+    if (!tid)
+        return 0;
+    struct ng_view_thread *thread = ng_view_add_thread(view, process, tid);
+    if (!thread)
+        return -ENOMEM;
+    get_text(from, "name", thread->name, sizeof(thread->name));
+    return 0;
+}
+
+int ng_read_dump_find(const struct ng_view *view, const char *host, int pid)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (pid > 0 && view->processes[i].pid == pid && strcmp(view->processes[i].host, host) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void get_memory(const json_t *list, struct ng_view_process *process)
+{
+    size_t kinds = json_array_size(list);
+
+    process->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
+    for (size_t i = 0; i < process->memory_kinds; i++) {
+        const json_t *from = json_array_get(list, i);
+        process->memory[i] = (struct ng_memory_sum){.segments = get_uint(from, "segments"),
+                                                    .bytes = get_uint(from, "bytes")};
+    }
+}
+
+static void get_nan(const json_t *from, struct ng_view_nan *ret_nan)
+{
+    if (!json_is_object(from))
+        return;
+    ret_nan->age_ns = get_age(from, "age_ns");
+    ret_nan->group_id = get_hex(from, "group_id");
+    ret_nan->seq = get_uint(from, "seq");
+    ret_nan->op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE);
+    ret_nan->dtype = (int)get_int(from, "dtype_number", INT32_MIN, INT32_MAX, -1);
+    ret_nan->elements = get_uint(from, "elements");
+    ret_nan->bad = get_uint(from, "bad");
+    ret_nan->element = get_uint(from, "element");
+    ret_nan->bits = get_hex(from, "bits");
+    ret_nan->held = json_is_true(json_object_get(from, "held"));
+}
+
+static int read_process(struct ng_view *view, const json_t *from, const char *source)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+
+    if (!process)
+        return -ENOMEM;
+    process->rank = get_rank(from, "rank");
+    process->world_size = get_rank(from, "world_size");
+    process->local_rank = get_rank(from, "local_rank");
+    process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
+    process->uid = get_hex(from, "uid");
+    get_text(from, "program", process->program, sizeof(process->program));
+    get_text(from, "nccl_variables", process->nccl_variables, sizeof(process->nccl_variables));
+    get_text(from, "error_text", process->error_text, sizeof(process->error_text));
+    get_text(from, "host", process->host, sizeof(process->host));
+    snprintf(process->source, sizeof(process->source), "%s", source);
+    process->life =
+        (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_LOST, NG_LIFE_UNKNOWN);
+    process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
+    process->quiet_ns = get_age(from, "quiet_ns");
+    process->watchdog_stuck_ns = get_age(from, "watchdog_stuck_ns");
+    get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
+    get_memory(json_object_get(from, "memory"), process);
+    get_nan(json_object_get(from, "nan"), &process->nan);
+    process->life_age_ns = get_age(from, "life_age_ns");
+    process->alive_age_ns = get_age(from, "alive_age_ns");
+    process->moment_mono_ns = get_age(from, "moment_mono_ns");
+    process->moment_unix_ns = get_age(from, "moment_unix_ns");
+    return 0;
+}
+
+static void note_left_out(struct ng_view *view, const char *source, const char *what, size_t count)
+{
+    if (count)
+        ng_view_note(view, "%s: %zu %s damaged and left out", source, count, what);
+}
+
+static int read_parts(struct ng_view *view, const json_t *root, const char *source)
+{
+    size_t calls_left_out = 0, members_left_out = 0, records_left_out = 0, i;
+    uint32_t process = view->process_count;
+    const json_t *calls = json_object_get(root, "calls"),
+                 *members = json_object_get(root, "members"),
+                 *threads = json_object_get(root, "calling_threads");
+    struct modules modules = {0};
+    json_t *element;
+    int error = read_process(view, json_object_get(root, "process"), source);
+
+    for (i = 0; !error && i < json_array_size(calls); i++) {
+        error = read_call(view, process, json_array_get(calls, i));
+        calls_left_out += error == -EBADMSG;
+        error = error == -EBADMSG ? 0 : error;
+    }
+    for (i = 0; !error && i < json_array_size(threads); i++)
+        error = read_thread(view, process, json_array_get(threads, i));
+    if (!error)
+        error = read_modules(view, json_object_get(root, "modules"), &modules);
+    for (i = 0; !error && i < json_array_size(members); i++) {
+        error = read_member(view, process, &modules, json_array_get(members, i), &records_left_out);
+        members_left_out += error == -EBADMSG;
+        error = error == -EBADMSG ? 0 : error;
+    }
+    if (!error)
+        error = read_durations(view, process, json_object_get(root, "durations"));
+    if (!error)
+        error = read_faults(view, process, json_object_get(root, "faults"));
+    if (error)
+        return error;
+    if (!json_is_array(calls))
+        ng_view_note(view, "%s: does not tell the calls that threads were inside", source);
+    if (!json_is_array(members))
+        ng_view_note(view, "%s: does not tell the communicators", source);
+    note_left_out(view, source, "calls", calls_left_out);
+    note_left_out(view, source, "communicators", members_left_out);
+    note_left_out(view, source, "records", records_left_out);
+    json_array_foreach(json_object_get(root, "notes"), i, element)
+    {
+        if (json_is_string(element))
+            ng_view_note(view, "%s: %s", source, json_string_value(element));
+    }
+    const char *job = json_string_value(json_object_get(root, "job"));
+    if (job && *job && view->job[0] && strcmp(job, view->job) != 0)
+        ng_view_note(view, "%s: of another job, %s (the others: %s)", source, job, view->job);
+    if (job && !view->job[0])
+        snprintf(view->job, sizeof(view->job), "%s", job);
+    return 0;
+}
+
+int ng_read_dump(struct ng_view *view, const char *path, const char *source, char *why,
+                 size_t why_bytes)
+{
+    json_error_t parse_error;
+    char host[sizeof(view->processes->host)];
+    int error = 0;
+
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        error = -errno;
+        snprintf(why, why_bytes, "%s", strerror(-error));
+        return error;
+    }
+    json_t *root = json_loadf(file, 0, &parse_error);
+    bool failed = ferror(file);
+    fclose(file);
+    if (!root) {
+        snprintf(why, why_bytes, failed ? "cannot be read" : "damaged: line %d: %s",
+                 parse_error.line, parse_error.text);
+        return failed ? -EIO : -EBADMSG;
+    }
+    const char *schema = json_string_value(json_object_get(root, "schema"));
+    const json_t *process = json_object_get(root, "process");
+    get_text(process, "host", host, sizeof(host));
+    int same = ng_read_dump_find(view, host, (int)get_int(process, "pid", 0, INT32_MAX, 0));
+    if (!schema) {
+        snprintf(why, why_bytes, "JSON, but no dump of ncclguard (no schema)");
+        error = -EBADMSG;
+    } else if (strcmp(schema, NG_DUMP_SCHEMA) != 0) {
+        snprintf(why, why_bytes, "schema %s; a dump that this version reads has %s", schema,
+                 NG_DUMP_SCHEMA);
+        error = -EPROTO;
+    } else if (!json_is_object(process)) {
+        snprintf(why, why_bytes, "damaged: it does not say which process it is of");
+        error = -EBADMSG;
+    } else if (same >= 0) {
+        snprintf(why, why_bytes, "%s tells of the same process", view->processes[same].source);
+        error = -EEXIST;
+    } else {
+        view->on_request = json_is_true(json_object_get(root, "on_request"));
+        error = read_parts(view, root, source);
+        if (error == -ENOMEM)
+            snprintf(why, why_bytes, "out of memory");
+    }
+    json_decref(root);
+    return error;
+}

@@ -1,0 +1,49 @@
+/*
+ * Programs that start other programs: does the environment, and with it LD_PRELOAD, get through.
+ */
+#ifndef NCCLGUARD_TOOLS_INSPECT_LAUNCHERS_H
+#define NCCLGUARD_TOOLS_INSPECT_LAUNCHERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum ng_launcher_way {
+    NG_LAUNCHER_PASSES,    /* the program behind it gets our environment */
+    NG_LAUNCHER_UNSEEN,    /* so do its programs, but what they are cannot be seen from here */
+    NG_LAUNCHER_PARTLY,    /* some programs get it, or all where a condition holds */
+    NG_LAUNCHER_CLEARS,    /* the program runs here, without LD_PRELOAD */
+    NG_LAUNCHER_ELSEWHERE, /* the program runs on another machine or in a container, without it */
+};
+
+struct ng_launching {
+    char name[32]; /* "srun" */
+    enum ng_launcher_way way;
+    const char *why, *mend; /* NULL where it passes everything on */
+    bool seen_to;           /* the arguments put the guard on, or pass it on, further inside */
+    bool blind;             /* the program is not one of this machine's files */
+    int program;            /* index in argv of the program behind it, 0 not recognised */
+    const char *unknown;    /* an option that is not known, so that `program` is a guess (or 0) */
+};
+
+/*
+ * Whether argv[0] is a launcher that is known, by its name; argv ends with NULL. Looks at a few
+ * variables of the environment too, and at which words are programs in PATH.
+ */
+bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching);
+
+/* The mend of a launcher that has one, with its name in it. */
+void ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes);
+
+/*
+ * The command line with the text that `env -S` takes apart taken apart: to be freed. NULL: as it
+ * is.
+ */
+char **ng_launcher_split(char *const *argv);
+
+/*
+ * Whether the program that argv names certainly gets nothing of our environment, and nobody has
+ * seen to that in the arguments. *ret_launching is then the launcher that keeps it.
+ */
+bool ng_launcher_strips(char *const *argv, struct ng_launching *ret_launching);
+
+#endif

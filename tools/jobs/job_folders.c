@@ -1,0 +1,293 @@
+/*
+ * Finds out which job folders in shared memory are ours, and removes them at the end.
+ *
+ * Used by `ncclguard run`. Must never remove a black box whose process lives, nor one of a job that
+ * is not ours.
+ */
+#include "tools/jobs/job_folders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
+#include "tools/jobs/descendants.h"
+
+/* Other jobs' folders are watched as well, until they show whose they are; more than this is no
+ * use. */
+#define FOLDER_LIMIT 1000
+
+/* Whoever reads a process's memory (ps, a debugger) keeps the mapping of its black box, and with it the
+ * lock, until done: so long may that outlive the process. */
+#define LOCK_LINGERS_NS (2 * NG_S)
+
+struct ng_job_folder {
+    int watch;
+    bool ours, stays;
+    char path[PATH_MAX];
+};
+
+static bool is_box(const char *name)
+{
+    return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
+}
+
+/* Whether the owner of a box, by its name, lives now, as far as this pid namespace shows. */
+static bool is_of_living(const char *name, int *ret_pid)
+{
+    uint64_t ticks, ticks_now;
+    char state;
+
+    return sscanf(name + strlen(NG_BOX_PREFIX), "%d-%" SCNu64, ret_pid, &ticks) == 2 &&
+           ng_proc_stat(*ret_pid, &state, &ticks_now) == 0 && ticks == ticks_now && state != 'Z' && state != 'X';
+}
+
+static bool is_of_descendant(const char *name)
+{
+    int pid;
+
+    return is_box(name) && is_of_living(name, &pid) && ng_descendants_has(pid);
+}
+
+/* Whether a black box says that it is of this run. */
+static bool is_of_run(int folder, const char *name)
+{
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
+    struct ng_box_header header;
+    int fd = run_id && is_box(name) ? openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+
+    if (fd < 0)
+        return false;
+    bool is = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) && header.magic == NG_BOX_MAGIC &&
+              header.version == NG_BOX_VERSION &&
+              strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
+    close(fd);
+    return is;
+}
+
+static void look_into(struct ng_job_folder *folder)
+{
+    DIR *entries = opendir(folder->path);
+
+    if (!entries)
+        return;
+    for (struct dirent *entry; !folder->ours && (entry = readdir(entries));)
+        folder->ours = is_of_descendant(entry->d_name);
+    closedir(entries);
+}
+
+static void add_folder(struct ng_job_folders *folders, const char *name)
+{
+    struct ng_job_folder folder = {.watch = -1};
+
+    if (name[0] == '.' || folders->count == FOLDER_LIMIT)
+        return;
+    snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, name);
+    folder.watch =
+        inotify_add_watch(folders->fd, folder.path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+    if (folder.watch < 0)
+        return;
+    struct ng_job_folder *larger = realloc(folders->list, (folders->count + 1) * sizeof(*larger));
+    if (!larger)
+        return;
+    folders->list = larger;
+    /* Boxes may have come before the watch. */
+    look_into(&folder);
+    larger[folders->count++] = folder;
+}
+
+void ng_job_folders_watch(struct ng_job_folders *ret_folders)
+{
+    struct ng_job_folders *folders = ret_folders;
+    char base[sizeof(folders->base)];
+
+    *folders = (struct ng_job_folders){.fd = -1};
+    ng_paths_default_dir("", base, sizeof(base));
+    base[strlen(base) - 1] = '\0';
+    snprintf(folders->base, sizeof(folders->base), "%s", base);
+    if (ng_paths_make(base) != 0)
+        return;
+    folders->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (folders->fd < 0)
+        return;
+    folders->base_watch =
+        inotify_add_watch(folders->fd, base, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW);
+    DIR *entries = folders->base_watch >= 0 ? opendir(base) : NULL;
+    if (!entries || fcntl(folders->fd, F_SETOWN, getpid()) != 0 ||
+        fcntl(folders->fd, F_SETSIG, SIGIO) != 0 ||
+        fcntl(folders->fd, F_SETFL, O_NONBLOCK | O_ASYNC) != 0) {
+        close(folders->fd);
+        folders->fd = -1;
+    } else {
+        for (struct dirent *entry; (entry = readdir(entries));)
+            add_folder(folders, entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+}
+
+static void take_event(struct ng_job_folders *folders, const struct inotify_event *event)
+{
+    if (event->len == 0)
+        return;
+    if (event->wd == folders->base_watch) {
+        add_folder(folders, event->name);
+        return;
+    }
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].watch == event->wd && !folders->list[i].ours)
+            folders->list[i].ours = is_of_descendant(event->name);
+}
+
+static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const char *path)
+{
+    for (size_t i = 0; i < folders->count; i++)
+        if (strcmp(folders->list[i].path, path) == 0)
+            return &folders->list[i];
+    return NULL;
+}
+
+/* Without a watch: whatever lies there now. */
+static void look_everywhere(struct ng_job_folders *folders)
+{
+    DIR *jobs = folders->base[0] ? opendir(folders->base) : NULL;
+
+    if (!jobs)
+        return;
+    for (struct dirent *job; (job = readdir(jobs)) && folders->count < FOLDER_LIMIT;) {
+        struct ng_job_folder folder = {.watch = -1};
+        snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, job->d_name);
+        DIR *entries = job->d_name[0] == '.' || find_folder(folders, folder.path) ? NULL : opendir(folder.path);
+        if (!entries)
+            continue;
+        for (struct dirent *entry; !folder.ours && (entry = readdir(entries));)
+            folder.ours = is_of_run(dirfd(entries), entry->d_name);
+        closedir(entries);
+        struct ng_job_folder *larger =
+            folder.ours ? realloc(folders->list, (folders->count + 1) * sizeof(*larger)) : NULL;
+        if (!larger)
+            continue;
+        folders->list = larger;
+        larger[folders->count++] = folder;
+    }
+    closedir(jobs);
+}
+
+void ng_job_folders_look(struct ng_job_folders *folders)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    ssize_t bytes;
+
+    if (folders->fd < 0)
+        look_everywhere(folders);
+    while (folders->fd >= 0 && (bytes = read(folders->fd, events, sizeof(events))) > 0) {
+        for (char *at = events; at < events + bytes;) {
+            const struct inotify_event *event = (const void *)at;
+            take_event(folders, event);
+            at += sizeof(*event) + event->len;
+        }
+    }
+}
+
+bool ng_job_folders_used(const struct ng_job_folders *folders)
+{
+    if (folders->fd < 0)
+        return true;
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].ours)
+            return true;
+    return false;
+}
+
+/* The i-th of those that are ours; NULL there are no more. */
+static struct ng_job_folder *folder_at(const struct ng_job_folders *folders, size_t i)
+{
+    for (size_t k = 0; k < folders->count; k++)
+        if (folders->list[k].ours && i-- == 0)
+            return &folders->list[k];
+    return NULL;
+}
+
+const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
+{
+    const struct ng_job_folder *folder = folder_at(folders, i);
+
+    return folder ? strrchr(folder->path, '/') + 1 : NULL;
+}
+
+void ng_job_folders_keep(struct ng_job_folders *folders, size_t i)
+{
+    struct ng_job_folder *folder = folder_at(folders, i);
+
+    if (folder)
+        folder->stays = true;
+}
+
+/* Whether the kernel still holds a process's lock on this black box. */
+static bool is_held(int folder, const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (fd < 0)
+        return errno != ENOENT;
+    bool held = fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    close(fd);
+    return held;
+}
+
+/* Whether a black box in this folder is held; *ret_lingers: none of those that are has an owner that
+ * can be seen. */
+static bool is_lived_in(const char *path, bool *ret_lingers)
+{
+    DIR *entries = opendir(path);
+    bool held = false;
+    int pid;
+
+    *ret_lingers = entries != NULL;
+    if (!entries)
+        return true;
+    for (struct dirent *entry; *ret_lingers && (entry = readdir(entries));)
+        if (is_box(entry->d_name) && is_held(dirfd(entries), entry->d_name)) {
+            held = true;
+            *ret_lingers = !is_of_living(entry->d_name, &pid);
+        }
+    closedir(entries);
+    return held;
+}
+
+static bool await_end(const char *path)
+{
+    int64_t until = ng_clock_mono_ns() + LOCK_LINGERS_NS;
+    bool lingers;
+
+    while (is_lived_in(path, &lingers)) {
+        if (!lingers || ng_clock_mono_ns() >= until)
+            return false;
+        usleep(10000);
+    }
+    return true;
+}
+
+void ng_job_folders_remove(struct ng_job_folders *folders)
+{
+    for (size_t i = 0; i < folders->count; i++)
+        if (folders->list[i].ours && !folders->list[i].stays && await_end(folders->list[i].path))
+            ng_paths_remove_board(folders->list[i].path);
+    free(folders->list);
+    if (folders->fd >= 0)
+        close(folders->fd);
+    *folders = (struct ng_job_folders){.fd = -1};
+}

@@ -1,0 +1,415 @@
+/*
+ * Finding the job that a person means.
+ *
+ * Reads the heads of black boxes on this host; the store itself is asked later. Must never put a
+ * password into a text.
+ */
+#include "tools/jobs/jobs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "core/recorder/box.h"
+#include "core/config/config.h"
+#include "core/config/launch.h"
+#include "core/recorder/paths.h"
+#include "store/board/local.h"
+#include "store/kv/url.h"
+#include "tools/base/command.h"
+#include "tools/inspect/library.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/inspect/tls.h"
+#include "tools/base/usage.h"
+
+struct list {
+    struct ng_job_here *jobs;
+    size_t count;
+};
+
+static struct ng_job_here *find(struct list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->jobs[i].name, name) == 0)
+            return &list->jobs[i];
+    struct ng_job_here *larger = realloc(list->jobs, (list->count + 1) * sizeof(*larger));
+    if (!larger)
+        return NULL;
+    list->jobs = larger;
+    struct ng_job_here *job = &larger[list->count++];
+    *job = (struct ng_job_here){0};
+    snprintf(job->name, sizeof(job->name), "%s", name);
+    return job;
+}
+
+/* As the library names jobs; anything else is somebody's joke. */
+static bool is_name(const char *text)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    return *text && text[strspn(text, letters)] == '\0';
+}
+
+static void take_shorter(int64_t *shortest_ns, int64_t ns)
+{
+    if (ns > 0 && (!*shortest_ns || ns < *shortest_ns))
+        *shortest_ns = ns;
+}
+
+/* The black box `name` in a folder: whose it is, and whether the kernel holds its process's lock on
+ * it. */
+static void take_box(struct list *list, int folder, const char *name)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct ng_box_header header;
+    char job_name[sizeof(header.job) + 1];
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return;
+    bool usable = pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+                  header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION;
+    bool held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    close(fd);
+    if (!usable)
+        return;
+    snprintf(job_name, sizeof(job_name), "%.*s", (int)sizeof(header.job), header.job);
+    struct ng_job_here *job = is_name(job_name) ? find(list, job_name) : NULL;
+    if (!job)
+        return;
+    job->processes++;
+    job->living += held;
+    /* As `ncclguard analyze` has it: after either the guard speaks. */
+    take_shorter(&job->stuck_ns, header.suspect_ns);
+    take_shorter(&job->stuck_ns, header.timeout_ns);
+    if (held) {
+        take_shorter(&job->living_stuck_ns, header.suspect_ns);
+        take_shorter(&job->living_stuck_ns, header.timeout_ns);
+    }
+}
+
+/* `above` is -1 for a path of its own. */
+static void take_folder(struct list *list, int above, const char *path, int nested)
+{
+    int fd = openat(above < 0 ? AT_FDCWD : above, path,
+                    O_RDONLY | O_DIRECTORY | O_CLOEXEC | (above < 0 ? 0 : O_NOFOLLOW));
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (!entries) {
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (nested && entry->d_name[0] != '.')
+            take_folder(list, fd, entry->d_name, nested - 1);
+        else if (!nested && strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+            take_box(list, fd, entry->d_name);
+    }
+    closedir(entries);
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct ng_job_here *a = left, *b = right;
+
+    return strcmp(a->name, b->name);
+}
+
+struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_count)
+{
+    struct list list = {0};
+
+    take_folder(&list, -1, folder, nested);
+    if (list.count)
+        qsort(list.jobs, list.count, sizeof(*list.jobs), by_name);
+    *ret_count = list.count;
+    return list.jobs;
+}
+
+static void tell_nobody(void *context, char severity, const char *line)
+{
+    /* A variable that is not about the store keeps nobody from looking at a job. */
+}
+
+/* The folder that is the same for all jobs; false: each has its own, in the one that is given. */
+static bool common_folder(const struct ng_config *config, const struct ng_url *url,
+                          char ret_folder[PATH_MAX])
+{
+    const char *given = config->dir                                      ? config->dir
+                        : url->kind == NG_URL_LOCAL && url->path[0] ? url->path
+                                                                    : NULL;
+
+    if (given)
+        return snprintf(ret_folder, PATH_MAX, "%s", given) < PATH_MAX;
+    ng_paths_default_dir("", ret_folder, PATH_MAX);
+    return false;
+}
+
+/* "a (4 of 4 processes live), b (dead)", as far as it fits. */
+static void name_jobs(const struct ng_job_here *jobs, size_t count, char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        char piece[192];
+        int length = snprintf(piece, sizeof(piece), "%s%s (%u of %u processes alive)",
+                              i ? ", " : "", jobs[i].name, jobs[i].living, jobs[i].processes);
+        if (used + (size_t)length + 5 >= bytes) {
+            snprintf(ret_text + used, bytes - used, ", …");
+            return;
+        }
+        used += (size_t)snprintf(ret_text + used, bytes - used, "%s", piece);
+    }
+}
+
+/* The index of the only job that lives, or the only one there is; -1 none, or several. */
+static int only_job(const struct ng_job_here *jobs, size_t count)
+{
+    int only = -1;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!jobs[i].living)
+            continue;
+        if (only >= 0)
+            return -1;
+        only = (int)i;
+    }
+    return only >= 0 ? only : count == 1 ? 0 : -1;
+}
+
+/* 0, or an exit status with the usage error told. */
+static int choose_name(const char *command, const char *folder, bool common, bool local,
+                       char ret_name[128])
+{
+    char list[800], mend[1000];
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+    int only = only_job(jobs, count);
+
+    if (only >= 0)
+        snprintf(ret_name, 128, "%s", jobs[only].name);
+    name_jobs(jobs, count, list, sizeof(list));
+    free(jobs);
+    if (only >= 0)
+        return 0;
+    if (count == 0)
+        return ng_usage_error(command,
+                              local ? "start one with `ncclguard run`, or name its folder: --store "
+                                      "local:DIR"
+                                    : "name the job: --job JOB",
+                              local ? "there is no job on this host" :
+                                      "no job was named, and there is none on this host");
+    snprintf(mend, sizeof(mend), "write --job JOB, one of: %s", list);
+    return ng_usage_error(command, mend, "there are %zu jobs on this host", count);
+}
+
+static bool is_in(const char *folder, const char *name)
+{
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
+    bool found = false;
+
+    for (size_t i = 0; i < count; i++)
+        found |= strcmp(jobs[i].name, name) == 0;
+    free(jobs);
+    return found;
+}
+
+/* Those of this job alone, of which there are *count. */
+static void keep_own(struct ng_local_run *runs, int *count, const char *job)
+{
+    int kept = 0;
+
+    for (int i = 0; i < *count; i++)
+        if (strcmp(runs[i].job, job) == 0)
+            runs[kept++] = runs[i];
+    *count = kept;
+}
+
+/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …" */
+static void name_runs(const struct ng_local_run *runs, int count, char *ret_text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < count && used < bytes; i++)
+        used += (size_t)snprintf(ret_text + used, bytes - used,
+                                 "%s%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
+                                 i ? ", " : "", runs[i].id, runs[i].living, runs[i].processes,
+                                 runs[i].pid);
+}
+
+/* 0, or an exit status with the usage error told. */
+static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
+{
+    struct ng_local_run runs[16];
+    char list[sizeof(runs) / sizeof(runs[0]) * 96], mend[sizeof(list) + 64];
+    int only = -1, living = 0;
+
+    if (text && !local)
+        return ng_usage_error(command, "leave it out: the store shows the newest run of a job",
+                              "--run is about the runs of one host, with the store local:");
+    int count = local ? ng_local_runs(job->folder, runs, sizeof(runs) / sizeof(runs[0])) : 0;
+    keep_own(runs, &count, job->name);
+    if (count <= 0)
+        return 0; /* nobody of the job can be seen: whoever looks says so */
+    for (int i = 0; i < count; i++) {
+        char id[17];
+        snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
+        if (text ? strcasecmp(id, text) == 0 : runs[i].living > 0) {
+            only = i;
+            living++;
+        }
+    }
+    if (only >= 0 && living == 1)
+        job->observed.run = runs[only].id;
+    if (living == 1 || (!text && !living))
+        return 0;
+    name_runs(runs, count, list, sizeof(list));
+    snprintf(mend, sizeof(mend), "write --run RUN, one of: %s", list);
+    return text ? ng_usage_error(command, mend, "job %s has no run of this name on this host",
+                                 job->name)
+                : ng_usage_error(command, mend, "job %s has %d runs on this host", job->name,
+                                 living);
+}
+
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
+                   struct ng_job *ret_job)
+{
+    struct ng_job *job = ret_job;
+    struct ng_mistake mistake;
+    struct ng_config config;
+    struct ng_launch launch;
+    struct ng_url url;
+    char why[512];
+
+    if (store)
+        setenv("NCCLGUARD_STORE", store, 1);
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    if (ng_library_bad_store(config.store, &mistake))
+        return ng_usage_error(command, mistake.mend, "%s", mistake.text);
+    if (ng_url_parse(config.store, &url, why, sizeof(why)) != 0)
+        return ng_usage_error(command, why, "the store cannot be used");
+    explicit_bzero(url.password, sizeof(url.password));
+    if (url.kind == NG_URL_NONE)
+        return ng_usage_error(command, "name the job's own store: --store URL",
+                              "store none: each process of a job keeps what it knows to itself");
+    bool common = common_folder(&config, &url, job->folder);
+    if (!name)
+        name = config.job;
+    if (name && !*name)
+        return ng_usage_error(command, "write --job JOB", "the job's name is empty");
+    if (name) {
+        /* As the library names it. */
+        ng_launch_detect(name, -1, -1, &launch);
+        snprintf(job->name, sizeof(job->name), "%s", launch.job);
+    } else {
+        int status =
+            choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
+        if (status != 0)
+            return status;
+    }
+    if (!common)
+        ng_paths_default_dir(job->name, job->folder, sizeof(job->folder));
+    job->why[0] = '\0';
+    job->observed =
+        (struct ng_observed){.url = config.store,
+                             .folder = job->folder,
+                             .job = job->name,
+                             .tls = ng_tls_for(config.store),
+                             .key_file = config.store_key};
+    /* A folder of one's own may be another job's by now. */
+    if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
+        return ng_jobs_none(command, job);
+    return choose_run(command, run, url.kind == NG_URL_LOCAL, job);
+}
+
+int64_t ng_jobs_stuck_ns(const struct ng_job *job)
+{
+    struct ng_config config;
+    int64_t stuck_ns = 0;
+    size_t count;
+    struct ng_job_here *jobs = ng_jobs_here(job->folder, 0, &count);
+
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(jobs[i].name, job->name) == 0)
+            stuck_ns = jobs[i].living_stuck_ns ? jobs[i].living_stuck_ns : jobs[i].stuck_ns;
+    free(jobs);
+    if (stuck_ns)
+        return stuck_ns;
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    return config.suspect_ns ? config.suspect_ns : NG_PRESENT_SUSPECT_NS;
+}
+
+int ng_jobs_none(const char *command, const struct ng_job *job)
+{
+    char folder[PATH_MAX], list[800], mend[1000], store[256];
+    struct ng_config config;
+    struct ng_url url;
+    size_t count = 0;
+
+    ng_config_parse(&config, environ, tell_nobody, NULL);
+    ng_url_redact(job->observed.url, store, sizeof(store));
+    if (ng_url_parse(job->observed.url, &url, mend, sizeof(mend)) == 0) {
+        explicit_bzero(url.password, sizeof(url.password));
+        bool common = common_folder(&config, &url, folder);
+        struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+        name_jobs(jobs, count, list, sizeof(list));
+        free(jobs);
+    }
+    if (count)
+        snprintf(mend, sizeof(mend), "on this host there are: %s", list);
+    else
+        snprintf(mend, sizeof(mend), "the job may have ended, or use another store: see --store");
+    return ng_usage_error(command, mend, "no process of job %s can be seen (store %s)", job->name,
+                          store);
+}
+
+const char *ng_jobs_mend(int error)
+{
+    switch (error) {
+    case -ECONNREFUSED:
+        return "start Redis there, or correct host and port of the store";
+    case -ETIMEDOUT:
+        return "see whether the server is stuck, or a firewall keeps this host from it";
+    case -EHOSTUNREACH:
+        return "correct the host's name or address in the store, or mend the way to it";
+    case -EACCES:
+        return "correct the user and password of the store (or for rediss:// its certificates), "
+               "and what that user may do";
+    case -EPROTO:
+        return "name the port of a Redis, with redis:// where it speaks plainly and rediss:// "
+               "where it speaks TLS";
+    case -EBUSY:
+        return "wait until the server has loaded, or its cluster has a master";
+    case -EOPNOTSUPP:
+    case -EINVAL:
+        return "use a store that this build has, or build it with what is missing";
+    case -ENOKEY:
+        return "let NCCLGUARD_STORE_KEY name the file with the key that the job's ranks have";
+    case -ENOMEM:
+        return "free some memory";
+    default:
+        return "see that the server is well, and that this host reaches it";
+    }
+}
+
+int ng_jobs_failed(const char *command, const struct ng_job *job, int error)
+{
+    bool local = strncmp(job->observed.url, "local:", 6) == 0;
+
+    ng_usage_error(command,
+                   local ? "name a folder of black boxes that you may read: --store local:DIR"
+                         : ng_jobs_mend(error),
+                   "%s", job->why[0] ? job->why : strerror(-error));
+    return NG_EXIT_FAILED;
+}

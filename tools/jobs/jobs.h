@@ -1,0 +1,75 @@
+/*
+ * Which job a command is about: its store, its name, the folder of its black boxes.
+ *
+ * Used by the commands that look at a running job.
+ */
+#ifndef NCCLGUARD_TOOLS_JOBS_JOBS_H
+#define NCCLGUARD_TOOLS_JOBS_JOBS_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/util/clock.h"
+#include "store/board/board_client.h"
+
+/* How long a command waits for a store. */
+#define NG_JOBS_WAIT_NS (2 * NG_S)
+
+struct ng_job {
+    char name[128];
+    char folder[PATH_MAX];
+    char why[NG_OBSERVE_WHY_BYTES]; /* of the last observation that failed */
+    struct ng_observed observed;    /* points into the above: a job is not copied */
+};
+
+/* The option of commands that take a run. */
+#define NG_JOBS_RUN_OPTION                                                                         \
+    {                                                                                              \
+        "run", "RUN",                                                                              \
+            "where several runs of that name live on this host: which (the command lists\n"        \
+            "them)"                                                                                \
+    }
+
+/* A job that has black boxes on this host. */
+struct ng_job_here {
+    char name[128];
+    unsigned processes, living;
+    int64_t stuck_ns, living_stuck_ns; /* the shortest time after which one of them, or of those that live, calls work
+                                          stuck: suspect time or deadline; 0 none has either */
+};
+
+/*
+ * Fill in the job: the store `store` (NULL: NCCLGUARD_STORE), the job `name` (NULL: NCCLGUARD_JOB,
+ * else the only one that lives on this host, else the only one that has left its black boxes here).
+ * Of the runs of that name on this host, `run` (NULL: the only one that lives). 0, or an exit
+ * status with the usage error told: no such store or run, several jobs or runs (a list), none.
+ */
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
+                   struct ng_job *ret_job);
+
+/*
+ * After which time the job calls work stuck: by its black boxes on this host, those of living processes before others;
+ * else by NCCLGUARD_SUSPECT here, else the default.
+ */
+int64_t ng_jobs_stuck_ns(const struct ng_job *job);
+
+/*
+ * The usage error of a job of which nothing can be seen: what there is instead. Returns the exit
+ * status.
+ */
+int ng_jobs_none(const char *command, const struct ng_job *job);
+
+/* Tell what kept an observation from success, `error`: an exit status. */
+int ng_jobs_failed(const char *command, const struct ng_job *job, int error);
+
+/* What to do about a store that could not be asked, by the error of the attempt. */
+const char *ng_jobs_mend(int error);
+
+/*
+ * Jobs that have black boxes in `folder`; `nested`: in the folders in it. To be freed; NULL none or
+ * no memory.
+ */
+struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_count);
+
+#endif

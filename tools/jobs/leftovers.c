@@ -1,0 +1,600 @@
+/*
+ * Ends what a verdict leaves of a job.
+ *
+ * Used by `ncclguard run` while the program runs. What belongs to a job is found by its black
+ * boxes, and, of ranks that have none, by their place: below the launcher, the nearest process that
+ * all ranks with a black box descend from. Must never end what began after the verdict, nor what is of another run,
+ * nor a rank whose own policy is milder, nor anything without a verdict.
+ */
+#include "tools/jobs/leftovers.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/recorder/box.h"
+#include "core/util/clock.h"
+#include "core/config/config.h"
+#include "core/recorder/paths.h"
+#include "store/board/local.h"
+#include "tools/jobs/descendants.h"
+
+#define ROUND_MS 1000
+#define BUSY_MS  100
+/* After the end of the first rank: the others end themselves meanwhile. */
+#define GRACE_NS     (2 * NG_S)
+#define TERMINATE_NS (2 * NG_S)
+/* Beyond NCCLGUARD_ABORT_WAIT, for a rank that is about to end itself: core/policy/policy.c. */
+#define ENDING_NS (8 * NG_S)
+#define IDLE_NS   (5 * NG_S)
+#define CHAIN_MAX 32
+#define RUNS_MAX  16 /* of one job, with a verdict at the same time */
+
+struct name {
+    pid_t pid;
+    uint64_t start_ticks;
+};
+
+/* A process that has been signalled. */
+struct ended {
+    struct name name;
+    int signal;
+    int64_t signalled_ns;
+};
+
+/* The folder of a job. */
+struct place {
+    char path[PATH_MAX];
+    struct name chain[CHAIN_MAX]; /* processes that all its ranks descend from, nearest first: the
+                                     launcher */
+    int chain_count;              /* -1: no rank was seen yet */
+    size_t seen;                  /* so many black boxes */
+    bool restarts;                /* the launcher starts others in their place */
+    int64_t verdict_ns;           /* the first end of the incidents; 0 none */
+    int64_t handled_ns;           /* what ended before is dealt with */
+    bool watches_launcher;
+    int64_t idle_since_ns;
+    uint64_t launcher_ticks; /* of the processor, so far */
+    struct ended *ended;
+    size_t ended_count;
+};
+
+struct ng_leftovers {
+    char dir[PATH_MAX];
+    int64_t abort_wait_ns;
+    int64_t began_ns;
+    struct place *places;
+    size_t place_count;
+    struct ng_descendant *list; /* of this round */
+    size_t count;
+};
+
+struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns)
+{
+    struct ng_leftovers *leftovers = calloc(1, sizeof(*leftovers));
+
+    if (!leftovers)
+        return NULL;
+    snprintf(leftovers->dir, sizeof(leftovers->dir), "%s", dir ? dir : "");
+    leftovers->abort_wait_ns = abort_wait_ns;
+    leftovers->began_ns = ng_clock_mono_ns();
+    return leftovers;
+}
+
+void ng_leftovers_destroy(struct ng_leftovers *leftovers)
+{
+    if (!leftovers)
+        return;
+    for (size_t i = 0; i < leftovers->place_count; i++)
+        free(leftovers->places[i].ended);
+    free(leftovers->places);
+    free(leftovers);
+}
+
+static struct place *place_of(struct ng_leftovers *leftovers, const char *path)
+{
+    for (size_t i = 0; i < leftovers->place_count; i++)
+        if (strcmp(leftovers->places[i].path, path) == 0)
+            return &leftovers->places[i];
+    struct place *larger =
+        realloc(leftovers->places, (leftovers->place_count + 1) * sizeof(*larger));
+    if (!larger)
+        return NULL;
+    leftovers->places = larger;
+    struct place *place = &larger[leftovers->place_count++];
+    *place = (struct place){.chain_count = -1, .handled_ns = ng_clock_mono_ns()};
+    snprintf(place->path, sizeof(place->path), "%s", path);
+    return place;
+}
+
+static const struct ng_descendant *find(const struct ng_leftovers *leftovers, struct name name)
+{
+    const struct ng_descendant *found =
+        ng_descendants_find(leftovers->list, leftovers->count, name.pid);
+
+    return found && found->start_ticks == name.start_ticks ? found : NULL;
+}
+
+static bool is_in(const struct name *names, int count, const struct ng_descendant *process)
+{
+    for (int i = 0; i < count; i++)
+        if (names[i].pid == process->pid && names[i].start_ticks == process->start_ticks)
+            return true;
+    return false;
+}
+
+/* What the process descends from, nearest first. */
+static int chain_of(const struct ng_leftovers *leftovers, const struct ng_descendant *process,
+                    struct name ret_chain[CHAIN_MAX])
+{
+    int count = 0;
+
+    while (count < CHAIN_MAX && (process = ng_descendants_find(leftovers->list, leftovers->count,
+                                                               process->parent)) != NULL)
+        ret_chain[count++] = (struct name){process->pid, process->start_ticks};
+    return count;
+}
+
+/* The environment that a process began with, for as long as nobody asks for another's. NULL: it
+ * cannot be read. */
+static char **environment_of(pid_t pid)
+{
+    static char text[1 << 18];
+    static char *variables[4096];
+    size_t count = 0, bytes = 0;
+    ssize_t got = -1;
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    while (bytes < sizeof(text) - 1 && (got = read(fd, text + bytes, sizeof(text) - 1 - bytes)) > 0)
+        bytes += (size_t)got;
+    close(fd);
+    if (got < 0)
+        return NULL;
+    text[bytes] = '\0';
+    for (char *at = text; at < text + bytes && count < sizeof(variables) / sizeof(variables[0]) - 1;
+         at += strlen(at) + 1)
+        variables[count++] = at;
+    variables[count] = NULL;
+    return variables;
+}
+
+/* torchrun, with attempts left. */
+static bool restarts(pid_t rank)
+{
+    static const char name[] = "TORCHELASTIC_MAX_RESTARTS=";
+
+    for (char **at = environment_of(rank); at && *at; at++)
+        if (strncmp(*at, name, strlen(name)) == 0)
+            return atoi(*at + strlen(name)) > 0;
+    return false;
+}
+
+/* A rank lives. Orphans have come to us, and tell nothing. */
+static void note_rank(const struct ng_leftovers *leftovers, struct place *place,
+                      const struct ng_descendant *rank)
+{
+    struct name chain[CHAIN_MAX];
+    int count = chain_of(leftovers, rank, chain), kept = 0;
+
+    if (!count)
+        return;
+    if (place->chain_count < 0) {
+        memcpy(place->chain, chain, sizeof(chain));
+        place->chain_count = count;
+        place->restarts = restarts(rank->pid);
+        return;
+    }
+    for (int i = 0; i < place->chain_count; i++) {
+        const struct ng_descendant *above = find(leftovers, place->chain[i]);
+        if (above && is_in(chain, count, above))
+            place->chain[kept++] = place->chain[i];
+    }
+    if (kept)
+        place->chain_count = kept;
+}
+
+static bool is_stopped(const struct ng_descendant *process)
+{
+    return process->state == 'T' || process->state == 't';
+}
+
+/* As the kernel counts: since boot, in ticks. */
+static uint64_t ticks_at(int64_t mono_ns)
+{
+    struct timespec boot;
+
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    int64_t at = boot.tv_sec * NG_S + boot.tv_nsec - (ng_clock_mono_ns() - mono_ns);
+    return (uint64_t)(at / (NG_S / sysconf(_SC_CLK_TCK)));
+}
+
+static struct ended *ended_of(struct place *place, const struct ng_descendant *process)
+{
+    for (size_t i = 0; i < place->ended_count; i++)
+        if (is_in(&place->ended[i].name, 1, process))
+            return &place->ended[i];
+    struct ended *larger = realloc(place->ended, (place->ended_count + 1) * sizeof(*larger));
+    if (!larger)
+        return NULL;
+    place->ended = larger;
+    struct ended *ended = &larger[place->ended_count++];
+    *ended = (struct ended){.name = {process->pid, process->start_ticks}};
+    return ended;
+}
+
+/* `what`: "rank 3", "the launcher". */
+static void end(struct place *place, const struct ng_descendant *process, const char *what,
+                const char *why)
+{
+    int64_t now = ng_clock_mono_ns();
+    struct ended *ended = ended_of(place, process);
+    int number = is_stopped(process) || (ended && ended->signal) ? SIGKILL : SIGTERM;
+
+    if (!ended || ended->signal == SIGKILL ||
+        (ended->signal && now - ended->signalled_ns < TERMINATE_NS))
+        return;
+    int error = ng_descendants_signal_one(process, number);
+    if (error == -ESRCH)
+        return;
+    ended->signal = number;
+    ended->signalled_ns = now;
+    fprintf(stderr, "ncclguard run: left after the verdict: %s (pid %d), %s: %s%s%s\n", what,
+            (int)process->pid, is_stopped(process) ? "stopped" : why,
+            number == SIGKILL ? "SIGKILL" : "SIGTERM", error ? " failed: " : "",
+            error ? strerror(-error) : "");
+}
+
+/* ---- Ranks with a black box ---- */
+
+struct rank {
+    struct name name;
+    int number, world_size; /* -1 not known */
+    bool ended;             /* by its guard */
+    uint32_t ending_policy; /* as in the box */
+    int64_t ending_ns, began_ns;
+    uint64_t run;      /* found where there is a verdict; 0 not known */
+    bool may_be_ended; /* as its own policy has it */
+    bool takes_errors;
+};
+
+/* Only what runs under this process. */
+static bool read_rank(int folder, const char *file, struct rank *ret_rank)
+{
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
+    struct ng_box_header header;
+    int fd = openat(folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd < 0)
+        return false;
+    bool whole = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
+                 header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION && run_id &&
+                 strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
+    close(fd);
+    if (!whole)
+        return false;
+    *ret_rank = (struct rank){.name = {header.pid, header.start_ticks},
+                              .number = header.rank,
+                              .world_size = header.world_size,
+                              .ended = header.life == NG_BOX_ENDED_BY_GUARD,
+                              .ending_policy = header.ending_policy,
+                              .ending_ns = header.ending_mono_ns,
+                              .began_ns = header.origin_mono_ns,
+                              .may_be_ended = ng_on_timeout_ends(header.mildest_policy),
+                              .takes_errors = header.takes_errors};
+    return true;
+}
+
+/* The caller frees. */
+static struct rank *read_ranks(const char *path, size_t *ret_count)
+{
+    struct rank *ranks = NULL, rank;
+    DIR *folder = opendir(path);
+    size_t count = 0;
+
+    *ret_count = 0;
+    if (!folder)
+        return NULL;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0 ||
+            !read_rank(dirfd(folder), entry->d_name, &rank))
+            continue;
+        struct rank *larger = realloc(ranks, (count + 1) * sizeof(*ranks));
+        if (!larger)
+            break;
+        ranks = larger;
+        ranks[count++] = rank;
+    }
+    closedir(folder);
+    *ret_count = count;
+    return ranks;
+}
+
+static const struct rank *rank_of(const struct rank *ranks, size_t count,
+                                  const struct ng_descendant *process)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_in(&ranks[i].name, 1, process))
+            return &ranks[i];
+    return NULL;
+}
+
+/* A rank lives on after the verdict. False: it is let live. */
+static bool end_rank(const struct ng_leftovers *leftovers, struct place *place,
+                     const struct rank *rank, const struct ng_descendant *process)
+{
+    int64_t since = ng_clock_mono_ns() - rank->ending_ns;
+    char what[32];
+
+    if (rank->began_ns > place->verdict_ns || !rank->may_be_ended ||
+        (rank->takes_errors && !is_stopped(process)))
+        return false;
+    if (rank->ending_policy && since < leftovers->abort_wait_ns + ENDING_NS && !is_stopped(process))
+        return true;
+    snprintf(what, sizeof(what), "rank %d", rank->number);
+    end(place, process, what, "its guard does not end it");
+    return true;
+}
+
+/* ---- Ranks without ---- */
+
+static void ignore_line(void *context, char severity, const char *line)
+{
+    (void)context, (void)severity, (void)line;
+}
+
+/* What the process would let a deadline lead to, had it called NCCL: by the environment that it
+ * began with. */
+static bool would_end(pid_t pid)
+{
+    char **variables = environment_of(pid);
+    struct ng_config config;
+
+    if (!variables)
+        return false;
+    ng_config_parse(&config, variables, ignore_line, NULL);
+    return config.enabled && ng_on_timeout_ends((uint32_t)config.on_timeout + 1);
+}
+
+/* Is it a rank with a black box that lives, of any job, or does one descend from it, or it from one? */
+static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_descendant *process)
+{
+    struct name above[CHAIN_MAX], chain[CHAIN_MAX];
+    int above_count = chain_of(leftovers, process, above);
+    bool found = false;
+
+    for (size_t p = 0; p < leftovers->place_count && !found; p++) {
+        size_t count;
+        struct rank *ranks = read_ranks(leftovers->places[p].path, &count);
+        for (size_t i = 0; i < count && !found; i++) {
+            const struct ng_descendant *rank = find(leftovers, ranks[i].name);
+            found = rank && (rank == process || is_in(above, above_count, rank) ||
+                             is_in(chain, chain_of(leftovers, rank, chain), process));
+        }
+        free(ranks);
+    }
+    return found;
+}
+
+/* May there be ranks without a black box? Not where all have one, nor where one of no launcher is alone. */
+static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct rank *ranks, size_t count)
+{
+    size_t here = 0;
+    int world_size = -1;
+
+    for (size_t i = 0; i < count; i++) {
+        here += ranks[i].began_ns >= leftovers->began_ns;
+        if (ranks[i].world_size > world_size)
+            world_size = ranks[i].world_size;
+    }
+    return world_size > 0 ? here < (size_t)world_size : here > 1;
+}
+
+/* A rank, as far as its place tells: what descends from the launcher and was there at the verdict.
+ * torchrun that starts again ends what it has started. */
+static bool end_unguarded(const struct ng_leftovers *leftovers, struct place *place,
+                          const struct ng_descendant *process, uint64_t verdict_ticks)
+{
+    const struct ng_descendant *launcher =
+        place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
+    struct name chain[CHAIN_MAX];
+
+    if (!launcher || place->restarts || process == launcher || process->start_ticks >= verdict_ticks ||
+        !is_in(chain, chain_of(leftovers, process, chain), launcher) ||
+        is_of_rank(leftovers, process) || !would_end(process->pid))
+        return false;
+    end(place, process, "a process", "it has not called NCCL");
+    return true;
+}
+
+/* ---- The launcher ---- */
+
+static uint64_t ticks_used(pid_t pid)
+{
+    char path[64], text[1024];
+    unsigned long user, system;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[bytes] = '\0';
+    const char *fields = strrchr(text, ')');
+    if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                          &system) != 2)
+        return 0;
+    return user + system;
+}
+
+static bool has_child(const struct ng_leftovers *leftovers, pid_t pid)
+{
+    for (size_t i = 0; i < leftovers->count; i++)
+        if (leftovers->list[i].parent == pid)
+            return true;
+    return false;
+}
+
+/* Once all its ranks are gone, it ends by itself, starts others, or does something else: or it sits
+ * there. */
+static void watch_launcher(const struct ng_leftovers *leftovers, struct place *place)
+{
+    const struct ng_descendant *launcher =
+        place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
+    int64_t now = ng_clock_mono_ns();
+
+    if (!launcher || place->restarts || has_child(leftovers, launcher->pid)) {
+        place->watches_launcher = false;
+        return;
+    }
+    uint64_t used = ticks_used(launcher->pid);
+    if (!place->idle_since_ns || used != place->launcher_ticks) {
+        place->idle_since_ns = now;
+        place->launcher_ticks = used;
+    }
+    if (now - place->idle_since_ns >= IDLE_NS)
+        end(place, launcher, "the launcher", "it waits for nobody");
+}
+
+/* ---- */
+
+/* By a verdict, since the last one that was dealt with? */
+static bool is_ended(const struct place *place, const struct rank *rank)
+{
+    return rank->ended && ng_on_timeout_ends(rank->ending_policy) && rank->ending_ns > place->handled_ns;
+}
+
+static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_ended(place, &ranks[i]) && (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
+            place->verdict_ns = ranks[i].ending_ns;
+}
+
+/* A run that a verdict has ended, and when that began. */
+struct ended_run {
+    uint64_t id;
+    int64_t since_ns;
+};
+
+static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t count, uint64_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (runs[i].id == id)
+            return &runs[i];
+    return NULL;
+}
+
+/* Of which runs the ranks are, and which of these the incidents are of. How many; 0: that cannot be known. */
+static size_t find_ended_runs(const struct place *place, struct rank *ranks, size_t rank_count,
+                              struct ended_run ret_runs[RUNS_MAX])
+{
+    struct ng_local_process *processes = calloc(rank_count + 1, sizeof(*processes));
+    size_t count = 0;
+
+    if (!processes)
+        return 0;
+    for (size_t i = 0; i < rank_count; i++)
+        processes[i] = (struct ng_local_process){.pid = ranks[i].name.pid, .start_ticks = ranks[i].name.start_ticks};
+    int failed = ng_local_find_runs_of(place->path, processes, (uint32_t)rank_count);
+    for (size_t i = 0; i < rank_count && !failed; i++) {
+        ranks[i].run = processes[i].run;
+        if (!is_ended(place, &ranks[i]) || !ranks[i].run)
+            continue;
+        struct ended_run *run = (struct ended_run *)ended_run_of(ret_runs, count, ranks[i].run);
+        if (!run && count < RUNS_MAX)
+            *(run = &ret_runs[count++]) = (struct ended_run){ranks[i].run, ranks[i].ending_ns};
+        if (run && ranks[i].ending_ns < run->since_ns)
+            run->since_ns = ranks[i].ending_ns;
+    }
+    free(processes);
+    return count;
+}
+
+static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place, struct rank *ranks,
+                             size_t rank_count)
+{
+    struct ended_run runs[RUNS_MAX];
+    size_t run_count = find_ended_runs(place, ranks, rank_count, runs);
+    uint64_t verdict_ticks = ticks_at(place->verdict_ns);
+    bool left = false, may_lack = may_lack_ranks(leftovers, ranks, rank_count);
+
+    /* Where a process without a box belongs, its place does not tell if there are several runs. */
+    for (size_t i = 0; i < rank_count; i++)
+        may_lack &= ended_run_of(runs, run_count, ranks[i].run) != NULL;
+    for (size_t i = 0; i < leftovers->count; i++) {
+        const struct ng_descendant *process = &leftovers->list[i];
+        const struct rank *rank = rank_of(ranks, rank_count, process);
+        const struct ended_run *run = rank ? ended_run_of(runs, run_count, rank->run) : NULL;
+        if (run && ng_clock_mono_ns() - run->since_ns < GRACE_NS)
+            left = true;
+        else if (run)
+            left |= end_rank(leftovers, place, rank, process);
+        else if (!rank && may_lack)
+            left |= end_unguarded(leftovers, place, process, verdict_ticks);
+    }
+    if (left)
+        return;
+    place->handled_ns = ng_clock_mono_ns();
+    place->verdict_ns = 0;
+    place->watches_launcher = true;
+    place->idle_since_ns = 0;
+}
+
+/* True: it is busy with an incident. */
+static bool tend_place(struct ng_leftovers *leftovers, struct place *place)
+{
+    size_t count;
+    struct rank *ranks = read_ranks(place->path, &count);
+
+    find_verdict(place, ranks, count);
+    /* Who descends from whom is asked only where it matters: there may be thousands of processes.
+     */
+    if (!leftovers->list && (count != place->seen || place->verdict_ns || place->watches_launcher))
+        leftovers->list = ng_descendants_list(&leftovers->count);
+    if (!place->verdict_ns && count != place->seen) {
+        for (size_t i = 0; i < count; i++) {
+            const struct ng_descendant *process = find(leftovers, ranks[i].name);
+            if (process)
+                note_rank(leftovers, place, process);
+        }
+        place->seen = count;
+    }
+    if (place->verdict_ns && ng_clock_mono_ns() - place->verdict_ns >= GRACE_NS)
+        end_what_is_left(leftovers, place, ranks, count);
+    if (place->watches_launcher)
+        watch_launcher(leftovers, place);
+    free(ranks);
+    return place->verdict_ns != 0;
+}
+
+int ng_leftovers_tend(struct ng_leftovers *leftovers, const struct ng_job_folders *folders)
+{
+    bool busy = false;
+    char path[PATH_MAX];
+    const char *name;
+    struct place *place;
+
+    if (leftovers->dir[0] && (place = place_of(leftovers, leftovers->dir)))
+        busy |= tend_place(leftovers, place);
+    for (size_t i = 0; folders && (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dir(name, path, sizeof(path));
+        if ((place = place_of(leftovers, path)))
+            busy |= tend_place(leftovers, place);
+    }
+    free(leftovers->list);
+    leftovers->list = NULL;
+    leftovers->count = 0;
+    return busy ? BUSY_MS : ROUND_MS;
+}

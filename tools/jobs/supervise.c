@@ -1,0 +1,242 @@
+/*
+ * Runs a program as a child and stays out of its way: signals, job control and exit status pass
+ * through.
+ *
+ * Used by `ncclguard run`, whose only thread waits here for signals (blocked, taken by
+ * sigtimedwait: no handlers). Must never leave a process of the job behind, and must never take a
+ * signal from the program that the terminal gave to it already.
+ */
+#include "tools/jobs/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "tools/jobs/descendants.h"
+
+/* How long processes that outlive the program have between SIGTERM and SIGKILL, and after that to
+ * be gone. */
+#define TERMINATE_NS (2 * NG_S)
+#define KILL_NS      (10 * NG_S)
+
+static _Noreturn void child_main(char *const *argv, pid_t parent, const sigset_t *mask,
+                                 bool chld_ignored, int report)
+{
+    int error;
+
+    /* The guard's end is the job's end: a program that nobody watches any more would hold its GPUs
+     * for ever. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(127); /* the parent died before the line above */
+    if (chld_ignored)
+        signal(SIGCHLD, SIG_IGN);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(argv[0], argv);
+    error = errno;
+    if (write(report, &error, sizeof(error)) != (ssize_t)sizeof(error))
+        _exit(126);
+    _exit(127);
+}
+
+/* 0 with the child's pid, or -errno of fork or execvp. */
+static int start(char *const *argv, const sigset_t *mask, bool chld_ignored, pid_t *ret_child)
+{
+    int report[2], error = 0;
+    ssize_t bytes;
+    pid_t parent = getpid();
+
+    if (pipe2(report, O_CLOEXEC) != 0)
+        return -errno;
+    pid_t child = fork();
+    if (child == 0)
+        child_main(argv, parent, mask, chld_ignored, report[1]);
+    if (child < 0) {
+        error = errno;
+        close(report[0]);
+        close(report[1]);
+        return -error;
+    }
+    close(report[1]);
+    /* Ends with execvp, which closes the other end, or with its errno. */
+    do
+        bytes = read(report[0], &error, sizeof(error));
+    while (bytes < 0 && errno == EINTR);
+    close(report[0]);
+    if (bytes == (ssize_t)sizeof(error)) {
+        waitpid(child, NULL, 0);
+        return -error;
+    }
+    *ret_child = child;
+    return 0;
+}
+
+static bool told_to_end;
+
+/*
+ * The terminal, and the kernel on its behalf, signal the whole foreground group (si_code
+ * SI_KERNEL): the program has that signal already.
+ */
+static void pass_on(pid_t child, const siginfo_t *info)
+{
+    told_to_end |= info->si_signo == SIGINT || info->si_signo == SIGTERM || info->si_signo == SIGHUP ||
+                   info->si_signo == SIGQUIT;
+    if (info->si_code == SI_KERNEL)
+        return;
+    if (info->si_code == SI_QUEUE)
+        sigqueue(child, info->si_signo, info->si_value);
+    else
+        kill(child, info->si_signo);
+}
+
+/*
+ * The program was stopped by job control: the shell that started us waits for us to stop, too. A
+ * bare SIGSTOP (an operator, a debugger, a test) is not mirrored, for then nobody would be left to
+ * notice the program's end.
+ */
+static void stop_alike(pid_t child, int signal_number)
+{
+    if (signal_number != SIGTSTP && signal_number != SIGTTIN && signal_number != SIGTTOU)
+        return;
+    raise(SIGSTOP);
+    kill(child, SIGCONT);
+}
+
+/*
+ * Take note of every child that ended or stopped; orphans of the job come to us
+ * (PR_SET_CHILD_SUBREAPER). Returns false when there is no child at all.
+ */
+static bool reap(pid_t child, bool *child_ended, int *child_status)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid <= 0)
+            return pid == 0;
+        if (pid != child)
+            continue;
+        if (WIFSTOPPED(status)) {
+            stop_alike(child, WSTOPSIG(status));
+            continue;
+        }
+        *child_ended = true;
+        *child_status = status;
+    }
+}
+
+/* Until a signal comes or `until_mono_ns`; the signals themselves are of no interest any more. */
+static void wait_signal(const sigset_t *all, int64_t until_mono_ns)
+{
+    siginfo_t info;
+    int64_t left = until_mono_ns - ng_clock_mono_ns();
+
+    if (left <= 0)
+        return;
+    struct timespec timeout = {left / NG_S, left % NG_S};
+    sigtimedwait(all, &info, &timeout);
+}
+
+static void end_descendants(const sigset_t *all)
+{
+    bool ended;
+    int status;
+
+    if (!reap(-1, &ended, &status))
+        return;
+    ng_descendants_signal(SIGTERM);
+    int64_t until = ng_clock_mono_ns() + TERMINATE_NS;
+    while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until)
+        wait_signal(all, until);
+    until = ng_clock_mono_ns() + KILL_NS;
+    while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until) {
+        /* Again and again: a process may have forked meanwhile. */
+        ng_descendants_signal(SIGKILL);
+        int64_t soon = ng_clock_mono_ns() + 100 * NG_MS;
+        wait_signal(all, soon < until ? soon : until);
+    }
+    if (reap(-1, &ended, &status))
+        fprintf(stderr,
+                "ncclguard run: %zu processes of the program do not end, not even by SIGKILL\n",
+                ng_descendants_signal(SIGKILL));
+}
+
+int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_leftovers *leftovers,
+                 int *ret_status)
+{
+    sigset_t all, mask;
+    struct sigaction chld;
+    pid_t child = -1;
+    bool ended = false;
+    int status = 0;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &mask);
+    /* Whoever started us may have ignored SIGCHLD: then the kernel would reap our children itself.
+     */
+    sigaction(SIGCHLD, NULL, &chld);
+    bool chld_ignored = chld.sa_handler == SIG_IGN;
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (folders)
+        ng_job_folders_watch(folders);
+    int result = start(argv, &mask, chld_ignored, &child);
+    if (result != 0)
+        return result;
+
+    int64_t due = 0; /* when to look for leftovers */
+    for (;;) {
+        siginfo_t info;
+        if (leftovers && ng_clock_mono_ns() >= due)
+            due = ng_clock_mono_ns() + ng_leftovers_tend(leftovers, folders) * NG_MS;
+        reap(child, &ended, &status);
+        if (ended)
+            break;
+        bool looks = folders && folders->fd < 0;
+        int64_t left = leftovers ? due - ng_clock_mono_ns() : NG_S;
+        struct timespec timeout = {.tv_sec = left > 0 ? left / NG_S : 0, .tv_nsec = left > 0 ? left % NG_S : 0};
+        int number = looks || leftovers ? sigtimedwait(&all, &info, &timeout) : sigwaitinfo(&all, &info);
+        if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN)
+            ng_job_folders_look(folders);
+        else if (number > 0 && number != SIGCHLD)
+            pass_on(child, &info);
+    }
+    end_descendants(&all);
+    if (folders)
+        ng_job_folders_look(folders);
+    *ret_status = status;
+    return 0;
+}
+
+bool ng_supervise_was_told_to_end(void)
+{
+    return told_to_end;
+}
+
+void ng_supervise_end_like(int status)
+{
+    if (WIFSIGNALED(status)) {
+        int number = WTERMSIG(status);
+        sigset_t one;
+        /* The program's core file tells something, ours would not. */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        prctl(PR_SET_DUMPABLE, 0);
+        signal(number, SIG_DFL);
+        raise(number);
+        sigemptyset(&one);
+        sigaddset(&one, number);
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        _exit(128 + number); /* process 1 of a container cannot end by a signal */
+    }
+    _exit(WEXITSTATUS(status));
+}

@@ -1,0 +1,197 @@
+/*
+ * The verdict on a job at this moment.
+ *
+ * The library asks the same questions at its own times: see the watchdog and the incident thread.
+ */
+#include "tools/judge/live_verdict.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/report/report.h"
+#include "core/verdict/straggler.h"
+#include "tools/judge/postmortem.h"
+
+#define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
+#define UNUSUAL_NS     NG_S          /* as `ncclguard analyze` has it */
+
+bool ng_present_is_gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+bool ng_present_is_over(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        enum ng_life life = view->processes[i].life;
+        if (!ng_present_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+            return false;
+    }
+    return view->process_count > 0;
+}
+
+static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
+{
+    enum ng_life life = view->processes[process].life;
+
+    return !ng_present_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
+}
+
+int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims)
+{
+    int64_t oldest = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && member->pending_age_ns > oldest &&
+            can_wait(view, member->process, victims))
+            oldest = member->pending_age_ns;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
+            oldest = view->calls[i].age_ns;
+    return oldest;
+}
+
+/* Longer than anything that was measured of this job, and than waits are that mean nothing. */
+static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
+{
+    int64_t usual_ns = UNUSUAL_NS;
+
+    for (uint32_t i = 0; i < view->duration_count; i++)
+        if (view->durations[i].duration.max_ns > (uint64_t)usual_ns)
+            usual_ns = ng_view_age((int64_t)view->durations[i].duration.max_ns);
+    return wait_ns > usual_ns;
+}
+
+/* Does it say that ranks which wait are held up by one that is gone or frozen? That takes no time to be wrong. Who
+ * leaves, or is frozen, while others still tidy up has done its part. */
+static bool tells_of_end(const struct ng_verdict *verdict)
+{
+    if (verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END)
+        return false;
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY ||
+           (verdict->kind == NG_KIND_STOPPED_RANK && verdict->waiting_count > 0);
+}
+
+/*
+ * What the guard would say now: of work that is old enough to be suspect; or of a rank that is gone or frozen and holds
+ * others up, without waiting so long.
+ */
+static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                 struct ng_verdict *ret_verdict)
+{
+    int64_t oldest_ns = ng_present_oldest_wait(view, false);
+    struct ng_verdict_query query = {.stalled_ns = suspect_ns};
+    bool ended = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        ended |= ng_present_is_gone(view->processes[i].life) || view->processes[i].life == NG_LIFE_STOPPED;
+    if (asked_ns)
+        query.stalled_ns = asked_ns;
+    else if (oldest_ns >= suspect_ns)
+        query.stalled_ns = suspect_ns / 2; /* others may have waited less, and be the reason */
+    int error = ng_verdict_reach(view, &query, ret_verdict);
+    if (error || asked_ns || ret_verdict->kind != NG_KIND_HEALTHY)
+        return error;
+    if (is_unusual(view, oldest_ns))
+        ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
+    if (!ended)
+        return 0;
+    struct ng_verdict verdict;
+    query.stalled_ns = DEATH_STALL_NS;
+    error = ng_verdict_reach(view, &query, &verdict);
+    if (error) {
+        ng_verdict_fini(ret_verdict);
+        return error;
+    }
+    bool tells = tells_of_end(&verdict);
+    ng_verdict_fini(tells ? ret_verdict : &verdict);
+    if (tells)
+        *ret_verdict = verdict;
+    return 0;
+}
+
+/* Nobody waits any more, but somebody did: as `ncclguard analyze` judges the same black boxes. What processes were
+ * taken for is of the verdict alone; who shows them says how they ended. */
+static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                               struct ng_verdict *ret_verdict)
+{
+    struct ng_hindsight hindsight = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
+    enum ng_life *lives = malloc(view->process_count * sizeof(*lives));
+
+    if (!lives)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        lives[i] = view->processes[i].life;
+    int error = ng_hindsight_judge(view, &hindsight, ret_verdict);
+    for (uint32_t i = 0; i < view->process_count; i++)
+        view->processes[i].life = lives[i];
+    free(lives);
+    return error;
+}
+
+int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                     struct ng_verdict *ret_verdict)
+{
+    int error = ng_present_is_over(view) ? judge_after_the_end(view, asked_ns, suspect_ns, ret_verdict)
+                                         : judge(view, asked_ns, suspect_ns, ret_verdict);
+
+    if (error)
+        return error;
+    error = ng_straggler_blame(view, ret_verdict);
+    if (error) {
+        ng_verdict_fini(ret_verdict);
+        return error;
+    }
+    ret_verdict->detected_by = -1;
+    ret_verdict->action = "none";
+    ret_verdict->time_unix_ns = ng_clock_unix_ns();
+    snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
+    return 0;
+}
+
+/* "5 s", "1.5 s", "300 ms", "1234 ms" */
+static void put_bound(int64_t ns, char *ret_text, size_t bytes)
+{
+    int64_t ms = ns / NG_MS;
+
+    if (ms >= 1000 && ms % 1000 == 0)
+        snprintf(ret_text, bytes, "%" PRId64 " s", ms / 1000);
+    else if (ms >= 1000 && ms % 100 == 0)
+        snprintf(ret_text, bytes, "%" PRId64 ".%" PRId64 " s", ms / 1000, ms % 1000 / 100);
+    else
+        snprintf(ret_text, bytes, "%" PRId64 " ms", ms);
+}
+
+void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line, size_t bytes)
+{
+    const char *text = ng_verdict_kind_text(NG_KIND_HEALTHY);
+    char line[NG_REPORT_LINE_BYTES], bound[32];
+
+    ng_report_line(verdict, line, sizeof(line));
+    const char *found = verdict->kind == NG_KIND_HEALTHY && stuck_ns ? strstr(line, text) : NULL;
+    if (!found) {
+        snprintf(ret_line, bytes, "%s", line);
+        return;
+    }
+    int head = (int)(found - line) + (int)strlen(text);
+    put_bound(stuck_ns, bound, sizeof(bound));
+    snprintf(ret_line, bytes, "%.*s longer than %s%s", head, line, bound, line + head);
+}
+
+bool ng_present_verdict_stays(const json_t *verdict, bool over)
+{
+    const char *action = json_string_value(json_object_get(verdict, "action"));
+    const char *kind = json_string_value(json_object_get(verdict, "kind"));
+    const json_t *detected_by = json_object_get(verdict, "detected_by");
+
+    if (action && strcmp(action, "none") != 0)
+        return true;
+    /* -1: `ncclguard dump` wrote it. */
+    return over && kind && !(json_is_integer(detected_by) && json_integer_value(detected_by) < 0) &&
+           (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0 || strcmp(kind, "mismatch") == 0);
+}

@@ -1,0 +1,308 @@
+/*
+ * A verdict long after.
+ *
+ * Used by `ncclguard analyze`. What counts as stuck, and who counts as alive, is decided here; who
+ * is to blame only by the verdict engine.
+ */
+#include "tools/judge/postmortem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "tools/ingest/doubt.h"
+#include "tools/judge/live_verdict.h"
+
+/* Dumps do not say when their job calls work stuck; black boxes do. */
+#define STALLED_DEFAULT_NS (5 * NG_S)
+#define UNUSUAL_NS         NG_S /* beside work that is stuck, waits of this length are no chance */
+/* The heartbeat of a black box is at least this fresh at its process's end. */
+#define TOGETHER_NS (2 * NG_S)
+/* Clocks of different hosts differ by less. */
+#define CLOCKS_APART_NS NG_S
+/* Work pending this long, and a rank that it needs is gone: as the incident thread has it. */
+#define DEATH_STALL_NS (200 * NG_MS)
+
+/* How the view was made to show the job just before its end. */
+struct look_back {
+    bool ended;                     /* every process had ended, so that it was */
+    const struct ng_incident *told; /* what a guard said of what was still stuck then; NULL nothing */
+    bool death_told;                /* and that was that ranks had died, */
+    bool dead_named;                /* of which a process here is one */
+    bool difference_told;           /* or it was that their calls differed */
+};
+
+/* --- what the guards said while the job ran --- */
+
+static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && view->groups[member->group].id == incident->group_id &&
+            member->pending_seq == incident->seq)
+            return true;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].group_id == incident->group_id && view->calls[i].seq == incident->seq &&
+            view->calls[i].op == (enum ng_op)incident->op)
+            return true;
+    return false;
+}
+
+/* The newest verdict on something that the ranks were still in when they told of themselves last. */
+static const struct ng_incident *find_told(const struct ng_view *view,
+                                           const struct ng_hindsight *hindsight)
+{
+    for (size_t i = 0; i < hindsight->told_count; i++)
+        if (is_stuck_in(view, &hindsight->told[i]))
+            return &hindsight->told[i];
+    return NULL;
+}
+
+/* Is it the process that a guard has named? By host and process id; of several there are only the ranks. */
+static bool is_named(const struct ng_incident *told, const struct ng_view_process *process)
+{
+    char name[128];
+
+    if (process->pid <= 0)
+        return false;
+    if (process->host[0])
+        snprintf(name, sizeof(name), "(host %s, pid %d)", process->host, process->pid);
+    else
+        snprintf(name, sizeof(name), "(pid %d)", process->pid);
+    return strstr(told->line, name) != NULL;
+}
+
+/* --- how it stood just before --- */
+
+/* When the last of the dead gave its last sign of life, by the clocks of their hosts; 0 not known of all. */
+static int64_t last_sign_unix_ns(const struct ng_view *view)
+{
+    int64_t last_ns = 0;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (process->life != NG_LIFE_DEAD)
+            continue;
+        if (process->moment_unix_ns <= 0)
+            return 0;
+        if (process->moment_unix_ns > last_ns)
+            last_ns = process->moment_unix_ns;
+    }
+    return last_ns;
+}
+
+/*
+ * How long ago the last sign of life was. Not how long ago it was found dead, which is the same for all where nobody
+ * looked before; nor by ages, where there are clocks: each dump has ages of its own moment.
+ */
+static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_unix_ns)
+{
+    if (last_unix_ns)
+        return last_unix_ns - process->moment_unix_ns;
+    return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
+}
+
+/*
+ * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead
+ * wait for nobody. What matters is how it stood just before: the ranks of the last wave of deaths
+ * count as alive then. A rank that died earlier stays dead, and one of which a guard said so.
+ */
+static struct look_back look_before_the_end(struct ng_view *view,
+                                            const struct ng_hindsight *hindsight)
+{
+    struct look_back back = {.told = find_told(view, hindsight)};
+    int64_t last_unix_ns = last_sign_unix_ns(view);
+    const struct ng_view_process *last = NULL;
+
+    back.death_told = back.told && strncmp(back.told->line, "dead_rank:", 10) == 0;
+    back.difference_told = back.told && strncmp(back.told->line, "mismatch:", 9) == 0;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
+            return back;
+        if (process->life == NG_LIFE_DEAD &&
+            (!last || sign_age_ns(process, last_unix_ns) < sign_age_ns(last, last_unix_ns)))
+            last = process;
+    }
+    if (!last)
+        return back;
+    back.ended = true;
+    int64_t last_ns = sign_age_ns(last, last_unix_ns);
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        struct ng_view_process *process = &view->processes[i];
+        int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
+        bool named = back.death_told && is_named(back.told, process);
+        back.dead_named |= named;
+        if (process->life == NG_LIFE_DEAD && !named &&
+            sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns)
+            process->life = NG_LIFE_ENDED_BY_GUARD; /* ended by somebody: a victim, not a cause */
+    }
+    return back;
+}
+
+/* Whether there was an incident, whatever the clock says: a death among the living, or the guard
+ * ended the job. */
+static bool ended_badly(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life == NG_LIFE_DEAD ||
+            view->processes[i].life == NG_LIFE_ENDED_BY_GUARD)
+            return true;
+    return false;
+}
+
+static bool has_nan(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].nan.age_ns)
+            return true;
+    return false;
+}
+
+bool ng_hindsight_is_ordinary(const struct ng_view *view, const struct ng_hindsight *hindsight,
+                              const struct ng_verdict *verdict)
+{
+    int64_t oldest_ns = ng_present_oldest_wait(view, true);
+
+    if (verdict->kind == NG_KIND_HEALTHY)
+        return true;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].cuda_error)
+            return false;
+    return oldest_ns < UNUSUAL_NS && (!hindsight->stalled_ns || oldest_ns < hindsight->stalled_ns) &&
+           (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||
+            verdict->kind == NG_KIND_UNKNOWN);
+}
+
+static bool is_about_end(const struct ng_verdict *verdict)
+{
+    return verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END;
+}
+
+/* Does it depend on how long is too long, and on who was alive? */
+static bool is_about_waiting(const struct ng_verdict *verdict)
+{
+    return (verdict->kind == NG_KIND_MISSING_RANK || verdict->kind == NG_KIND_INIT_MISSING_RANK ||
+            verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_ORDER_DEADLOCK ||
+            verdict->kind == NG_KIND_UNKNOWN) &&
+           !is_about_end(verdict);
+}
+
+/* Ranks waited, all of them have ended since, and which did so first is not known: so is what they waited for. */
+static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdict)
+{
+    verdict->kind = NG_KIND_UNKNOWN;
+    verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
+    if (back->told)
+        return ng_doubt_add(verdict, "which rank ended first; a guard said: %s", back->told->line);
+    return ng_doubt_add(verdict, "which rank ended first: their last signs of life are too close to each other");
+}
+
+/*
+ * The guard compared the calls of all ranks, those of other hosts too. A rank that ended in such a call, or that waits
+ * in it, does so because of the difference.
+ */
+static int restore_difference(const struct look_back *back, struct ng_verdict *verdict)
+{
+    verdict->kind = NG_KIND_MISMATCH;
+    verdict->confidence = NG_CONFIDENCE_LIKELY;
+    verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
+    return ng_doubt_add(verdict, "records of the calls that differ; a guard said: %s", back->told->line);
+}
+
+/*
+ * Nothing was stuck for long. But who waits for a rank that has ended waits for ever, and all of them may have ended
+ * before they had waited for long.
+ */
+static int judge_ends(const struct ng_view *view, const struct look_back *back,
+                      struct ng_verdict *verdict)
+{
+    struct ng_verdict_query query = {.stalled_ns = DEATH_STALL_NS};
+    struct ng_verdict second;
+    bool gone = back->ended;
+
+    for (uint32_t i = 0; i < view->process_count && !gone; i++)
+        gone = ng_present_is_gone(view->processes[i].life);
+    if (!gone)
+        return 0;
+    int error = ng_verdict_reach(view, &query, &second);
+    if (error)
+        return error;
+    /* Who leaves while others still tidy up has done its part. */
+    bool named = (second.kind == NG_KIND_DEAD_RANK || second.kind == NG_KIND_LEFT_EARLY) &&
+                 !is_about_end(&second);
+    bool doubtful = back->ended && is_about_waiting(&second);
+    if (!named && !doubtful) {
+        ng_verdict_fini(&second);
+        return 0;
+    }
+    ng_verdict_fini(verdict);
+    *verdict = second;
+    return named ? 0 : doubt_waiting(back, verdict);
+}
+
+/* The verdict at the threshold of the evidence, or at the one that was asked for. */
+static int judge(const struct ng_view *view, const struct ng_hindsight *hindsight,
+                 const struct look_back *back, struct ng_verdict_query *query,
+                 struct ng_verdict *ret_verdict)
+{
+    bool incident = hindsight->incident || back->told || (!back->ended && ended_badly(view));
+    int64_t oldest_ns = ng_present_oldest_wait(view, true);
+
+    query->stalled_ns = hindsight->stalled_ns ? hindsight->stalled_ns : STALLED_DEFAULT_NS;
+    /*
+     * As the library does: once something is stuck, half of the longest wait counts, for ranks do
+     * not come at the same moment; but what came later may be the reason, if it is no
+     * ordinary wait. And a death is noticed long before the work that it holds up is old.
+     */
+    if (oldest_ns >= query->stalled_ns || incident)
+        query->stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
+    if (hindsight->asked_ns > 0)
+        query->stalled_ns = hindsight->asked_ns;
+    int error = ng_verdict_reach(view, query, ret_verdict);
+    if (error || hindsight->asked_ns > 0)
+        return error;
+    if (ret_verdict->kind == NG_KIND_HEALTHY)
+        error = judge_ends(view, back, ret_verdict);
+    if (error)
+        return error;
+    if (back->difference_told && (is_about_waiting(ret_verdict) || ret_verdict->kind == NG_KIND_DEAD_RANK ||
+                                  ret_verdict->kind == NG_KIND_LEFT_EARLY))
+        return restore_difference(back, ret_verdict);
+    /* The rank that died is one of several, and taken for a living one that never came. */
+    if (back->ended && back->death_told && !back->dead_named && is_about_waiting(ret_verdict))
+        return doubt_waiting(back, ret_verdict);
+    return 0;
+}
+
+int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
+                       struct ng_verdict *ret_verdict)
+{
+    struct ng_verdict_query query = {0};
+    struct look_back back = look_before_the_end(view, hindsight);
+
+    int error = judge(view, hindsight, &back, &query, ret_verdict);
+    /* Nobody need have waited for it: what was under way then was nothing unusual. */
+    if (!error && has_nan(view) && ng_hindsight_is_ordinary(view, hindsight, ret_verdict)) {
+        ng_verdict_fini(ret_verdict);
+        query.nan = true;
+        error = ng_verdict_reach(view, &query, ret_verdict);
+    }
+    if (error)
+        return error;
+    /* By heartbeats alone: a rank that was frozen, and killed with the others, looks the same. */
+    if (back.ended && ret_verdict->kind == NG_KIND_DEAD_RANK &&
+        ret_verdict->confidence == NG_CONFIDENCE_CERTAIN &&
+        !(back.dead_named && strstr(back.told->line, "; certain")))
+        ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
+    if (ret_verdict->kind != NG_KIND_HEALTHY)
+        return 0;
+    error = ng_doubt_health(view, ret_verdict);
+    if (!error && back.ended && ng_present_oldest_wait(view, true) > 0) {
+        ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
+        error = ng_doubt_add(ret_verdict, "which rank ended first, while work was in flight");
+    }
+    return error;
+}

@@ -1,0 +1,229 @@
+/*
+ * A picture on a terminal.
+ *
+ * Signals are blocked and read as events, so that no way of ending leaves the terminal in another
+ * state than it was in. Must never write after the terminal was given back.
+ */
+#include "tools/render/screen.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+
+/* The other screen, no cursor, no wrapping of long lines; and all of it undone. */
+#define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
+#define LEAVE "\033[?7h\033[?25h\033[?1049l"
+
+static struct {
+    bool open, keys; /* keys: standard input is the terminal, too */
+    int signals;     /* a signalfd */
+    int ended_by;
+    struct termios before;
+    sigset_t mask_before;
+} screen = {.signals = -1};
+
+bool ng_screen_possible(void)
+{
+    const char *kind = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
+}
+
+static bool write_all(const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t written = write(STDOUT_FILENO, text, bytes);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0 && errno == EAGAIN) {
+            struct pollfd polled = {STDOUT_FILENO, POLLOUT, 0};
+            if (poll(&polled, 1, 1000) > 0)
+                continue;
+        }
+        if (written <= 0)
+            return false;
+        text += written;
+        bytes -= (size_t)written;
+    }
+    return true;
+}
+
+static bool enter(void)
+{
+    struct termios raw = screen.before;
+
+    if (screen.keys) {
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        raw.c_cc[VMIN] = 0;
+        raw.c_cc[VTIME] = 0;
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+    }
+    return write_all(ENTER, strlen(ENTER));
+}
+
+static void leave(void)
+{
+    write_all(LEAVE, strlen(LEAVE));
+    if (screen.keys)
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &screen.before);
+}
+
+int ng_screen_open(void)
+{
+    static const int numbers[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGPIPE,
+                                  SIGTSTP, SIGWINCH, SIGTTOU, SIGTTIN};
+    sigset_t signals;
+
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        sigaddset(&signals, numbers[i]);
+    if (sigprocmask(SIG_BLOCK, &signals, &screen.mask_before) != 0)
+        return -errno;
+    screen.signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (screen.signals < 0) {
+        int error = -errno;
+        sigprocmask(SIG_SETMASK, &screen.mask_before, NULL);
+        return error;
+    }
+    screen.keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &screen.before) == 0 &&
+                  tcgetpgrp(STDIN_FILENO) == getpgrp();
+    screen.open = true;
+    enter();
+    return 0;
+}
+
+/* Ctrl-Z: a shell gets its terminal back, and we come back with a new picture. */
+static void stop(void)
+{
+    leave();
+    raise(SIGSTOP);
+    enter();
+}
+
+static enum ng_screen_event take_signal(void)
+{
+    struct signalfd_siginfo info;
+    enum ng_screen_event event = NG_SCREEN_TIME;
+
+    while (read(screen.signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        switch (info.ssi_signo) {
+        case SIGWINCH:
+            event = NG_SCREEN_REDRAW;
+            break;
+        case SIGTSTP:
+            stop();
+            event = NG_SCREEN_REDRAW;
+            break;
+        case SIGTTOU:
+        case SIGTTIN:
+            break;
+        default:
+            screen.ended_by = (int)info.ssi_signo;
+            return NG_SCREEN_QUIT;
+        }
+    }
+    return event;
+}
+
+static enum ng_screen_event take_key(void)
+{
+    char keys[64];
+    ssize_t bytes = read(STDIN_FILENO, keys, sizeof(keys));
+    enum ng_screen_event event = NG_SCREEN_TIME;
+
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+        return event;
+    if (bytes <= 0)
+        return NG_SCREEN_QUIT;
+    for (ssize_t i = 0; i < bytes; i++) {
+        if (keys[i] == 'q' || keys[i] == 'Q' || keys[i] == 4)
+            return NG_SCREEN_QUIT;
+        /* The rest of an arrow key or the like means nothing here. */
+        if (keys[i] == 27)
+            return event;
+        if (keys[i] == ' ' || keys[i] == '\n' || keys[i] == '\r')
+            event = NG_SCREEN_LOOK;
+    }
+    return event;
+}
+
+enum ng_screen_event ng_screen_wait(int64_t until_mono_ns)
+{
+    for (;;) {
+        struct pollfd polled[2] = {{screen.signals, POLLIN, 0},
+                                   {screen.keys ? STDIN_FILENO : -1, POLLIN, 0}};
+        int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+        int64_t left = left_ns <= 0 ? 0 : left_ns / NG_MS + 1;
+        int left_ms = left < 60000 ? (int)left : 60000;
+        int ready = poll(polled, 2, left_ms);
+        enum ng_screen_event event = NG_SCREEN_TIME;
+
+        if (ready > 0 && polled[0].revents)
+            event = take_signal();
+        if (event == NG_SCREEN_TIME && ready > 0 && polled[1].revents)
+            event = take_key();
+        if (event != NG_SCREEN_TIME || ng_clock_mono_ns() >= until_mono_ns)
+            return event;
+    }
+}
+
+void ng_screen_size(unsigned *ret_lines, unsigned *ret_columns)
+{
+    struct winsize size = {0};
+
+    ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    *ret_lines = size.ws_row ? size.ws_row : 24;
+    *ret_columns = size.ws_col ? size.ws_col : 80;
+}
+
+bool ng_screen_draw(const char *text)
+{
+    unsigned lines, columns;
+    char *picture = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&picture, &bytes);
+
+    if (!file)
+        return true; /* the picture stays as it was */
+    ng_screen_size(&lines, &columns);
+    fputs("\033[H", file);
+    for (unsigned i = 0; i < lines && *text; i++) {
+        size_t length = strcspn(text, "\n");
+        fprintf(file, "%s%.*s\033[K", i ? "\r\n" : "", (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+    fputs("\033[J", file);
+    bool whole = fclose(file) == 0;
+    bool written = !whole || write_all(picture, bytes);
+    free(picture);
+    return written;
+}
+
+void ng_screen_close(void)
+{
+    if (!screen.open)
+        return;
+    screen.open = false;
+    leave();
+    close(screen.signals);
+    screen.signals = -1;
+    /* Ctrl-C is how people end this: no signal any more. */
+    int ending = screen.ended_by;
+    if (ending == SIGINT || ending == SIGQUIT || ending == SIGPIPE)
+        screen.ended_by = 0;
+    sigprocmask(SIG_SETMASK, &screen.mask_before, NULL);
+}
+
+int ng_screen_ending_signal(void)
+{
+    return screen.ended_by;
+}

@@ -1,0 +1,281 @@
+/*
+ * Stacks of many ranks, the same ones told once.
+ *
+ * Used by `ncclguard analyze`. Files may be anybody's and damaged: they are text, cut off at some
+ * length.
+ */
+#include "tools/render/stack_groups.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/util/small_file.h"
+
+#define PREFIX "rank_"
+#define SUFFIX ".stacks.txt"
+
+#define FILE_BYTES_MAX (8u << 20)
+#define STACKS_MAX     20000u /* different ones; a page with more is of no use */
+#define ADDRESS_DIGITS 6  /* hexadecimal numbers this long are addresses, and differ by chance */
+#define ID_DIGITS      12 /* and these are ids of groups */
+
+#define THREAD  "Thread "
+#define CALL    "  in "
+#define SUMMARY "\nLook at: "
+
+/* ---- What is the same ---- */
+
+static uint64_t mix(uint64_t hash, unsigned char byte)
+{
+    return (hash ^ byte) * UINT64_C(0x100000001b3);
+}
+
+/* Says which thread it is, and for how long it has been in which call of which group. */
+static bool tells_numbers(const char *line, size_t length, bool title)
+{
+    return title || (length > strlen(CALL) && strncmp(line, CALL, strlen(CALL)) == 0);
+}
+
+/* Of a line without what differs by chance. */
+static uint64_t hash_line(uint64_t hash, const char *line, size_t length, bool title)
+{
+    bool numbers = tells_numbers(line, length, title);
+
+    for (size_t i = 0; i < length;) {
+        size_t digits = 0;
+        while (numbers && i + digits < length && isxdigit((unsigned char)line[i + digits]))
+            digits++;
+        if (digits >= ID_DIGITS) {
+            i += digits;
+            continue;
+        }
+        digits = 0;
+        if (numbers && isdigit((unsigned char)line[i])) {
+            i++;
+            continue;
+        }
+        if (line[i] == '0' && i + 1 < length && line[i + 1] == 'x')
+            while (i + 2 + digits < length && isxdigit((unsigned char)line[i + 2 + digits]))
+                digits++;
+        if (digits >= ADDRESS_DIGITS) {
+            i += 2 + digits;
+            continue;
+        }
+        hash = mix(hash, (unsigned char)line[i++]);
+    }
+    return mix(hash, '\n');
+}
+
+/* ---- The table of stacks ---- */
+
+static uint32_t *place_of(const struct ng_folded *folded, uint64_t hash)
+{
+    uint32_t mask = folded->place_count - 1, at = (uint32_t)(hash >> 20) & mask;
+
+    while (folded->places[at] && folded->stacks[folded->places[at] - 1].hash != hash)
+        at = (at + 1) & mask;
+    return &folded->places[at];
+}
+
+static bool make_room(struct ng_folded *folded)
+{
+    if (folded->count < folded->room)
+        return true;
+    uint32_t room = folded->room ? folded->room * 2 : 64;
+    struct ng_folded_stack *stacks = realloc(folded->stacks, room * sizeof(*stacks));
+    if (!stacks)
+        return false;
+    folded->stacks = stacks;
+    folded->room = room;
+    uint32_t *places = calloc(room * 2, sizeof(*places));
+    if (!places)
+        return false;
+    free(folded->places);
+    folded->places = places;
+    folded->place_count = room * 2;
+    for (uint32_t i = 0; i < folded->count; i++)
+        *place_of(folded, folded->stacks[i].hash) = i + 1;
+    return true;
+}
+
+static bool add_rank(struct ng_folded_stack *stack, int rank)
+{
+    uint32_t at = stack->rank_count;
+
+    stack->threads++;
+    while (at > 0 && stack->ranks[at - 1] > rank)
+        at--;
+    if (at > 0 && stack->ranks[at - 1] == rank)
+        return true;
+    if (stack->rank_count == stack->rank_room) {
+        uint32_t room = stack->rank_room ? stack->rank_room * 2 : 4;
+        int *ranks = realloc(stack->ranks, room * sizeof(*ranks));
+        if (!ranks)
+            return false;
+        stack->ranks = ranks;
+        stack->rank_room = room;
+    }
+    memmove(&stack->ranks[at + 1], &stack->ranks[at], (stack->rank_count - at) * sizeof(int));
+    stack->ranks[at] = rank;
+    stack->rank_count++;
+    return true;
+}
+
+/* One paragraph. */
+static int add_stack(struct ng_folded *folded, int rank, const char *text, size_t length)
+{
+    const char *end = memchr(text, '\n', length);
+    size_t title = end ? (size_t)(end - text) : length;
+    uint64_t hash = hash_line(UINT64_C(0xcbf29ce484222325), text, title, true);
+
+    for (size_t at = title + 1; at < length;) {
+        end = memchr(text + at, '\n', length - at);
+        size_t line = end ? (size_t)(end - text) - at : length - at;
+        hash = hash_line(hash, text + at, line, false);
+        at += line + 1;
+    }
+    if (!make_room(folded))
+        return -ENOMEM;
+    uint32_t *place = place_of(folded, hash);
+    if (!*place) {
+        if (folded->count == STACKS_MAX)
+            return 0;
+        struct ng_folded_stack stack = {.title = strndup(text, title),
+                                        .text =
+                                            strndup(text + (title < length ? title + 1 : length),
+                                                    title < length ? length - title - 1 : 0),
+                                        .hash = hash};
+        if (!stack.title || !stack.text) {
+            free(stack.title);
+            free(stack.text);
+            return -ENOMEM;
+        }
+        folded->stacks[folded->count++] = stack;
+        *place = folded->count;
+    }
+    return add_rank(&folded->stacks[*place - 1], rank) ? 0 : -ENOMEM;
+}
+
+/* From the first paragraph, which is about the process; some have none. */
+static int add_summary(struct ng_folded *folded, int rank, const char *text, size_t length)
+{
+    const char *line = memmem(text, length, SUMMARY, strlen(SUMMARY));
+
+    if (!line)
+        return 0;
+    line += strlen(SUMMARY);
+    if (folded->summary_count == folded->summary_room) {
+        uint32_t room = folded->summary_room ? folded->summary_room * 2 : 16;
+        struct ng_folded_summary *summaries = realloc(folded->summaries, room * sizeof(*summaries));
+        if (!summaries)
+            return -ENOMEM;
+        folded->summaries = summaries;
+        folded->summary_room = room;
+    }
+    char *copy = strndup(line, strcspn(line, "\n"));
+    if (!copy)
+        return -ENOMEM;
+    folded->summaries[folded->summary_count++] = (struct ng_folded_summary){rank, copy};
+    return 0;
+}
+
+int ng_folded_add(struct ng_folded *folded, int rank, const char *text)
+{
+    const char *start = text;
+    int error = 0;
+
+    folded->files++;
+    while (*text && !error) {
+        text += strspn(text, "\n");
+        const char *end = strstr(text, "\n\n");
+        size_t length = end ? (size_t)(end - text) : strlen(text);
+        while (length > 0 && text[length - 1] == '\n')
+            length--;
+        if (length > strlen(THREAD) && strncmp(text, THREAD, strlen(THREAD)) == 0)
+            error = add_stack(folded, rank, text, length);
+        else if (text == start)
+            error = add_summary(folded, rank, text, length);
+        text += end ? (size_t)(end - text) : strlen(text);
+    }
+    return error;
+}
+
+void ng_folded_fini(struct ng_folded *folded)
+{
+    for (uint32_t i = 0; i < folded->count; i++) {
+        free(folded->stacks[i].title);
+        free(folded->stacks[i].text);
+        free(folded->stacks[i].ranks);
+    }
+    for (uint32_t i = 0; i < folded->summary_count; i++)
+        free(folded->summaries[i].text);
+    free(folded->summaries);
+    free(folded->stacks);
+    free(folded->places);
+    *folded = NG_FOLDED_NONE;
+}
+
+/* ---- Files ---- */
+
+/* The rank that a file is of; -1: it is another kind of file. */
+static int rank_of(const char *name)
+{
+    char *end;
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || !isdigit((unsigned char)name[strlen(PREFIX)]))
+        return -1;
+    errno = 0;
+    long rank = strtol(name + strlen(PREFIX), &end, 10);
+    return errno || rank > INT_MAX || strcmp(end, SUFFIX) != 0 ? -1 : (int)rank;
+}
+
+static int is_stacks(const struct dirent *entry)
+{
+    return rank_of(entry->d_name) >= 0;
+}
+
+/* The text of a file, to be freed; NULL: it cannot be read, or there is no memory. */
+static char *read_text(int folder, const char *name)
+{
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    ssize_t bytes = text ? ng_small_file_read(folder, name, text, FILE_BYTES_MAX) : -ENOMEM;
+
+    if (bytes < 0) {
+        free(text);
+        return NULL;
+    }
+    text[bytes] = '\0';
+    return text;
+}
+
+int ng_folded_add_folder(struct ng_folded *folded, const char *folder)
+{
+    struct dirent **entries;
+    int error = 0;
+
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int count = scandirat(fd, ".", &entries, is_stacks, versionsort);
+    if (count < 0)
+        error = -errno;
+    for (int i = 0; i < count; i++) {
+        char *text = error ? NULL : read_text(fd, entries[i]->d_name);
+        if (text)
+            error = ng_folded_add(folded, rank_of(entries[i]->d_name), text);
+        free(text);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    close(fd);
+    return error;
+}

@@ -1,0 +1,50 @@
+/*
+ * Stacks of many ranks, the same ones told once.
+ *
+ * From rank_<r>.stacks.txt, which each rank writes at an incident (core/evidence/stacks.h): a paragraph for
+ * each thread. Two are the same where they differ in addresses, ids and times alone.
+ */
+#ifndef NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H
+#define NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is most telling of a rank, in one line. */
+struct ng_folded_summary {
+    int rank;
+    char *text;
+};
+
+/* The stack of one thread or more. */
+struct ng_folded_stack {
+    char *title; /* first line, as the first rank has it */
+    char *text;  /* the other lines, as the first rank has them */
+    int *ranks;  /* ascending, each once */
+    uint32_t rank_count, rank_room;
+    uint32_t threads; /* so many threads of all of these ranks */
+    uint64_t hash;
+};
+
+struct ng_folded {
+    struct ng_folded_stack *stacks; /* in order of the ranks and the files */
+    uint32_t count, room;
+    uint32_t *places; /* index + 1 by hash */
+    uint32_t place_count;
+    struct ng_folded_summary *summaries;
+    uint32_t summary_count, summary_room;
+    uint32_t files;
+};
+
+#define NG_FOLDED_NONE ((struct ng_folded){0})
+
+/* Add those of all files in `folder`; none is no error. 0, -ENOMEM, or -errno of the folder. A file
+ * that cannot be read is passed over. */
+int ng_folded_add_folder(struct ng_folded *folded, const char *folder);
+
+/* Add those of one rank: the text of its file. 0 or -ENOMEM. */
+int ng_folded_add(struct ng_folded *folded, int rank, const char *text);
+
+void ng_folded_fini(struct ng_folded *folded);
+
+#endif

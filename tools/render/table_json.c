@@ -1,0 +1,569 @@
+/*
+ * The table as JSON: everything that is known, in the view's own order.
+ */
+#include "tools/render/table_json.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/util/clock.h"
+#include "core/report/dump.h"
+#include "core/util/json.h"
+#include "core/report/report.h"
+#include "core/registration/segments.h"
+#include "core/verdict/straggler.h"
+#include "tools/ingest/memory_sums.h"
+
+/* A group's size is what a process said of it. */
+#define MISSING_MAX 65536
+
+/* Lists by process: those of process p are list[start[p]] to list[start[p + 1]]. */
+struct by_process {
+    uint32_t *start, *list;
+};
+
+struct writer {
+    const struct ng_table *table;
+    struct ng_json json;
+    uint32_t *order, *index_of; /* of processes, by rank; and the other way round */
+    struct by_process calls, members;
+};
+
+/* No number that parsers may refuse: a sequence beyond this is damage. */
+static void put_count(struct ng_json *json, const char *key, uint64_t value)
+{
+    ng_json_int(json, key, value <= INT64_MAX ? (int64_t)value : INT64_MAX);
+}
+
+static void put_id(struct ng_json *json, const char *key, uint64_t id)
+{
+    if (id)
+        ng_json_hex(json, key, id);
+    else
+        ng_json_null(json, key);
+}
+
+static void put_ms(struct ng_json *json, const char *key, int64_t ns)
+{
+    ng_json_int(json, key, ns / NG_MS);
+}
+
+static void put_text(struct ng_json *json, const char *key, const char *text)
+{
+    ng_json_string(json, key, text[0] ? text : NULL);
+}
+
+static void put_signature(struct ng_json *json, const char *key,
+                          const struct ng_signature *signature)
+{
+    if (!signature->op) {
+        ng_json_null(json, key);
+        return;
+    }
+    ng_json_open_object(json, key, NG_JSON_COMPACT);
+    ng_json_string(json, "op", ng_op_name(signature->op));
+    put_count(json, "count", signature->count);
+    ng_json_string(json, "dtype", ng_dtype_name(signature->dtype));
+    ng_json_string(json, "redop", signature->redop < 0 ? NULL : ng_redop_name(signature->redop));
+    ng_json_int(json, "root", signature->root);
+    ng_json_close_object(json);
+}
+
+/* ---- Processes ---- */
+
+static void put_devices(struct writer *writer, uint32_t process)
+{
+    const struct ng_view *view = writer->table->view;
+    const uint32_t *list = writer->members.list;
+    uint32_t first = writer->members.start[process], end = writer->members.start[process + 1];
+
+    ng_json_open_array(&writer->json, "devices", NG_JSON_COMPACT);
+    for (uint32_t i = first; i < end; i++) {
+        const struct ng_view_member *member = &view->members[list[i]];
+        bool told = member->device < 0;
+        for (uint32_t k = first; k < i && !told; k++)
+            told = view->members[list[k]].device == member->device;
+        if (told)
+            continue;
+        ng_json_open_object(&writer->json, NULL, NG_JSON_COMPACT);
+        ng_json_int(&writer->json, "device", member->device);
+        put_text(&writer->json, "pci_id", member->pci_id);
+        ng_json_close_object(&writer->json);
+    }
+    ng_json_close_array(&writer->json);
+}
+
+static void put_calls(struct writer *writer, uint32_t process)
+{
+    const struct ng_view *view = writer->table->view;
+
+    ng_json_open_array(&writer->json, "calls", NG_JSON_COMPACT);
+    for (uint32_t i = writer->calls.start[process]; i < writer->calls.start[process + 1]; i++) {
+        const struct ng_view_call *call = &view->calls[writer->calls.list[i]];
+        ng_json_open_object(&writer->json, NULL, NG_JSON_COMPACT);
+        put_count(&writer->json, "tid", call->tid);
+        ng_json_string(&writer->json, "op", ng_op_name(call->op));
+        put_id(&writer->json, "group", call->group_id);
+        put_count(&writer->json, "seq", call->seq);
+        put_ms(&writer->json, "age_ms", call->age_ns);
+        ng_json_close_object(&writer->json);
+    }
+    ng_json_close_array(&writer->json);
+}
+
+static void put_sum(struct ng_json *json, const struct ng_memory_sum *sum)
+{
+    put_count(json, "segments", sum->segments);
+    put_count(json, "bytes", sum->bytes);
+}
+
+static void put_memory(struct writer *writer, uint32_t index)
+{
+    const struct ng_view_process *process = &writer->table->view->processes[index];
+    struct ng_view_registration registration;
+    struct ng_json *json = &writer->json;
+    struct ng_memory_sum sum;
+
+    if (!ng_registered_memory(process, &sum)) {
+        ng_json_null(json, "memory");
+        return;
+    }
+    ng_registered_process(writer->table->view, index, &registration);
+    ng_json_open_object(json, "memory", NG_JSON_COMPACT);
+    put_sum(json, &sum);
+    ng_json_open_object(json, "kinds", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < process->memory_kinds && i < NG_SEGMENT_KINDS; i++) {
+        ng_json_open_object(json, ng_segment_kind_name((enum ng_segment_kind)i), NG_JSON_COMPACT);
+        put_sum(json, &process->memory[i]);
+        ng_json_close_object(json);
+    }
+    ng_json_close_object(json);
+    put_count(json, "registered_segments", registration.segments);
+    put_count(json, "registered_bytes", registration.segment_bytes);
+    ng_json_close_object(json);
+}
+
+static void put_registration(struct ng_json *json, const struct ng_view_registration *told)
+{
+    if (!told->known) {
+        ng_json_null(json, "registration");
+        return;
+    }
+    ng_json_open_object(json, "registration", NG_JSON_COMPACT);
+    put_count(json, "segments", told->segments);
+    put_count(json, "segment_bytes", told->segment_bytes);
+    put_count(json, "bytes", told->bytes);
+    put_count(json, "registered_bytes", told->registered_bytes);
+    ng_json_double(json, "share", ng_registered_share(told) / 100.0);
+    put_count(json, "made", told->made);
+    put_count(json, "ended", told->ended);
+    put_count(json, "failed", told->failed);
+    put_count(json, "deferred", told->deferred);
+    put_count(json, "spent_ns", told->spent_ns);
+    ng_json_bool(json, "closed", told->closed);
+    ng_json_close_object(json);
+}
+
+static void put_process(struct writer *writer, uint32_t index)
+{
+    const struct ng_view_process *process = &writer->table->view->processes[index];
+    struct ng_json *json = &writer->json;
+
+    ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+    ng_json_int(json, "rank", process->rank);
+    ng_json_int(json, "local_rank", process->local_rank);
+    ng_json_int(json, "world_size", process->world_size);
+    ng_json_string(json, "host", process->host);
+    ng_json_int(json, "pid", process->pid);
+    put_text(json, "program", process->program);
+    put_id(json, "uid", process->uid);
+    ng_json_string(json, "life", ng_dump_life_name(process->life));
+    if (process->life == NG_LIFE_EXITED && process->exit_status >= 0)
+        ng_json_int(json, "exit_status", process->exit_status);
+    else
+        ng_json_null(json, "exit_status");
+    if (process->life == NG_LIFE_DEAD && process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+        process->exit_status < NG_EXIT_STATUS_SILENT)
+        ng_json_int(json, "signal", process->exit_status - NG_EXIT_STATUS_SIGNAL);
+    else
+        ng_json_null(json, "signal");
+    put_ms(json, "life_age_ms", process->life_age_ns);
+    put_devices(writer, index);
+    put_memory(writer, index);
+    put_calls(writer, index);
+    ng_json_close_object(json);
+}
+
+static int compare_texts(const void *left, const void *right)
+{
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+static void put_hosts(struct writer *writer)
+{
+    const struct ng_view *view = writer->table->view;
+    const char **hosts = calloc(view->process_count + 1, sizeof(*hosts));
+
+    ng_json_open_array(&writer->json, "hosts", NG_JSON_COMPACT);
+    for (uint32_t i = 0; hosts && i < view->process_count; i++)
+        hosts[i] = view->processes[i].host;
+    if (hosts)
+        qsort(hosts, view->process_count, sizeof(*hosts), compare_texts);
+    for (uint32_t i = 0; hosts && i < view->process_count; i++)
+        if (i == 0 || strcmp(hosts[i], hosts[i - 1]) != 0)
+            ng_json_string(&writer->json, NULL, hosts[i]);
+    ng_json_close_array(&writer->json);
+    free(hosts);
+}
+
+/* ---- Groups ---- */
+
+static void put_p2p(struct writer *writer, const struct ng_view_member *member)
+{
+    const struct ng_view *view = writer->table->view;
+    struct ng_json *json = &writer->json;
+
+    ng_json_open_array(json, "p2p_pending", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < member->record_count; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        bool pending = record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
+                       record->state == NG_RECORD_STARTED;
+        if (!pending || !ng_view_record_is_p2p(record))
+            continue;
+        const struct ng_view_member *peer =
+            ng_view_member(view, member->group, record->signature.root);
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "op", ng_op_name(record->signature.op));
+        ng_json_int(json, "peer", record->signature.root);
+        ng_json_int(json, "peer_rank", peer ? writer->table->rows[peer - view->members].rank : -1);
+        put_count(json, "ordinal", record->peer_ordinal);
+        ng_json_string(json, "state", ng_dump_record_state_name(record->state));
+        put_ms(json, "age_ms", record->entered_age_ns);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+static void put_in(struct ng_json *json, const struct ng_table_row *row)
+{
+    static const char *const phases[] = {
+        [NG_PHASE_GROUP] = "group",
+        [NG_PHASE_CALL] = "call",
+        [NG_PHASE_QUEUED] = "queued",
+        [NG_PHASE_DEVICE] = "device",
+    };
+
+    if (row->phase == NG_PHASE_NONE) {
+        ng_json_null(json, "in");
+        return;
+    }
+    ng_json_open_object(json, "in", NG_JSON_COMPACT);
+    ng_json_string(json, "op", row->op != NG_OP_NONE ? ng_op_name(row->op) : NULL);
+    put_count(json, "seq", row->seq);
+    put_ms(json, "age_ms", row->age_ns);
+    ng_json_string(json, "phase", phases[row->phase]);
+    ng_json_close_object(json);
+}
+
+static void put_member(struct writer *writer, uint32_t index)
+{
+    const struct ng_view *view = writer->table->view;
+    const struct ng_view_member *member = &view->members[index];
+    const struct ng_view_process *process = &view->processes[member->process];
+    const struct ng_table_row *row = &writer->table->rows[index];
+    struct ng_json *json = &writer->json;
+
+    ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+    ng_json_int(json, "group_rank", member->group_rank);
+    ng_json_int(json, "rank", row->rank);
+    ng_json_string(json, "host", process->host);
+    ng_json_int(json, "pid", process->pid);
+    put_count(json, "process", writer->index_of[member->process]);
+    ng_json_int(json, "device", member->device);
+    put_text(json, "pci_id", member->pci_id);
+    ng_json_string(json, "state", ng_dump_group_state_name(member->state));
+    put_ms(json, "created_age_ms", member->created_age_ns);
+    put_ms(json, "ended_age_ms", member->ended_age_ns);
+    put_count(json, "entered", member->entered);
+    put_count(json, "scheduled", member->scheduled);
+    put_count(json, "started", member->started);
+    put_count(json, "completed", member->completed);
+    put_count(json, "behind", row->behind);
+    put_ms(json, "behind_ms", row->behind_ns);
+    put_in(json, row);
+    ng_json_bool(json, "suspended", member->rests);
+    put_signature(json, "last", &member->last);
+    put_id(json, "rolling_hash", member->rolling_hash);
+    put_count(json, "p2p_entered", member->p2p_entered);
+    put_count(json, "p2p_completed", member->p2p_completed);
+    put_p2p(writer, member);
+    put_registration(json, &member->registration);
+    ng_json_string(json, "async_error",
+                   member->async_error ? ng_result_name(member->async_error) : NULL);
+    ng_json_string(json, "cuda_error",
+                   member->cuda_error ? ng_cuda_error_text(member->cuda_error) : NULL);
+    ng_json_close_object(json);
+}
+
+/* What the members tell of the group itself: the first that knows. */
+static void put_making(struct ng_json *json, const struct ng_view_member *members, uint32_t count)
+{
+    uint32_t created_by = NG_OP_NONE;
+    int color = -1;
+    int64_t age_ns = 0;
+    bool ended = count > 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        created_by = created_by ? created_by : members[i].created_by;
+        color = color >= 0 ? color : members[i].color;
+        age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
+        ended &= members[i].state == NG_GROUP_DESTROYED || members[i].state == NG_GROUP_ABORTED ||
+                 members[i].state == NG_GROUP_FAILED;
+    }
+    if (created_by == NG_OP_CommSplit && color >= 0)
+        ng_json_int(json, "color", color);
+    else
+        ng_json_null(json, "color");
+    ng_json_string(json, "created_by", created_by ? ng_op_name(created_by) : NULL);
+    put_ms(json, "created_age_ms", age_ns);
+    ng_json_bool(json, "ended", ended);
+}
+
+static void put_straggler(struct writer *writer, uint32_t group)
+{
+    const struct ng_table *table = writer->table;
+    struct ng_json *json = &writer->json;
+    struct ng_arena arena = {0};
+    struct ng_straggler straggler;
+    char why[512];
+
+    bool any = ng_straggler_find(table->view, group, &arena, &straggler);
+    ng_arena_reset(&arena);
+    if (!any) {
+        ng_json_null(json, "straggler");
+        return;
+    }
+    ng_straggler_why(&straggler, why, sizeof(why));
+    ng_json_open_object(json, "straggler", NG_JSON_COMPACT);
+    ng_json_int(json, "rank", table->rows[straggler.member - table->view->members].rank);
+    ng_json_int(json, "group_rank", straggler.member->group_rank);
+    ng_json_uint(json, "last", straggler.last);
+    ng_json_uint(json, "samples", straggler.samples);
+    ng_json_int(json, "wait_ns", straggler.wait_ns);
+    ng_json_int(json, "total_wait_ns", straggler.total_wait_ns);
+    ng_json_string(json, "confidence", ng_confidence_name(straggler.confidence));
+    ng_json_string(json, "why", why);
+    ng_json_close_object(json);
+}
+
+static void put_group(struct writer *writer, uint32_t index)
+{
+    const struct ng_view *view = writer->table->view;
+    const struct ng_view_group *group = &view->groups[index];
+    struct ng_json *json = &writer->json;
+    struct ng_view_registration registration;
+    uint32_t count, at = 0, same = ng_view_same_members(view, index);
+    const struct ng_view_member *members = ng_view_members(view, index, &count);
+
+    ng_json_open_object(json, NULL, NG_JSON_LINES);
+    ng_json_hex(json, "id", group->id);
+    ng_json_string(json, "name", group->name);
+    put_id(json, "parent", group->parent_id);
+    ng_json_int(json, "size", group->nranks);
+    ng_json_int(json, "nccl_version", group->nccl_version);
+    put_making(json, members, count);
+    put_count(json, "front", writer->table->front[index]);
+    put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
+    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
+    int end = group->nranks;
+    for (int next = 0, told = 0; next < end && told < MISSING_MAX;) {
+        if (at < count && members[at].group_rank <= next) {
+            next += members[at++].group_rank == next;
+        } else {
+            ng_json_int(json, NULL, next++);
+            told++;
+        }
+    }
+    ng_json_close_array(json);
+    put_straggler(writer, index);
+    ng_registered_group(view, index, &registration);
+    put_registration(json, &registration);
+    ng_json_open_array(json, "members", NG_JSON_LINES);
+    for (uint32_t i = 0; i < count; i++)
+        put_member(writer, (uint32_t)(&members[i] - view->members));
+    ng_json_close_array(json);
+    ng_json_close_object(json);
+}
+
+/* ---- The verdict ---- */
+
+static void put_value(struct ng_json *json, const char *key, const json_t *value)
+{
+    const char *name;
+    json_t *one;
+    size_t index;
+
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        ng_json_open_object(json, key, NG_JSON_LINES);
+        json_object_foreach((json_t *)value, name, one) put_value(json, name, one);
+        ng_json_close_object(json);
+        return;
+    case JSON_ARRAY:
+        ng_json_open_array(json, key, NG_JSON_COMPACT);
+        json_array_foreach(value, index, one) put_value(json, NULL, one);
+        ng_json_close_array(json);
+        return;
+    case JSON_STRING:
+        ng_json_string(json, key, json_string_value(value));
+        return;
+    case JSON_INTEGER:
+        ng_json_int(json, key, json_integer_value(value));
+        return;
+    case JSON_REAL:
+        ng_json_double(json, key, json_real_value(value));
+        return;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        ng_json_bool(json, key, json_is_true(value));
+        return;
+    case JSON_NULL:
+        break;
+    }
+    ng_json_null(json, key);
+}
+
+/* What verdict.json has, as members of this one: 0 or -errno. */
+static int put_verdict(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    const char *name;
+    json_t *one;
+
+    if (fd < 0)
+        return -errno;
+    int error = ng_report_write_json(verdict, fd);
+    json_t *document = NULL;
+    if (!error && lseek(fd, 0, SEEK_SET) == 0) {
+        document = json_loadfd(fd, 0, NULL);
+        error = document ? 0 : -EBADMSG;
+    }
+    close(fd);
+    if (!error)
+        json_object_foreach(document, name, one) put_value(json, name, one);
+    json_decref(document);
+    return error;
+}
+
+/* ---- All of it ---- */
+
+static int compare_processes(const void *left, const void *right, void *context)
+{
+    const struct ng_view *view = context;
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    unsigned rank_a = (unsigned)view->processes[a].rank, rank_b = (unsigned)view->processes[b].rank;
+
+    return rank_a != rank_b ? (rank_a < rank_b ? -1 : 1) : a < b ? -1 : a > b;
+}
+
+/* `process_of(view, i)` of `count` things. */
+static int sort_by_process(const struct ng_view *view, uint32_t count,
+                           uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
+                           struct by_process *ret_lists)
+{
+    uint32_t *start = calloc(view->process_count + 2, sizeof(*start));
+    uint32_t *list = calloc(count + 1, sizeof(*list));
+
+    ret_lists->start = start;
+    ret_lists->list = list;
+    if (!start || !list)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        start[process_of(view, i) + 2]++;
+    for (uint32_t i = 1; i <= view->process_count + 1; i++)
+        start[i] += start[i - 1];
+    for (uint32_t i = 0; i < count; i++)
+        list[start[process_of(view, i) + 1]++] = i;
+    return 0;
+}
+
+static uint32_t process_of_call(const struct ng_view *view, uint32_t index)
+{
+    return view->calls[index].process;
+}
+
+static uint32_t process_of_member(const struct ng_view *view, uint32_t index)
+{
+    return view->members[index].process;
+}
+
+static int prepare(struct writer *writer)
+{
+    const struct ng_view *view = writer->table->view;
+
+    writer->order = calloc(view->process_count + 1, sizeof(*writer->order));
+    writer->index_of = calloc(view->process_count + 1, sizeof(*writer->index_of));
+    if (!writer->order || !writer->index_of)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->process_count; i++)
+        writer->order[i] = i;
+    qsort_r(writer->order, view->process_count, sizeof(*writer->order), compare_processes,
+            (void *)view);
+    for (uint32_t i = 0; i < view->process_count; i++)
+        writer->index_of[writer->order[i]] = i;
+    int error = sort_by_process(view, view->call_count, process_of_call, &writer->calls);
+    return error ? error
+                 : sort_by_process(view, view->member_count, process_of_member, &writer->members);
+}
+
+static int write_document(struct writer *writer, int fd)
+{
+    const struct ng_view *view = writer->table->view;
+    struct ng_json *json = &writer->json;
+
+    ng_json_init(json, fd);
+    ng_json_open_object(json, NULL, NG_JSON_LINES);
+    int error = put_verdict(json, writer->table->verdict);
+    if (error)
+        return error;
+    ng_json_string(json, "table_schema", NG_TABLE_SCHEMA);
+    put_hosts(writer);
+    ng_json_open_object(json, "ranks", NG_JSON_COMPACT);
+    put_count(json, "seen", writer->table->seen);
+    put_count(json, "expected", writer->table->expected);
+    ng_json_close_object(json);
+    ng_json_open_array(json, "processes", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->process_count; i++)
+        put_process(writer, writer->order[i]);
+    ng_json_close_array(json);
+    ng_json_open_array(json, "groups", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->group_count; i++)
+        put_group(writer, i);
+    ng_json_close_array(json);
+    ng_json_open_array(json, "notes", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->note_count; i++)
+        ng_json_string(json, NULL, view->notes[i]);
+    ng_json_close_array(json);
+    ng_json_close_object(json);
+    return ng_json_finish(json);
+}
+
+int ng_table_write_json(const struct ng_table *table, int fd)
+{
+    struct writer writer = {.table = table};
+    int error = prepare(&writer);
+
+    if (!error)
+        error = write_document(&writer, fd);
+    free(writer.order);
+    free(writer.index_of);
+    free(writer.calls.start);
+    free(writer.calls.list);
+    free(writer.members.start);
+    free(writer.members.list);
+    return error;
+}
