@@ -1,8 +1,9 @@
 /*
  * Hooks on what makes, changes, launches and destroys executable CUDA graphs.
  *
- * Beside the steps of a call. Entered by the program's threads in place of the driver, whose answers stay as they are.
- * A program that is linked with the driver itself is not seen: then captured calls are only recorded.
+ * Beside the steps of a call. Entered by the program's threads in place of the driver, whose
+ * answers stay as they are. A program that is linked with the driver itself is not seen: then
+ * captured calls are only recorded.
  */
 #include "shim/cuda_graphs.h"
 
@@ -24,35 +25,42 @@ static CUresult made(CUresult result, const CUgraphExec *exec, CUgraph graph)
     return result;
 }
 
-#define INSTANTIATE_HOOK(symbol)                                                                                       \
-    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph, unsigned long long flags)                  \
-    {                                                                                                                  \
-        return made(ng_cuda_real_##symbol()(exec, graph, flags), exec, graph);                                         \
+#define INSTANTIATE_HOOK(symbol)                                                                   \
+    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph,                        \
+                                          unsigned long long flags)                                \
+    {                                                                                              \
+        return made(ng_cuda_real_##symbol()(exec, graph, flags), exec, graph);                     \
     }
 INSTANTIATE_HOOK(cuGraphInstantiateWithFlags)
 INSTANTIATE_HOOK(cuGraphInstantiate_v12000)
 
-static CUresult CUDAAPI hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
-                                                   char *text, size_t bytes)
+static CUresult CUDAAPI hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
+                                                   CUgraphNode *error_node, char *text,
+                                                   size_t bytes)
 {
-    return made(ng_cuda_real_cuGraphInstantiate_v2()(exec, graph, error_node, text, bytes), exec, graph);
+    return made(ng_cuda_real_cuGraphInstantiate_v2()(exec, graph, error_node, text, bytes), exec,
+                graph);
 }
 
-#define INSTANTIATE_WITH_PARAMS_HOOK(symbol)                                                                           \
-    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)     \
-    {                                                                                                                  \
-        return made(ng_cuda_real_##symbol()(exec, graph, params), exec, graph);                                        \
+#define INSTANTIATE_WITH_PARAMS_HOOK(symbol)                                                       \
+    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph,                        \
+                                          CUDA_GRAPH_INSTANTIATE_PARAMS *params)                   \
+    {                                                                                              \
+        return made(ng_cuda_real_##symbol()(exec, graph, params), exec, graph);                    \
     }
 INSTANTIATE_WITH_PARAMS_HOOK(cuGraphInstantiateWithParams)
 INSTANTIATE_WITH_PARAMS_HOOK(cuGraphInstantiateWithParams_ptsz)
 
-static CUresult CUDAAPI hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
+static CUresult CUDAAPI hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
+                                               CUgraphNode *error_node,
                                                CUgraphExecUpdateResult *update_result)
 {
-    return made(ng_cuda_real_cuGraphExecUpdate()(exec, graph, error_node, update_result), &exec, graph);
+    return made(ng_cuda_real_cuGraphExecUpdate()(exec, graph, error_node, update_result), &exec,
+                graph);
 }
 
-static CUresult CUDAAPI hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+static CUresult CUDAAPI hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                                                  CUgraphExecUpdateResultInfo *info)
 {
     return made(ng_cuda_real_cuGraphExecUpdate_v2()(exec, graph, info), &exec, graph);
 }
@@ -67,9 +75,11 @@ static CUresult child_set(CUresult result, CUgraphExec exec, CUgraphNode node, C
     return result;
 }
 
-static CUresult CUDAAPI hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child)
+static CUresult CUDAAPI hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                                CUgraph child)
 {
-    return child_set(ng_cuda_real_cuGraphExecChildGraphNodeSetParams()(exec, node, child), exec, node, child);
+    return child_set(ng_cuda_real_cuGraphExecChildGraphNodeSetParams()(exec, node, child), exec,
+                     node, child);
 }
 
 /* The head of CUgraphNodeParams, which cuda.h has from 12.2 on. */
@@ -79,12 +89,15 @@ struct node_params {
     CUgraph child; /* of CU_GRAPH_NODE_TYPE_GRAPH */
 };
 
-static CUresult CUDAAPI hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, void *params)
+static CUresult CUDAAPI hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                                      void *params)
 {
     CUresult result = ng_cuda_real_cuGraphExecNodeSetParams()(exec, node, params);
     const struct node_params *head = params;
 
-    return head && head->type == CU_GRAPH_NODE_TYPE_GRAPH ? child_set(result, exec, node, head->child) : result;
+    return head && head->type == CU_GRAPH_NODE_TYPE_GRAPH
+               ? child_set(result, exec, node, head->child)
+               : result;
 }
 
 /* Before the driver's: afterwards another thread may be given the same handle. */
@@ -94,8 +107,8 @@ static CUresult CUDAAPI hook_cuGraphExecDestroy(CUgraphExec exec)
     return ng_cuda_real_cuGraphExecDestroy()(exec);
 }
 
-static CUresult launch_watched(struct ng_graph *graph, ng_cuda_function_cuGraphLaunch *real, CUgraphExec exec,
-                               CUstream stream, void *meant)
+static CUresult launch_watched(struct ng_graph *graph, ng_cuda_function_cuGraphLaunch *real,
+                               CUgraphExec exec, CUstream stream, void *meant)
 {
     int saved = errno;
 
@@ -124,7 +137,8 @@ static CUresult CUDAAPI hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
                  : ng_cuda_real_cuGraphLaunch()(exec, stream);
 }
 
-/* Here the default stream is the thread's own, which our table of the driver's functions calls by its other name. */
+/* Here the default stream is the thread's own, which our table of the driver's functions calls by
+ * its other name. */
 static CUresult CUDAAPI hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
     struct ng_graph *graph = find(exec);
@@ -136,7 +150,8 @@ static CUresult CUDAAPI hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream strea
 
 /* The bodies of conditional nodes may hold no events, and a capture may be meant for one. */
 static CUresult CUDAAPI hook_cuGraphConditionalHandleCreate(cuuint64_t *handle, CUgraph graph,
-                                                            CUcontext context, unsigned int value, unsigned int flags)
+                                                            CUcontext context, unsigned int value,
+                                                            unsigned int flags)
 {
     int saved = errno;
 

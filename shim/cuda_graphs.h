@@ -1,5 +1,6 @@
 /*
- * Hooks on executable CUDA graphs: core/device/graph.h hears of those that are made, launched and destroyed.
+ * Hooks on executable CUDA graphs: core/device/graph.h hears of those that are made, launched and
+ * destroyed.
  */
 #ifndef NCCLGUARD_SHIM_CUDA_GRAPHS_H
 #define NCCLGUARD_SHIM_CUDA_GRAPHS_H

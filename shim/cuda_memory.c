@@ -1,10 +1,10 @@
 /*
  * Hooks on what allocates, maps and frees device memory.
  *
- * Beside the steps of a call. Entered by the program's threads in place of the driver. Each gives the
- * driver's own answer; what succeeds is reported after an allocation and before a free. What NCCL
- * allocates for itself, and the guard, goes through untouched. errno stays as the driver leaves it:
- * what is reported keeps it.
+ * Beside the steps of a call. Entered by the program's threads in place of the driver. Each gives
+ * the driver's own answer; what succeeds is reported after an allocation and before a free. What
+ * NCCL allocates for itself, and the guard, goes through untouched. errno stays as the driver
+ * leaves it: what is reported keeps it.
  */
 #include "shim/cuda_memory.h"
 
@@ -27,8 +27,9 @@ static bool is_own(const void *caller)
 }
 
 /*
- * The driver's other functions; NULL: they are not all there. Of several first callers each looks for
- * itself, and one writes: to look takes the linker's lock, which who waits for another may hold.
+ * The driver's other functions; NULL: they are not all there. Of several first callers each looks
+ * for itself, and one writes: to look takes the linker's lock, which who waits for another may
+ * hold.
  */
 static const struct ng_cuda *driver(void)
 {
@@ -148,9 +149,9 @@ static CUresult free_plain(CUdeviceptr pointer)
 }
 
 /*
- * Plain memory may be freed in stream order, too. Its mapping goes at once, and what the stream still
- * does with it would fault, so it is freed as cuMemFree does it; in a capture the driver says what it
- * says of all memory that is not the graph's.
+ * Plain memory may be freed in stream order, too. Its mapping goes at once, and what the stream
+ * still does with it would fault, so it is freed as cuMemFree does it; in a capture the driver says
+ * what it says of all memory that is not the graph's.
  */
 static CUresult free_ordered(CUdeviceptr pointer, CUstream stream,
                              CUresult(CUDAAPI *real)(CUdeviceptr, CUstream))
@@ -191,8 +192,7 @@ static CUresult CUDAAPI hook_cuMemAddressReserve(CUdeviceptr *pointer, size_t by
                                                  size_t alignment, CUdeviceptr address,
                                                  unsigned long long flags)
 {
-    CUresult result =
-        ng_cuda_real_cuMemAddressReserve()(pointer, bytes, alignment, address, flags);
+    CUresult result = ng_cuda_real_cuMemAddressReserve()(pointer, bytes, alignment, address, flags);
 
     if (result == CUDA_SUCCESS && !is_own(CALLER))
         ng_segments_reserved((uintptr_t)*pointer, bytes);

@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "core/runtime/log.h"
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
+#include "core/runtime/log.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/depth.h"
@@ -43,7 +43,8 @@ static bool find(struct ng_vmm_driver *ret_driver)
 #undef FIND
     dlerror();
     if (missing)
-        ng_log(NG_LOG_WARN, "NCCLGUARD_ALLOC: the CUDA driver lacks %s: memory stays as it is", missing);
+        ng_log(NG_LOG_WARN, "NCCLGUARD_ALLOC: the CUDA driver lacks %s: memory stays as it is",
+               missing);
     return !missing; /* the handle is kept: so is what was found */
 }
 
@@ -90,8 +91,7 @@ bool ng_cuda_vmm_free(CUdeviceptr pointer, CUresult *ret_result)
     struct ng_vmm_block block;
     int saved = errno;
 
-    bool ours = ng_vmm_is_on() && driver() && ng_vmm_find(pointer, &block) &&
-                block.base == pointer;
+    bool ours = ng_vmm_is_on() && driver() && ng_vmm_find(pointer, &block) && block.base == pointer;
     if (ours) {
         /* Before the addresses are another thread's. */
         ng_segments_unreserved((uintptr_t)pointer);
@@ -175,13 +175,17 @@ static CUresult CUDAAPI hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
             ng_vmm_capturing(1);                                                                   \
         return result;                                                                             \
     }
-BEGIN_CAPTURE_HOOK(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-BEGIN_CAPTURE_HOOK(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN_CAPTURE_HOOK(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
+                   (stream, mode))
+BEGIN_CAPTURE_HOOK(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMode mode),
+                   (stream, mode))
 #define TO_GRAPH                                                                                   \
-    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const void *data, size_t count, \
-     CUstreamCaptureMode mode)
-BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph, TO_GRAPH, (stream, graph, dependencies, data, count, mode))
-BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH, (stream, graph, dependencies, data, count, mode))
+    (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const void *data,            \
+     size_t count, CUstreamCaptureMode mode)
+BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph, TO_GRAPH,
+                   (stream, graph, dependencies, data, count, mode))
+BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH,
+                   (stream, graph, dependencies, data, count, mode))
 
 /* An error ends it, too, but where there was none, or it is another thread's. */
 #define END_CAPTURE_HOOK(symbol)                                                                   \

@@ -1,8 +1,8 @@
 /*
  * The hooks on the CUDA driver that serve allocations from core/registration/vmm.h.
  *
- * Beside the steps of a call. Enabled beside those of cuda_memory.h, which calls the first functions
- * in place of the driver's own.
+ * Beside the steps of a call. Enabled beside those of cuda_memory.h, which calls the first
+ * functions in place of the driver's own.
  */
 #ifndef NCCLGUARD_SHIM_CUDA_VMM_H
 #define NCCLGUARD_SHIM_CUDA_VMM_H
@@ -16,7 +16,8 @@
 /* Enables the hooks that nobody else needs. Once, before the program's main. */
 void ng_cuda_vmm_enable(void);
 
-/* An allocation, and its report to core/registration/segments.h. False: the driver has to answer. */
+/* An allocation, and its report to core/registration/segments.h. False: the driver has to answer.
+ */
 bool ng_cuda_vmm_alloc(CUdeviceptr *pointer, size_t bytes);
 
 /* What cuMemFree answers. False: it is none of these. */

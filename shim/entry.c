@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "core/policy/abort.h"
-#include "core/nccl/call.h"
+#include "core/call/group_calls.h"
+#include "core/call/nonblocking.h"
 #include "core/comm/ended.h"
 #include "core/device/failure.h"
-#include "core/call/group_calls.h"
 #include "core/fault/inject.h"
-#include "core/call/nonblocking.h"
+#include "core/nccl/call.h"
+#include "core/policy/abort.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/memory_calls.h"
@@ -124,12 +124,11 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
 #pragma GCC diagnostic ignored "-Woverride-init"
 
 /*
- * What an injected fault may change, by the names that rows give their parameters. A row without one
- * of them means these, which nobody reads.
+ * What an injected fault may change, by the names that rows give their parameters. A row without
+ * one of them means these, which nobody reads.
  */
 #define NG_TLS_OWN __attribute__((tls_model("initial-exec")))
-static __thread size_t count NG_TLS_OWN, sendcount NG_TLS_OWN,
-    recvcount NG_TLS_OWN;
+static __thread size_t count NG_TLS_OWN, sendcount NG_TLS_OWN, recvcount NG_TLS_OWN;
 static __thread ncclDataType_t datatype NG_TLS_OWN;
 static __thread ncclRedOp_t op NG_TLS_OWN;
 static __thread int root NG_TLS_OWN, peer NG_TLS_OWN, nranks NG_TLS_OWN;
@@ -157,7 +156,7 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     ng_shim_state.depth = 1;                                                                       \
     int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_passage)            \
                     : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_passage)                   \
-                                           : ng_call_enter(&ng_call, &ng_passage);                 \
+                                           : ng_call_enter(&ng_call, &ng_passage);                      \
     *ng_errno = ng_saved;                                                                          \
     if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                                       \
         ng_shim_state.depth = 0;                                                                   \
@@ -185,11 +184,11 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     if (ng_injected != NG_CALL_PROCEED)                                                            \
         return (ncclResult_t)ng_injected;                                                          \
     NG_TAKE_ARGUMENTS(op_name)                                                                     \
-    NG_THROUGH(op_name, (ncclResult_t)ng_inject_result(                                            \
-                            &ng_call, &ng_injection,                                               \
-                            ng_injection.replaces                                                  \
-                                ? ng_injection.result                                              \
-                                : (int)ng_instance->functions.api_name arguments))                 \
+    NG_THROUGH(op_name,                                                                            \
+               (ncclResult_t)ng_inject_result(                                                     \
+                   &ng_call, &ng_injection,                                                        \
+                   ng_injection.replaces ? ng_injection.result                                     \
+                                         : (int)ng_instance->functions.api_name arguments))        \
     return ng_result;
 
 /* Where the header declares a function, the compiler checks this definition against it. */
@@ -235,7 +234,8 @@ static inline void leave_comm(struct ng_comm **guest)
 
 /* Known when this is compiled, too. The depth is the guard's own by then: it does not tell. */
 #define IS_MEMORY_CALL(api_name)                                                                   \
-    (__builtin_strcmp(#api_name, "MemAlloc") == 0 || __builtin_strcmp(#api_name, "MemFree") == 0 || \
+    (__builtin_strcmp(#api_name, "MemAlloc") == 0 ||                                               \
+     __builtin_strcmp(#api_name, "MemFree") == 0 ||                                                \
      __builtin_strcmp(#api_name, "CommRegister") == 0 ||                                           \
      __builtin_strcmp(#api_name, "CommDeregister") == 0 ||                                         \
      __builtin_strcmp(#api_name, "CommWindowRegister") == 0 ||                                     \
@@ -250,8 +250,10 @@ static inline const char *closed_text(const void *owner)
 /* Frameworks ask for the reason without a communicator where none was made. */
 #define IS_LAST_ERROR(api_name) (__builtin_strcmp(#api_name, "GetLastError") == 0)
 
-/* A forwarded call that failed is told of like those that core sees; a library that lacks it was told of already. */
-static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance *instance, const struct ng_comm *guest,
+/* A forwarded call that failed is told of like those that core sees; a library that lacks it was
+ * told of already. */
+static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance *instance,
+                                                        const struct ng_comm *guest,
                                                         const char *name, int result)
 {
     int saved = errno;
@@ -261,10 +263,12 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
 }
 
 #define NG_GIVES_RESULT(api_name, prototype)                                                       \
-    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype: true, default: false)
+    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype : true, default : false)
 
 #define NG_RESULT(api_name, prototype, result)                                                     \
-    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype: (result), default: ncclSuccess)
+    _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype                            \
+             : (result), default                                                                   \
+             : ncclSuccess)
 
 #define NG_TELL_FAILED(api_name, result)                                                           \
     if (__builtin_expect((result) != ncclSuccess && (result) != NG_NCCL_IN_PROGRESS, 0) &&         \
@@ -298,48 +302,48 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
                 /* Its window is there once the group has ended. */                                \
                 if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
                     ng_group_calls_refuse(&ng_instance->nccl, ng_answer);                          \
-                return _Generic(ng_instance->functions.api_name,                                   \
-                    ncclResult_t(*) prototype: (ncclResult_t)ng_answer,                            \
-                    const char *(*)prototype: closed_text(owner),                                  \
-                    default: closed_##api_name());                                                 \
+                return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \
+                                : (ncclResult_t)ng_answer, const char *(*)prototype                \
+                                : closed_text(owner), default                                      \
+                                : closed_##api_name());                                            \
             }                                                                                      \
-            bool ng_is_text = _Generic(ng_instance->functions.api_name,                            \
-                const char *(*)prototype: true,                                                    \
-                default: false);                                                                   \
+            bool ng_is_text = _Generic(ng_instance->functions.api_name, const char *(*)prototype   \
+                                       : true, default                                             \
+                                       : false);                                                   \
             if (ng_is_text && ng_abort_reason(owner))                                              \
-                return _Generic(ng_instance->functions.api_name,                                   \
-                    const char *(*)prototype: closed_text(owner),                                  \
-                    default: closed_##api_name());                                                 \
+                return _Generic(ng_instance->functions.api_name, const char *(*)prototype          \
+                                : closed_text(owner), default                                      \
+                                : closed_##api_name());                                            \
         } else if (IS_LAST_ERROR(api_name) && !is_bypassed(ng_bypassed, ng_caller) &&              \
                    ng_abort_reason(NULL)) {                                                        \
-            return _Generic(ng_instance->functions.api_name,                                       \
-                const char *(*)prototype: closed_text(NULL),                                       \
-                default: closed_##api_name());                                                     \
+            return _Generic(ng_instance->functions.api_name, const char *(*)prototype              \
+                            : closed_text(NULL), default                                           \
+                            : closed_##api_name());                                                \
         }                                                                                          \
         if (IS_MEMORY_CALL(api_name) && !is_bypassed(ng_bypassed, ng_caller)) {                    \
-            type(*ng_seen) prototype =                                                             \
-                (type(*) prototype)ng_memory_call(NG_API_##api_name, ng_instance, ng_guest,        \
-                                                      ng_caller);                                      \
+            type(*ng_seen) prototype = (type(*) prototype)ng_memory_call(                          \
+                NG_API_##api_name, ng_instance, ng_guest, ng_caller);                              \
             if (ng_seen) {                                                                         \
                 ncclResult_t ng_result = NG_RESULT(api_name, prototype, ng_seen arguments);        \
                 NG_TELL_FAILED(api_name, ng_result)                                                \
-                return _Generic(ng_instance->functions.api_name,                                   \
-                    ncclResult_t(*) prototype: ng_result,                                          \
-                    default: closed_##api_name());                                                 \
+                return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \
+                                : ng_result, default                                               \
+                                : closed_##api_name());                                            \
             }                                                                                      \
         }                                                                                          \
         if (!NG_GIVES_RESULT(api_name, prototype))                                                 \
-            return _Generic(ng_instance->functions.api_name,                                       \
-                ncclResult_t(*) prototype: closed_##api_name(),                                    \
-                default: ng_instance->functions.api_name arguments);                               \
-        /* Registration may be in progress on a communicator that the guard has made nonblocking. */   \
+            return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype             \
+                            : closed_##api_name(), default                                         \
+                            : ng_instance->functions.api_name arguments);                          \
+        /* Registration may be in progress on a communicator that the guard has made nonblocking.  \
+         */                                                                                        \
         ncclResult_t ng_result = (ncclResult_t)ng_nonblocking_finish_passed(                       \
             ng_guest,                                                                              \
             (int)NG_RESULT(api_name, prototype, ng_instance->functions.api_name arguments));       \
         NG_TELL_FAILED(api_name, ng_result)                                                        \
-        return _Generic(ng_instance->functions.api_name,                                           \
-            ncclResult_t(*) prototype: ng_result,                                                  \
-            default: closed_##api_name());                                                         \
+        return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype                 \
+                        : ng_result, default                                                       \
+                        : closed_##api_name());                                                    \
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)
 

@@ -16,9 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/nccl/api.h"
 #include "core/comm/comm.h"
 #include "core/fault/inject.h"
+#include "core/nccl/api.h"
 #include "core/runtime/log.h"
 #include "shim/depth.h"
 #include "shim/dlsym.h"
@@ -149,8 +149,8 @@ static const struct ng_instance *publish(struct ng_instance *instance, void *han
 /* Where faults are armed, core hears of a communicator what the program does. */
 static int injected_async_error(void *comm, int *ret_error)
 {
-    ncclResult_t error, result =
-        ng_instance_of(comm, NULL)->functions.CommGetAsyncError(comm, &error);
+    ncclResult_t error,
+        result = ng_instance_of(comm, NULL)->functions.CommGetAsyncError(comm, &error);
 
     if (result == ncclSuccess)
         *ret_error = ng_inject_answer(comm, (int)error);

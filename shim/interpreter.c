@@ -5,12 +5,13 @@
  * communicator, and for a moment by the interpreter's first thread, with its lock. Must never be
  * noticed by the program: it finds no module more in its own, no exception.
  *
- * CPython promises no layout between releases, but within one from its first candidate on. 3.13 and later tell it in
- * _PyRuntime, for debuggers; for 3.11 and 3.12 it is written here, as their headers have it. 3.10 and before have
- * frames of another kind, and what comes after 3.15 is not known yet; free-threaded builds let other threads change
- * what a frame holds.
- * Distributors patch and configure: so before anything is believed, one thread that holds the interpreter's lock
- * compares its own frames, read by the layout through the kernel, with what the interpreter's own functions say.
+ * CPython promises no layout between releases, but within one from its first candidate on. 3.13 and
+ * later tell it in _PyRuntime, for debuggers; for 3.11 and 3.12 it is written here, as their
+ * headers have it. 3.10 and before have frames of another kind, and what comes after 3.15 is not
+ * known yet; free-threaded builds let other threads change what a frame holds. Distributors patch
+ * and configure: so before anything is believed, one thread that holds the interpreter's lock
+ * compares its own frames, read by the layout through the kernel, with what the interpreter's own
+ * functions say.
  */
 #include "shim/interpreter.h"
 
@@ -21,10 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/runtime/log.h"
-#include "core/util/memory.h"
 #include "core/comm/python_frames.h"
+#include "core/runtime/log.h"
 #include "core/unwind/python_lines.h"
+#include "core/util/memory.h"
 #include "shim/dlsym.h"
 
 #define CHECKED_FRAMES 4
@@ -155,8 +156,8 @@ static void lay_out_3_12(struct ng_python_layout *layout)
 }
 
 /*
- * _Py_DebugOffsets of 3.13 and later: words of 64 bits, of more things with each release. But what is read here of each
- * kind of object stands together, in the same order.
+ * _Py_DebugOffsets of 3.13 and later: words of 64 bits, of more things with each release. But what
+ * is read here of each kind of object stands together, in the same order.
  */
 #define TOLD_WORDS_MAX 96u
 enum { TOLD_COOKIE, TOLD_VERSION, TOLD_FREE_THREADED };
@@ -191,22 +192,28 @@ static const char *lay_out_as_told(const struct told *at, struct ng_python_layou
                    *text = words + at->text;
 
     dlerror();
-    if (!runtime || !ng_memory_read((uintptr_t)runtime, words, (at->text + TEXT_WORDS) * sizeof(words[0])) ||
-        memcmp(&words[TOLD_COOKIE], "xdebugpy", sizeof(words[0])) != 0 || words[TOLD_VERSION] != *python.version)
+    if (!runtime ||
+        !ng_memory_read((uintptr_t)runtime, words, (at->text + TEXT_WORDS) * sizeof(words[0])) ||
+        memcmp(&words[TOLD_COOKIE], "xdebugpy", sizeof(words[0])) != 0 ||
+        words[TOLD_VERSION] != *python.version)
         return "_PyRuntime does not tell the layout";
     if (words[TOLD_FREE_THREADED])
         return "its build is free-threaded";
     *layout = common;
-    bool all = put(&layout->state_frame, words[at->current_frame]) &&
-               put(&layout->frame_previous, frame[FRAME_PREVIOUS]) &&
-               put(&layout->frame_code, frame[FRAME_EXECUTABLE]) &&
-               put(&layout->frame_instruction, frame[FRAME_INSTRUCTION]) &&
-               put(&layout->frame_owner, frame[FRAME_OWNER]) && put(&layout->code_file, code[CODE_FILE]) &&
-               put(&layout->code_name, code[CODE_QUALIFIED_NAME]) && put(&layout->code_lines, code[CODE_LINES]) &&
-               put(&layout->code_first_line, code[CODE_FIRST_LINE]) && put(&layout->code_bytes, code[CODE_BYTES]) &&
-               put(&layout->object_type, words[at->type]) && put(&layout->bytes_count, bytes[BYTES_COUNT]) &&
-               put(&layout->bytes_data, bytes[BYTES_DATA]) && put(&layout->text_length, text[TEXT_LENGTH]) &&
-               put(&layout->text_state, text[TEXT_STATE]) && put(&layout->text_ascii, text[TEXT_ASCII]);
+    bool all =
+        put(&layout->state_frame, words[at->current_frame]) &&
+        put(&layout->frame_previous, frame[FRAME_PREVIOUS]) &&
+        put(&layout->frame_code, frame[FRAME_EXECUTABLE]) &&
+        put(&layout->frame_instruction, frame[FRAME_INSTRUCTION]) &&
+        put(&layout->frame_owner, frame[FRAME_OWNER]) && put(&layout->code_file, code[CODE_FILE]) &&
+        put(&layout->code_name, code[CODE_QUALIFIED_NAME]) &&
+        put(&layout->code_lines, code[CODE_LINES]) &&
+        put(&layout->code_first_line, code[CODE_FIRST_LINE]) &&
+        put(&layout->code_bytes, code[CODE_BYTES]) && put(&layout->object_type, words[at->type]) &&
+        put(&layout->bytes_count, bytes[BYTES_COUNT]) &&
+        put(&layout->bytes_data, bytes[BYTES_DATA]) &&
+        put(&layout->text_length, text[TEXT_LENGTH]) &&
+        put(&layout->text_state, text[TEXT_STATE]) && put(&layout->text_ascii, text[TEXT_ASCII]);
     /* Behind it come the length and address of its UTF-8. */
     layout->text_other = (uint16_t)(layout->text_ascii + 16);
     return all ? NULL : "_PyRuntime tells a layout that cannot be";
@@ -252,13 +259,15 @@ static bool is_attribute(void *object, const char *name, uint64_t there)
     return value && (uintptr_t)value == there;
 }
 
-static bool is_text(void *code, const char *attribute, const char *kept, uint32_t kept_bytes, uint32_t room)
+static bool is_text(void *code, const char *attribute, const char *kept, uint32_t kept_bytes,
+                    uint32_t room)
 {
     void *value = python.attribute(code, attribute);
     ptrdiff_t bytes = 0;
     const char *text = value ? python.text(value, &bytes) : NULL;
     /* Longer ones are cut, and what has no form in UTF-8 is not told; another frame will do. */
-    bool same = !text || (size_t)bytes > room || ((size_t)bytes == kept_bytes && memcmp(text, kept, kept_bytes) == 0);
+    bool same = !text || (size_t)bytes > room ||
+                ((size_t)bytes == kept_bytes && memcmp(text, kept, kept_bytes) == 0);
 
     if (!text)
         python.clear_error();
@@ -285,7 +294,8 @@ static bool is_code(void *code, void *frame, uint32_t offset)
            (line == 0 || line == python.frame_line(frame));
 }
 
-/* The frame at `at`, or the interpreter's own ones before it: is it `frame`? *at becomes the next. */
+/* The frame at `at`, or the interpreter's own ones before it: is it `frame`? *at becomes the next.
+ */
 static bool is_frame(uint64_t *at, void *frame)
 {
     const struct ng_python_layout *layout = &interpreter.layout;
@@ -294,10 +304,12 @@ static bool is_frame(uint64_t *at, void *frame)
 
     while (there && (peek(there, layout->frame_owner) & 0xff) >= layout->owner_interpreter)
         there = peek(there, layout->frame_previous);
-    uint64_t bytes = (uintptr_t)code + layout->code_bytes, instruction = peek(there, layout->frame_instruction);
+    uint64_t bytes = (uintptr_t)code + layout->code_bytes,
+             instruction = peek(there, layout->frame_instruction);
     bool same = code && (peek(there, layout->frame_code) & ~NG_PYTHON_TAGS) == (uintptr_t)code &&
                 peek((uintptr_t)code, layout->object_type) == (uintptr_t)interpreter.code_type &&
-                instruction >= bytes && instruction - bytes == (uint64_t)python.frame_instruction(frame) &&
+                instruction >= bytes &&
+                instruction - bytes == (uint64_t)python.frame_instruction(frame) &&
                 is_code(code, frame, (uint32_t)(instruction - bytes));
     *at = peek(there, layout->frame_previous);
     if (code)
@@ -396,7 +408,7 @@ bool ng_interpreter_prepare(void)
     if (!python.get_version)
         return false;
     memset(&interpreter, 0, sizeof(interpreter));
-    const char *why = !complete                   ? "the layout of this release is not known"
+    const char *why = !complete                  ? "the layout of this release is not known"
                       : !python.is_initialized() ? "it has not begun, or has ended"
                                                  : lay_out(&interpreter.layout);
     interpreter.code_type = python.code_type;

@@ -1,6 +1,6 @@
 /*
- * The CPython of this process, as core/comm/python_frames.h reads it: where its objects have what, and
- * when it ends.
+ * The CPython of this process, as core/comm/python_frames.h reads it: where its objects have what,
+ * and when it ends.
  */
 #ifndef NCCLGUARD_SHIM_INTERPRETER_H
 #define NCCLGUARD_SHIM_INTERPRETER_H

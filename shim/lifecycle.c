@@ -7,8 +7,8 @@
  * environment says is read in the constructor and copied: the program may clear it.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +17,17 @@
 #include <unistd.h>
 
 #include "core/check/check.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
-#include "core/fault/inject.h"
-#include "core/runtime/log.h"
-#include "core/recorder/paths.h"
 #include "core/device/poison.h"
+#include "core/fault/inject.h"
+#include "core/incident/incident_thread.h"
 #include "core/policy/policy.h"
+#include "core/recorder/paths.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 #include "shim/cuda_graphs.h"
 #include "shim/cuda_memory.h"
 #include "shim/cuda_poison.h"
@@ -38,9 +38,9 @@
 #include "shim/notice.h"
 #include "shim/python.h"
 #include "shim/shim.h"
-#include "store/kv/kv.h"
-#include "store/board/local.h"
 #include "store/board/board_multihost.h"
+#include "store/board/local.h"
+#include "store/kv/kv.h"
 #include "store/kv/tls_module.h"
 #include "store/kv/url.h"
 
@@ -200,8 +200,8 @@ static int open_board(struct ng_guard *guard)
     tell_mistakes();
     if (guard->config.stacks)
         ng_python_prepare();
-    guard->reads_python =
-        guard->config.stacks == NG_STACKS_CALL && guard->config.trace_size && ng_interpreter_prepare();
+    guard->reads_python = guard->config.stacks == NG_STACKS_CALL && guard->config.trace_size &&
+                          ng_interpreter_prepare();
     if (guard->config.dump_dir)
         set_path(guard->dump_dir, guard->config.dump_dir);
     else

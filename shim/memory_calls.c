@@ -2,16 +2,16 @@
  * NCCL's allocator and the program's own registrations, where the guard registers buffers too.
  *
  * Beside the steps of a call. Entered by the program's threads. Changes nothing of what NCCL
- * answers: reports memory to core/registration/segments.h, and keeps the guard's registrations and the program's
- * from meeting inside NCCL, which has no lock there.
+ * answers: reports memory to core/registration/segments.h, and keeps the guard's registrations and
+ * the program's from meeting inside NCCL, which has no lock there.
  */
 #include "shim/memory_calls.h"
 
-#include "core/runtime/runtime.h"
 #include "core/call/nonblocking.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
+#include "core/runtime/runtime.h"
 #include "shim/cuda_memory.h"
 #include "shim/depth.h"
 
@@ -75,15 +75,16 @@ static ncclResult_t comm_deregister(const ncclComm_t comm, void *handle)
 }
 
 /* A window is registered, too. */
-static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t bytes, ncclWindow_t *window,
-                                         int flags)
+static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t bytes,
+                                         ncclWindow_t *window, int flags)
 {
     const struct ng_instance *instance = call.instance;
     struct ng_comm *guest = call.guest;
 
     if (!ng_registrations_hold(guest))
         return ncclInternalError;
-    ncclResult_t result = instance->functions.CommWindowRegister(comm, buffer, bytes, window, flags);
+    ncclResult_t result =
+        instance->functions.CommWindowRegister(comm, buffer, bytes, window, flags);
     ng_registrations_let_go(guest);
     return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
 }

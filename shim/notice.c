@@ -214,9 +214,10 @@ static bool find_foreign(struct unseen *ret_unseen)
 
 #endif
 
-/* Nobody has said which rank it is, and it has waited for a child as large as a rank is: with a context of CUDA a
- * process has more than 100 MB, and the compilers and tools that programs ask in passing have less. Whether this
- * process had a context cannot be told any more: the driver has shut down. */
+/* Nobody has said which rank it is, and it has waited for a child as large as a rank is: with a
+ * context of CUDA a process has more than 100 MB, and the compilers and tools that programs ask in
+ * passing have less. Whether this process had a context cannot be told any more: the driver has
+ * shut down. */
 static bool is_launcher(const struct ng_launch *launch)
 {
     struct rusage children;
@@ -232,8 +233,8 @@ void ng_notice_exit(const struct ng_guard *guard)
     if (!find_unseen(&unseen) && !find_foreign(&unseen))
         return;
     /* Frameworks bring NCCL along whether or not a program uses it. Where calls were seen, or where
-     * it cannot have been used (no GPU was touched, no other rank) or others use it (a launcher), only a binding
-     * past us counts. */
+     * it cannot have been used (no GPU was touched, no other rank) or others use it (a launcher),
+     * only a binding past us counts. */
     bool idle = atomic_load(&ng_instance_called) != 0 || !ng_driver_was_initialised() ||
                 guard->launch.world_size == 1 || is_launcher(&guard->launch);
     if (unseen.bound[0])

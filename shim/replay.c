@@ -14,7 +14,8 @@
 /* The wrappers, by the names that stubs know: the exported ones could lead to an interposer. */
 #define ENTRY(name, ...)                                                                           \
     extern ncclResult_t ng_entry_##name(__VA_ARGS__) __attribute__((visibility("hidden")));
-ENTRY(AllReduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t)
+ENTRY(AllReduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+      cudaStream_t)
 ENTRY(Broadcast, const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)
 ENTRY(Reduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
       cudaStream_t)

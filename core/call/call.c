@@ -2,39 +2,39 @@
  * A call's way through core: communicator, record, events.
  *
  * Steps 2 to 4 before the real function, step 6 after it: collectives, sends and receives here, the
- * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but where
- * NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's result; what
- * cannot be recorded goes through unrecorded, and is counted.
+ * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but
+ * where NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's
+ * result; what cannot be recorded goes through unrecorded, and is counted.
  */
 #include "core/nccl/call.h"
 
-#include "core/policy/abort.h"
-#include "core/device/async.h"
-#include "core/comm/call_stack.h"
-#include "core/comm/in_flight_calls.h"
-#include "core/device/capture.h"
-#include "core/check/check.h"
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
 #include "core/call/creation.h"
-#include "core/incident/deaths.h"
-#include "core/comm/ended.h"
-#include "core/device/failure.h"
-#include "core/device/gpu.h"
 #include "core/call/group_calls.h"
-#include "core/runtime/runtime.h"
-#include "core/call/nonblocking.h"
-#include "core/device/poison.h"
-#include "core/registration/registrations.h"
 #include "core/call/init_retry.h"
-#include "core/comm/ring.h"
+#include "core/call/nonblocking.h"
+#include "core/check/check.h"
 #include "core/check/lockstep_check.h"
+#include "core/comm/call_stack.h"
+#include "core/comm/comm.h"
+#include "core/comm/ended.h"
+#include "core/comm/in_flight_calls.h"
+#include "core/comm/ring.h"
 #include "core/comm/thread.h"
 #include "core/config/timing.h"
-#include "core/device/in_progress.h"
-#include "core/view/hash_log.h"
+#include "core/device/async.h"
+#include "core/device/capture.h"
 #include "core/device/device_wait.h"
+#include "core/device/failure.h"
+#include "core/device/gpu.h"
+#include "core/device/in_progress.h"
+#include "core/device/poison.h"
 #include "core/device/work.h"
+#include "core/incident/deaths.h"
+#include "core/policy/abort.h"
+#include "core/registration/registrations.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/view/hash_log.h"
 
 /* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
  * and stores. */
@@ -67,9 +67,10 @@ static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm 
 }
 
 /* The rare call that may be measured. */
-static __attribute__((noinline)) struct ng_work *
-start_measured(const struct ng_call *call, struct ng_comm *comm, struct turn turn,
-               bool *ret_capturing)
+static __attribute__((noinline)) struct ng_work *start_measured(const struct ng_call *call,
+                                                                struct ng_comm *comm,
+                                                                struct turn turn,
+                                                                bool *ret_capturing)
 {
     if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
         return ng_gpu_start(comm, call->stream, ret_capturing);
@@ -210,7 +211,8 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
         ng_strict_take_back(passage->comm, passage->seq);
 }
 
-/* It went into a CUDA graph: it has not happened, and each replay will count for itself (core/device/graph.h). */
+/* It went into a CUDA graph: it has not happened, and each replay will count for itself
+ * (core/device/graph.h). */
 static void uncount_captured(const struct ng_call *call, const struct ng_passage *passage)
 {
     struct ng_box_group *group = passage->comm->group;
@@ -223,7 +225,8 @@ static void uncount_captured(const struct ng_call *call, const struct ng_passage
 }
 
 /* And an event tells when a replay has come so far. */
-static __attribute__((noinline)) void keep_captured(const struct ng_call *call, struct ng_passage *passage)
+static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
+                                                    struct ng_passage *passage)
 {
     ng_capture_add(passage->comm, call->stream, call, passage->begun);
     uncount_captured(call, passage);
@@ -462,8 +465,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
 {
     uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
-    bool in_slot =
-        ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
+    bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
 
     return !in_slot ? passage->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }

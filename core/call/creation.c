@@ -11,19 +11,19 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#include "core/policy/abort.h"
-#include "core/device/async.h"
-#include "core/comm/in_flight_calls.h"
-#include "core/util/clock.h"
+#include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
-#include "core/comm/shared_resources.h"
-#include "core/nccl/group_id.h"
-#include "core/runtime/runtime.h"
-#include "core/call/nonblocking.h"
-#include "core/registration/registrations.h"
+#include "core/comm/in_flight_calls.h"
 #include "core/comm/rules_file.h"
+#include "core/comm/shared_resources.h"
+#include "core/device/async.h"
 #include "core/device/in_progress.h"
+#include "core/nccl/group_id.h"
+#include "core/policy/abort.h"
+#include "core/registration/registrations.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
@@ -252,8 +252,8 @@ static void keep_unfinished(const struct ng_created *created)
     pthread_mutex_unlock(&unbound_lock);
 }
 
-/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a split, a shrink or
- * a grow is under way (2.28.9). */
+/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a
+ * split, a shrink or a grow is under way (2.28.9). */
 static bool is_under_way(const struct ng_created *created, int result, const void *handle)
 {
     return result == NG_NCCL_IN_PROGRESS ||

@@ -6,8 +6,8 @@
 #ifndef NCCLGUARD_CORE_CALL_CREATION_H
 #define NCCLGUARD_CORE_CALL_CREATION_H
 
-#include "core/nccl/call.h"
 #include "core/comm/thread.h"
+#include "core/nccl/call.h"
 
 /* What the program calls the communicator; "" nothing, or its header is older than names are. */
 const char *ng_creation_name(const struct ng_creation *creation);

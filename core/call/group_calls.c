@@ -6,24 +6,25 @@
  */
 #include "core/call/group_calls.h"
 
-#include "core/device/capture.h"
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
 #include "core/call/creation.h"
-#include "core/device/gpu.h"
-#include "core/runtime/log.h"
 #include "core/call/nonblocking.h"
-#include "core/device/poison.h"
-#include "core/registration/registrations.h"
+#include "core/comm/comm.h"
 #include "core/comm/ring.h"
 #include "core/config/timing.h"
-#include "core/view/hash_log.h"
-#include "core/device/in_progress.h"
+#include "core/device/capture.h"
 #include "core/device/device_wait.h"
+#include "core/device/gpu.h"
+#include "core/device/in_progress.h"
+#include "core/device/poison.h"
 #include "core/device/work.h"
+#include "core/registration/registrations.h"
+#include "core/runtime/log.h"
+#include "core/util/clock.h"
+#include "core/view/hash_log.h"
 
 /* For ng_capture_add_group, which needs all of them or none. */
-static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending, const struct ng_call *call)
+static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending,
+                      const struct ng_call *call)
 {
     struct ng_grouped_call *grouped = pending->calls_lost ? NULL : ng_thread_add_grouped(calls);
 
@@ -110,8 +111,7 @@ static struct ng_work *start_work(struct ng_pending *pending)
                       : pending->coll_count ? NG_LOAD(comm->joined_works) + 1
                                             : NG_LOAD(comm->p2p_works) + 1;
 
-    if (!ng_timing_may(next, number) ||
-        !ng_timing_take(ng_guard.config.timing, next, number))
+    if (!ng_timing_may(next, number) || !ng_timing_take(ng_guard.config.timing, next, number))
         return ng_gpu_start(comm, pending->stream, &pending->capturing);
     return ng_gpu_start_timed(comm, pending->stream, &pending->capturing);
 }
@@ -183,10 +183,11 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     struct ng_work *work = pending->work;
 
     if (pending->capturing) {
-        /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will count for itself
-         * (core/device/graph.h). */
+        /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will
+         * count for itself (core/device/graph.h). */
         if (result == NG_NCCL_SUCCESS && pending->last_call)
-            ng_capture_add_group(pending->comm, pending->stream, calls->grouped, pending->last_call, pending->begun);
+            ng_capture_add_group(pending->comm, pending->stream, calls->grouped, pending->last_call,
+                                 pending->begun);
         return;
     }
     count_joined(pending);
@@ -195,7 +196,8 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     if (result == NG_NCCL_IN_PROGRESS)
         atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
-    /* NCCL launches it later, from a thread of its own; an event recorded now would come too early. */
+    /* NCCL launches it later, from a thread of its own; an event recorded now would come too early.
+     */
     if (work && result == NG_NCCL_IN_PROGRESS) {
         if (work->timed)
             describe_work(work, pending);
@@ -275,8 +277,8 @@ static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
     return NULL;
 }
 
-/* Of several streams of one communicator, the one that its first collective was on knows the rolling
- * hash before it: not always the one that came first, which may have begun with a send. */
+/* Of several streams of one communicator, the one that its first collective was on knows the
+ * rolling hash before it: not always the one that came first, which may have begun with a send. */
 static void undo_hash(const struct ng_pending *pending)
 {
     struct ng_box_group *group = pending->comm->group;

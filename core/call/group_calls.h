@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/thread.h"
+#include "core/nccl/call.h"
 
 /* ncclGroupStart, ncclGroupEnd and ncclGroupSimulateEnd; `thread` is the calling one. */
 int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);

@@ -1,10 +1,10 @@
 /*
  * Attempts to make a communicator, and what all ranks agree on about each.
  *
- * Around step 5. The program's thread makes the attempt and then agrees; a thread of the guard's own
- * beside it ends the attempt where another rank's has failed or its time is over, by an abort, as
- * the program's thread is inside NCCL. Must never hold a lock while it waits, and every wait has a
- * bound.
+ * Around step 5. The program's thread makes the attempt and then agrees; a thread of the guard's
+ * own beside it ends the attempt where another rank's has failed or its time is over, by an abort,
+ * as the program's thread is inside NCCL. Must never hold a lock while it waits, and every wait has
+ * a bound.
  */
 #include "core/call/init_retry.h"
 
@@ -16,29 +16,29 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/policy/abort.h"
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
-#include "core/call/creation.h"
-#include "core/comm/deadline.h"
-#include "core/nccl/group_id.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/call/create_comm.h"
+#include "core/call/creation.h"
 #include "core/call/nonblocking.h"
-#include "core/nccl/op.h"
+#include "core/comm/comm.h"
+#include "core/comm/deadline.h"
 #include "core/incident/program_requests.h"
+#include "core/nccl/group_id.h"
+#include "core/nccl/op.h"
+#include "core/policy/abort.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define SESSIONS     64u
 #define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request asks for */
-#define LOOK_NS      (100 * NG_MS) /* between two looks at the board */
+#define LOOK_NS      (100 * NG_MS)            /* between two looks at the board */
 #define STEP_NS      (500 * NG_MS) /* of a wait for the others, between two looks at ourselves */
 #define STEP_MAX_NS  NG_S          /* of the time between two looks; the rest was a standstill */
 #define PUT_NS       (5 * NG_S)
-#define SHARED_NS    (10 * NG_S)   /* whoever came to NCCL has told so within */
-#define AGREE_NS     (30 * NG_S)   /* beyond the attempt's deadline */
-#define AWAY_NS      (30 * NG_S)   /* a store that is silent for so long will not be waited for */
-#define KEEP_NS      (120 * NG_S)  /* entries, beyond that */
+#define SHARED_NS    (10 * NG_S)  /* whoever came to NCCL has told so within */
+#define AGREE_NS     (30 * NG_S)  /* beyond the attempt's deadline */
+#define AWAY_NS      (30 * NG_S)  /* a store that is silent for so long will not be waited for */
+#define KEEP_NS      (120 * NG_S) /* entries, beyond that */
 #define PREFIX_BYTES 32
 
 /* One attempt on this rank, as its watching thread sees it. */
@@ -261,8 +261,8 @@ static void tell_alone(struct attempt *attempt)
 
 /*
  * Wait for `count` numbers from `first`. False: the time is over, or the store is away for long, or
- * a verdict has ended the communicator, or the process is ending. Once one rank has failed, all have
- * ended the attempt as soon as their aborts have returned: who has not by then has died.
+ * a verdict has ended the communicator, or the process is ending. Once one rank has failed, all
+ * have ended the attempt as soon as their aborts have returned: who has not by then has died.
  */
 static bool meet(struct attempt *attempt, uint32_t first, uint32_t count, int64_t until)
 {
@@ -343,8 +343,8 @@ static int hear(struct attempt *attempt, struct outcome *ret_outcome)
     if (!meet(attempt, number, 1, attempt->until_mono_ns + PUT_NS))
         return -ETIMEDOUT;
     key_of(attempt->prefix, number, key);
-    int error = ng_request_get(key, &outcome, sizeof(outcome), &bytes,
-                               ng_clock_mono_ns() + STEP_NS);
+    int error =
+        ng_request_get(key, &outcome, sizeof(outcome), &bytes, ng_clock_mono_ns() + STEP_NS);
     if (!error && bytes != sizeof(outcome))
         error = -EPROTO;
     if (!error)
@@ -393,8 +393,7 @@ static void drop(struct attempt *attempt, bool ordered)
     if (!__atomic_load_n((void **)attempt->call->creation->new_comm, __ATOMIC_ACQUIRE))
         return;
     if (!ordered && !ng_comm_is_condemned(attempt->made))
-        ordered =
-            ng_abort_groups(&scope, "an attempt to make it has failed", NG_ABORT_PERSON) == 0;
+        ordered = ng_abort_groups(&scope, "an attempt to make it has failed", NG_ABORT_PERSON) == 0;
     if (ordered && !ng_comm_is_condemned(attempt->made))
         futex_wait(&attempt->made->fate, NG_FATE_LIVES, NG_S);
     if (ng_comm_is_condemned(attempt->made))
@@ -467,7 +466,8 @@ static int try_once(struct attempt *attempt, struct ng_passage *passage, bool co
         return give_up(attempt, outcome);
     if (ended)
         result = NG_NCCL_SYSTEM_ERROR;
-    /* Before it is dropped, which ends what other threads of this process make of the group, too. */
+    /* Before it is dropped, which ends what other threads of this process make of the group, too.
+     */
     int32_t code = result;
     if (result != NG_NCCL_SUCCESS) {
         put(attempt->prefix, 2 * attempt->nranks, &code, sizeof(code));

@@ -15,23 +15,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/policy/abort.h"
-#include "core/device/async.h"
-#include "core/comm/in_flight_calls.h"
-#include "core/util/clock.h"
+#include "core/call/create_comm.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/call/create_comm.h"
+#include "core/comm/in_flight_calls.h"
+#include "core/device/async.h"
 #include "core/device/device_wait.h"
+#include "core/policy/abort.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define VERSION_NONBLOCKING 21400 /* ncclConfig_t, and ncclCommInitRankConfig */
 #define CONFIG_MAX          1024  /* bytes of a configuration: ncclConfig_t of 2.32 has 144 */
-#define QUICK_LOOKS         120   /* before the first sleep, a microsecond each: NCCL needs 45 to 80 */
+#define QUICK_LOOKS         120 /* before the first sleep, a microsecond each: NCCL needs 45 to 80 */
 #define SLEEP_MIN_NS        (10 * NG_US)
 #define SLEEP_MAX_NS        NG_MS
-#define STEP_MAX_NS         NG_S       /* of the time between two looks; the rest was a standstill */
+#define STEP_MAX_NS         NG_S /* of the time between two looks; the rest was a standstill */
 #define VERDICT_WAIT_NS     (3 * NG_S) /* beyond a deadline */
 
 /* ---- What is converted ---- */
@@ -45,8 +45,9 @@ static void tell(enum obstacle obstacle, const char *detail)
     static const char *const why[] = {
         [ENVIRONMENT] = "NCCL_COMM_BLOCKING=%s overrules what communicators are made with",
         [LIBRARY] = "%s is older than NCCL 2.14, which brought nonblocking communicators",
-        [INIT_ALL] = "the program uses nccl%s, which always blocks, and one NCCL group must not hold "
-                     "both kinds",
+        [INIT_ALL] =
+            "the program uses nccl%s, which always blocks, and one NCCL group must not hold "
+            "both kinds",
     };
     char text[400];
 
@@ -240,7 +241,8 @@ static void look_at_deadline(struct wait *wait)
         if (!is_overdue(wait, VERDICT_WAIT_NS))
             return;
         snprintf(reason, sizeof(reason),
-                 "nccl%s of group %016" PRIx64 " has not finished within its deadline; no verdict came",
+                 "nccl%s of group %016" PRIx64
+                 " has not finished within its deadline; no verdict came",
                  ng_op_name(wait->makes), id);
     }
     struct ng_scope scope = {.count = 1, .groups = {id}};
@@ -372,8 +374,9 @@ static int await_made(struct ng_comm *made, struct ng_comm *parent, const struct
     struct wait wait = {.asked = by_parent ? parent : made,
                         .about = made,
                         .nccl = nccl,
-                        .handle = by_parent ? parent ? atomic_load(&parent->handle) : NULL
-                                  : new_comm ? *new_comm : NULL,
+                        .handle = by_parent  ? parent ? atomic_load(&parent->handle) : NULL
+                                  : new_comm ? *new_comm
+                                             : NULL,
                         .thread = thread,
                         .makes = made ? op : NG_OP_NONE};
 
@@ -406,7 +409,8 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_passage *pas
             join(calls, parent);
         return NG_NCCL_SUCCESS;
     }
-    return await_made(made, parent, call->nccl, call->op, call->creation->new_comm, passage->thread);
+    return await_made(made, parent, call->nccl, call->op, call->creation->new_comm,
+                      passage->thread);
 }
 
 /* ---- Groups ---- */

@@ -1,6 +1,6 @@
 /*
- * Communicators that the guard has NCCL make nonblocking (NCCLGUARD_INIT=nonblocking), and that look
- * blocking to the program.
+ * Communicators that the guard has NCCL make nonblocking (NCCLGUARD_INIT=nonblocking), and that
+ * look blocking to the program.
  *
  * Around step 5. Such a communicator is called converted. Whoever has made a call on it waits
  * here, asking NCCL with growing pauses, until it is done, until an abort from outside ends it, or,
@@ -9,9 +9,9 @@
  *
  * What is converted. Everything that makes a communicator, where the program's configuration does
  * not ask for nonblocking itself, NCCL_COMM_BLOCKING does not overrule it, and the library can
- * (2.14). Children are what their parent is, so that both may be in one NCCL group, where NCCL wants
- * one kind only. ncclCommInitAll always blocks: a process that has called it goes on with blocking
- * communicators.
+ * (2.14). Children are what their parent is, so that both may be in one NCCL group, where NCCL
+ * wants one kind only. ncclCommInitAll always blocks: a process that has called it goes on with
+ * blocking communicators.
  *
  * NCCL's rule (and its source: the question that finds a call finished also puts away what it ran
  * on): only one thread may ask for a communicator's state while a call is in progress. So it is
@@ -23,15 +23,15 @@
 
 #include <stdbool.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/thread.h"
+#include "core/nccl/call.h"
 
 /* Is what this call makes to be converted? Program threads, before the call is entered. */
 bool ng_nonblocking_takes(const struct ng_call *call);
 
 /*
- * Make it, for a call that has been entered and says so in `passage`: what the program gets. Inside a
- * NCCL group it is only begun.
+ * Make it, for a call that has been entered and says so in `passage`: what the program gets. Inside
+ * a NCCL group it is only begun.
  */
 int ng_nonblocking_make(const struct ng_call *call, const struct ng_passage *passage);
 

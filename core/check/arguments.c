@@ -9,22 +9,23 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
 #include "core/device/failure.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
+#include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 
-#define SPANS_MAX 8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments */
+#define SPANS_MAX 8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments  \
+                        */
 
-#define FLOAT8_FIRST       10 /* ncclFloat8e4m3; since 2.24 */
-#define FLOAT8_LAST        11
-#define BFLOAT16           9 /* since 2.10 */
-#define REDOP_AVG          4 /* since 2.10 */
-#define FLOAT8_VERSION     22400
-#define AVG_VERSION        21000
-#define FLOAT8_REDUCES_ON  9 /* compute capability */
+#define FLOAT8_FIRST      10 /* ncclFloat8e4m3; since 2.24 */
+#define FLOAT8_LAST       11
+#define BFLOAT16          9 /* since 2.10 */
+#define REDOP_AVG         4 /* since 2.10 */
+#define FLOAT8_VERSION    22400
+#define AVG_VERSION       21000
+#define FLOAT8_REDUCES_ON 9 /* compute capability */
 
 /* What a call reads and writes; NULL nothing. */
 struct buffers {
@@ -114,8 +115,8 @@ static int attribute(const struct ng_cuda *cuda, CUdevice_attribute which, int d
 static int check_type(const struct ng_call *call, const struct ng_comm *comm, char *why,
                       unsigned bytes)
 {
-    int version = call->nccl->version, types = version && version < FLOAT8_VERSION ? FLOAT8_FIRST
-                                                                                   : FLOAT8_LAST + 1;
+    int version = call->nccl->version,
+        types = version && version < FLOAT8_VERSION ? FLOAT8_FIRST : FLOAT8_LAST + 1;
 
     if (call->dtype < 0 || (version && version < FLOAT8_VERSION && call->dtype >= types) ||
         (call->dtype > FLOAT8_LAST && !ng_dtype_bytes(call->dtype))) {
@@ -124,13 +125,14 @@ static int check_type(const struct ng_call *call, const struct ng_comm *comm, ch
         return NG_NCCL_INVALID_ARGUMENT;
     }
     int device = NG_LOAD(comm->group->device);
-    int capability = attribute(ng_guard_cuda(), CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device,
-                               FLOAT8_REDUCES_ON);
+    int capability = attribute(ng_guard_cuda(), CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                               device, FLOAT8_REDUCES_ON);
     if (reduces(call) && call->dtype >= FLOAT8_FIRST && call->dtype <= FLOAT8_LAST &&
         capability < FLOAT8_REDUCES_ON) {
-        snprintf(why, bytes,
-                 "datatype %s; device %d has compute capability %d, and reductions of float8 need %d",
-                 ng_dtype_name(call->dtype), device, capability, FLOAT8_REDUCES_ON);
+        snprintf(
+            why, bytes,
+            "datatype %s; device %d has compute capability %d, and reductions of float8 need %d",
+            ng_dtype_name(call->dtype), device, capability, FLOAT8_REDUCES_ON);
         return NG_NCCL_INVALID_ARGUMENT;
     }
     return NG_NCCL_SUCCESS;
@@ -148,8 +150,8 @@ static int check_numbers(const struct ng_call *call, const struct ng_comm *comm,
                  nranks - 1);
         return NG_NCCL_INVALID_ARGUMENT;
     }
-    if (reduces(call) && (call->redop < 0 || (call->redop == REDOP_AVG && version &&
-                                              version < AVG_VERSION))) {
+    if (reduces(call) &&
+        (call->redop < 0 || (call->redop == REDOP_AVG && version && version < AVG_VERSION))) {
         snprintf(why, bytes, "reduction %d; allowed are 0 to %d and those made by ncclRedOpCreate…",
                  call->redop, version && version < AVG_VERSION ? REDOP_AVG - 1 : REDOP_AVG);
         return NG_NCCL_INVALID_ARGUMENT;
@@ -216,15 +218,17 @@ static int check_buffer(const struct ng_call *call, const struct ng_comm *comm, 
     if (!managed && device >= 0 &&
         cuda->pointer_get_attribute(&of, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == CUDA_SUCCESS &&
         of >= 0 && of != device) {
-        snprintf(why, bytes, "%s %p is memory of device %d; allowed is that of device %d, which the "
-                             "communicator is of", name, (const void *)buffer, of, device);
+        snprintf(why, bytes,
+                 "%s %p is memory of device %d; allowed is that of device %d, which the "
+                 "communicator is of",
+                 name, (const void *)buffer, of, device);
         return NG_NCCL_INVALID_ARGUMENT;
     }
     uint64_t room = room_at(cuda, at, needed);
     if (room < needed) {
         snprintf(why, bytes,
-                 "%s %p: %" PRIu64 " bytes are needed; allocated are %" PRIu64 " from there on", name,
-                 (const void *)buffer, needed, room);
+                 "%s %p: %" PRIu64 " bytes are needed; allocated are %" PRIu64 " from there on",
+                 name, (const void *)buffer, needed, room);
         return NG_NCCL_INVALID_ARGUMENT;
     }
     return NG_NCCL_SUCCESS;
@@ -244,9 +248,9 @@ static int check_overlap(const struct ng_call *call, const struct buffers *buffe
         return NG_NCCL_SUCCESS;
     snprintf(why, bytes,
              "sendbuff %p and recvbuff %p overlap; allowed is no overlap, or in place: %s == %s + "
-             "%" PRIu64, (const void *)send, (const void *)receive,
-             inner_sends ? "sendbuff" : "recvbuff", inner_sends ? "recvbuff" : "sendbuff",
-             buffers->in_place);
+             "%" PRIu64,
+             (const void *)send, (const void *)receive, inner_sends ? "sendbuff" : "recvbuff",
+             inner_sends ? "recvbuff" : "sendbuff", buffers->in_place);
     (void)call;
     return NG_NCCL_INVALID_ARGUMENT;
 }
@@ -262,13 +266,16 @@ static int check_stream(const struct ng_call *call, char *why, unsigned bytes)
         return NG_NCCL_SUCCESS;
     CUresult result = cuda->stream_is_capturing(call->stream, &capture);
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        snprintf(why, bytes, "stream is the legacy default one, while another stream is captured; "
-                             "allowed is a stream made with cudaStreamNonBlocking");
+        snprintf(why, bytes,
+                 "stream is the legacy default one, while another stream is captured; "
+                 "allowed is a stream made with cudaStreamNonBlocking");
         return NG_NCCL_INVALID_USAGE;
     }
     if (result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-        snprintf(why, bytes, "stream %p is in a capture that an earlier call has made invalid; "
-                             "allowed is one that goes on, or none", call->stream);
+        snprintf(why, bytes,
+                 "stream %p is in a capture that an earlier call has made invalid; "
+                 "allowed is one that goes on, or none",
+                 call->stream);
         return NG_NCCL_INVALID_USAGE;
     }
     return NG_NCCL_SUCCESS;
@@ -290,8 +297,8 @@ int ng_arguments_check(const struct ng_call *call, const struct ng_comm *comm, c
         return result;
     struct buffers buffers = buffers_of(call, nranks, rank, part);
     if (sends(call, rank))
-        result = check_buffer(call, comm, "sendbuff", buffers.send, buffers.send_bytes, ret_why,
-                              bytes);
+        result =
+            check_buffer(call, comm, "sendbuff", buffers.send, buffers.send_bytes, ret_why, bytes);
     if (result == NG_NCCL_SUCCESS && receives(call, rank))
         result = check_buffer(call, comm, "recvbuff", buffers.receive, buffers.receive_bytes,
                               ret_why, bytes);
@@ -342,6 +349,7 @@ void ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, c
     ng_comm_describe(comm, group, sizeof(group));
     ng_log(NG_LOG_ERROR, "invalid call: nccl%s #%" PRIu64 " of %s: %s; %s%s", ng_op_name(call->op),
            passage->seq, group, why,
-           result ? "refused with " : "the call is made all the same; a rule with check=refuse would refuse it",
+           result ? "refused with "
+                  : "the call is made all the same; a rule with check=refuse would refuse it",
            result ? ng_result_name(result) : "");
 }

@@ -11,15 +11,17 @@
 #include <stdlib.h>
 
 #include "core/check/arguments.h"
-#include "core/nccl/call.h"
-#include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/check/nan.h"
 #include "core/check/lockstep_check.h"
+#include "core/check/nan.h"
+#include "core/comm/comm.h"
+#include "core/nccl/call.h"
+#include "core/runtime/runtime.h"
 
-static bool signatures, arguments, strict, strict_across, nan_wanted; /* written before any guard thread runs */
+static bool signatures, arguments, strict, strict_across,
+    nan_wanted; /* written before any guard thread runs */
 
-/* What a choice of NCCLGUARD_CHECK consists of: three that exclude each other, and what is added. */
+/* What a choice of NCCLGUARD_CHECK consists of: three that exclude each other, and what is added.
+ */
 struct parts {
     int base;
     bool arguments, nan;
@@ -30,7 +32,8 @@ static struct parts parts_of(int check)
     int added = check / 3;
 
     return (struct parts){.base = check % 3,
-                          .arguments = added == NG_CHECK_OFF_ARGS / 3 || added >= NG_CHECK_OFF_ARGS_NAN / 3,
+                          .arguments =
+                              added == NG_CHECK_OFF_ARGS / 3 || added >= NG_CHECK_OFF_ARGS_NAN / 3,
                           .nan = added >= NG_CHECK_OFF_NAN / 3};
 }
 

@@ -1,17 +1,20 @@
 /*
  * Agreeing before each launch.
  *
- * Step 2. What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing needs to be
- * sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread, which
- * alone may look at the neighbours' black boxes, looks every millisecond while somebody waits.
+ * Step 2. What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing
+ * needs to be sent: the calling thread puts what it waits for into a slot and sleeps; the incident
+ * thread, which alone may look at the neighbours' black boxes, looks every millisecond while
+ * somebody waits.
  *
- * Where the group has ranks on other hosts, the lowest rank of a host says in its trail which collective
- * all of its host have come to; the store's thread tells that to the other hosts, and puts what comes back
- * into the same trail (store/publish/publish_lockstep.c). The others of the host read it there.
+ * Where the group has ranks on other hosts, the lowest rank of a host says in its trail which
+ * collective all of its host have come to; the store's thread tells that to the other hosts, and
+ * puts what comes back into the same trail (store/publish/publish_lockstep.c). The others of the
+ * host read it there.
  *
  * A call that is turned down did not happen, on any rank: its number comes again. So that nobody
- * takes what was turned down for what comes again, each rank counts what it has turned down, and only
- * ranks with equal counts are compared. Who counts more has given up what the others still wait for.
+ * takes what was turned down for what comes again, each rank counts what it has turned down, and
+ * only ranks with equal counts are compared. Who counts more has given up what the others still
+ * wait for.
  */
 #include "core/check/lockstep_check.h"
 
@@ -22,33 +25,35 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/check/signature_compare.h"
-#include "core/nccl/board.h"
-#include "core/nccl/call.h"
 #include "core/check/check.h"
-#include "core/util/clock.h"
+#include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/runtime/runtime.h"
 #include "core/incident/incident_thread.h"
+#include "core/nccl/board.h"
+#include "core/nccl/call.h"
 #include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/hash_log.h"
 
-#define SLOTS     64u
-#define SLICE_NS  (50 * NG_MS)
-#define BOXES_MAX 256u
+#define SLOTS      64u
+#define SLICE_NS   (50 * NG_MS)
+#define BOXES_MAX  256u
 #define VERDICT_NS (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
-#define CERTAIN_NS (20 * NG_MS) /* a call that goes into a CUDA graph says so when it has entered already */
+#define CERTAIN_NS                                                                                 \
+    (20 * NG_MS) /* a call that goes into a CUDA graph says so when it has entered already */
 
-/* States of a slot: the lower bits of a futex word. The others count who takes it, so that nobody gets the answer
- * to the question of one who has given up. */
+/* States of a slot: the lower bits of a futex word. The others count who takes it, so that nobody
+ * gets the answer to the question of one who has given up. */
 #define STATE 7u
 enum {
     FREE,
     FILLING, /* the calling thread's */
     POSTED,  /* the incident thread's */
     BUSY,    /* likewise, and for a moment: it writes */
-    JUDGED,  /* likewise; there is no agreement any more, and the verdict is being worked out, or on its way */
+    JUDGED,  /* likewise; there is no agreement any more, and the verdict is being worked out, or on
+                its way */
     DONE,    /* the calling thread's again */
 };
 
@@ -58,7 +63,7 @@ struct slot {
     uint64_t seq;
     int64_t deadline_mono_ns; /* INT64_MAX none */
     int result;
-    int other; /* group rank that differs, or gave up; -1 none */
+    int other;              /* group rank that differs, or gave up; -1 none */
     int64_t judged_mono_ns; /* the incident thread's own */
     int64_t differ_mono_ns; /* likewise: since when; 0 they do not */
 };
@@ -78,7 +83,8 @@ static bool is_reached(uint64_t from, uint64_t seq)
     return from && from <= seq;
 }
 
-/* A capture may be thrown away, on one rank alone: from the first call in a graph on nobody waits. */
+/* A capture may be thrown away, on one rank alone: from the first call in a graph on nobody waits.
+ */
 static bool is_captured(const struct ng_box_trail *trail, uint64_t seq)
 {
     return is_reached(NG_LOAD(trail->captured), seq) || is_reached(NG_LOAD(trail->unasked), seq);
@@ -108,7 +114,8 @@ static void take_back(struct slot *slot)
 {
     for (;;) {
         uint32_t word = atomic_load(&slot->word);
-        if ((word & STATE) != BUSY && atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE)))
+        if ((word & STATE) != BUSY &&
+            atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE)))
             return;
     }
 }
@@ -203,8 +210,10 @@ int ng_strict_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t s
         }
         if (timeout_ns && ng_clock_mono_ns() - begun >= timeout_ns + NG_S) {
             take_back(slot);
-            snprintf(ret_reason, bytes, "NCCLGUARD_CHECK=strict: not all ranks came to %s #%" PRIu64
-                                        " by its deadline", ng_op_name(call->op), seq);
+            snprintf(ret_reason, bytes,
+                     "NCCLGUARD_CHECK=strict: not all ranks came to %s #%" PRIu64
+                     " by its deadline",
+                     ng_op_name(call->op), seq);
             return turn_down(comm, seq, NG_NCCL_SYSTEM_ERROR);
         }
     }
@@ -214,8 +223,8 @@ int ng_strict_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t s
         return result;
     snprintf(ret_reason, bytes,
              "NCCLGUARD_CHECK=strict: group rank %d called something else as #%" PRIu64
-             ", or has given it up, where this rank called %s: no rank has made it", other, seq,
-             ng_op_name(call->op));
+             ", or has given it up, where this rank called %s: no rank has made it",
+             other, seq, ng_op_name(call->op));
     return turn_down(comm, seq, result);
 }
 
@@ -254,9 +263,8 @@ static bool is_open(const struct ng_box_group *group)
 /* Tell of it, by a verdict on what is there now, before anybody takes it back. */
 static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
 {
-    struct ng_disagreement disagreement = {.group_id = group_id,
-                                           .difference = {.after = seq - 1, .seq = seq},
-                                           .ranks = {rank, other}};
+    struct ng_disagreement disagreement = {
+        .group_id = group_id, .difference = {.after = seq - 1, .seq = seq}, .ranks = {rank, other}};
 
     ng_agreement_raise(&disagreement, NG_INCIDENT_SUSPECT);
 }
@@ -280,8 +288,9 @@ static void judge(struct slot *slot, uint32_t word, int other)
     await_verdict(slot, word, other);
 }
 
-/* Another rank has given up what this one waits for: since they differ, of which it has had the verdict, and this one
- * has not perhaps; or since its deadline has passed, and then ours mostly has, too. */
+/* Another rank has given up what this one waits for: since they differ, of which it has had the
+ * verdict, and this one has not perhaps; or since its deadline has passed, and then ours mostly
+ * has, too. */
 static void give_up_too(struct slot *slot, uint32_t word, int other, int64_t now_mono_ns)
 {
     if (now_mono_ns >= slot->deadline_mono_ns)
@@ -310,7 +319,8 @@ static void leave_unasked(struct ng_box_trail *trail, uint64_t seq)
 }
 
 /* False: other hosts cannot be asked. */
-static bool ask_hosts(struct ng_board *board, struct ng_box_trail *trail, uint64_t seq, uint32_t count)
+static bool ask_hosts(struct ng_board *board, struct ng_box_trail *trail, uint64_t seq,
+                      uint32_t count)
 {
     bool changed = NG_LOAD(trail->here) != seq;
 
@@ -318,16 +328,18 @@ static bool ask_hosts(struct ng_board *board, struct ng_box_trail *trail, uint64
     atomic_store_explicit(&trail->here, seq, memory_order_release);
     bool lost = board->ops->agree(board, changed) != 0;
     if (lost && !told_of_loss)
-        ng_log(NG_LOG_WARN, "NCCLGUARD_CHECK=strict: other hosts cannot be asked at the moment: ranks of each host "
-                            "agree alone");
+        ng_log(
+            NG_LOG_WARN,
+            "NCCLGUARD_CHECK=strict: other hosts cannot be asked at the moment: ranks of each host "
+            "agree alone");
     told_of_loss = lost;
     return !lost;
 }
 
-/* All ranks of this host have come, alike, and there are others. The slot is the caller's of `word`, if it is still so:
- * nothing is said of a call that has been given up. */
-static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word, const struct here *here,
-                        int64_t now_mono_ns)
+/* All ranks of this host have come, alike, and there are others. The slot is the caller's of
+ * `word`, if it is still so: nothing is said of a call that has been given up. */
+static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word,
+                        const struct here *here, int64_t now_mono_ns)
 {
     if (!seize(slot, word))
         return;
@@ -348,8 +360,8 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
 }
 
 /* All ranks of this host have come, alike. As look_abroad, as to the slot. */
-static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t word, const struct here *here,
-                          int64_t now_mono_ns)
+static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t word,
+                          const struct here *here, int64_t now_mono_ns)
 {
     const struct ng_comm *comm = ng_comm_at(slot->comm);
     struct ng_box_trail *trail = comm->trail;
@@ -365,10 +377,12 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
         return;
     }
     if (board->ops->agree && seize(slot, word)) {
-        if (here->passed) { /* nobody can be kept from it, and others may end before somebody has asked them */
+        if (here->passed) { /* nobody can be kept from it, and others may end before somebody has
+                               asked them */
             atomic_store(&trail->passed, seq);
             atomic_store(&stirred, true);
-        } else if (NG_LOAD(trail->here) > NG_LOAD(trail->agreed)) { /* some of this host were seen late */
+        } else if (NG_LOAD(trail->here) >
+                   NG_LOAD(trail->agreed)) { /* some of this host were seen late */
             NG_STORE(trail->agreed, seq);
         }
         atomic_store(&slot->word, in_state(word, POSTED));

@@ -1,27 +1,28 @@
 /*
  * Looking for numbers that are none: scans on the device, and what they found.
  *
- * Between step 2 and 4, on the program's threads, and in the watchdog's rounds. An essay, for what is not
- * obvious here.
+ * Between step 2 and 4, on the program's threads, and in the watchdog's rounds. An essay, for what
+ * is not obvious here.
  *
- * A scan is a launch of the guard's kernel (core/check/nan_kernel.h) on the program's stream, before NCCL's. It
- * writes its answer, at its end, into pinned memory, which the watchdog looks at: nobody asks CUDA. The
- * memory is the guard's own mapping, only registered with CUDA, so that it can be looked at when the
- * context is gone. Each scan has a slot with an answer, and a ticket that tells it from the one before in
- * this slot; whoever needs a slot may have one whose scan found nothing, without the watchdog.
+ * A scan is a launch of the guard's kernel (core/check/nan_kernel.h) on the program's stream,
+ * before NCCL's. It writes its answer, at its end, into pinned memory, which the watchdog looks at:
+ * nobody asks CUDA. The memory is the guard's own mapping, only registered with CUDA, so that it
+ * can be looked at when the context is gone. Each scan has a slot with an answer, and a ticket that
+ * tells it from the one before in this slot; whoever needs a slot may have one whose scan found
+ * nothing, without the watchdog.
  *
- * Where the policy of the group is to kill, the stream then waits for the scan's own word that nothing was
- * found. Such a wait depends on nothing but the work before it on the same stream, not on other ranks,
- * streams, groups of calls or the host, so it is over at once, unless something was found: then what the
- * call was to send never leaves this device, as the guard ends the process. Should the policy have become
- * another one meanwhile, the watchdog gives the word.
+ * Where the policy of the group is to kill, the stream then waits for the scan's own word that
+ * nothing was found. Such a wait depends on nothing but the work before it on the same stream, not
+ * on other ranks, streams, groups of calls or the host, so it is over at once, unless something was
+ * found: then what the call was to send never leaves this device, as the guard ends the process.
+ * Should the policy have become another one meanwhile, the watchdog gives the word.
  *
- * The kernel is loaded with the first call on a context: that may wait for the context, but no kernel of
- * NCCL that others must come to can be running there by then. Calls that are captured into a CUDA graph are
- * passed over, as their replays do not come this way.
+ * The kernel is loaded with the first call on a context: that may wait for the context, but no
+ * kernel of NCCL that others must come to can be running there by then. Calls that are captured
+ * into a CUDA graph are passed over, as their replays do not come this way.
  *
- * A NaN spreads: a rank that found one got it, perhaps, from another that found it before. So an alarm
- * waits until every watchdog has had its rounds.
+ * A NaN spreads: a rank that found one got it, perhaps, from another that found it before. So an
+ * alarm waits until every watchdog has had its rounds.
  */
 #include "core/check/nan.h"
 
@@ -32,22 +33,22 @@
 #include <sys/mman.h>
 
 #include "core/check/arguments.h"
-#include "core/nccl/call.h"
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
-#include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
 #include "core/check/nan_image.h"
 #include "core/check/nan_kernel.h"
+#include "core/comm/comm.h"
+#include "core/device/gpu.h"
+#include "core/incident/incident_thread.h"
+#include "core/nccl/call.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/util/number.h"
 
-#define SCANNERS_MAX  64u /* contexts */
-#define TRIES         16u /* slots that a call looks at */
-#define SPREAD_NS     (500 * NG_MS) /* five rounds of a watchdog that has little to do */
-#define BLOCKS        8u /* of a processor: as many threads as it has room for */
-#define BLOCK_BYTES   (NG_NAN_THREADS * NG_NAN_UNROLL << NG_NAN_VECTOR_SHIFT)
+#define SCANNERS_MAX 64u           /* contexts */
+#define TRIES        16u           /* slots that a call looks at */
+#define SPREAD_NS    (500 * NG_MS) /* five rounds of a watchdog that has little to do */
+#define BLOCKS       8u            /* of a processor: as many threads as it has room for */
+#define BLOCK_BYTES  (NG_NAN_THREADS * NG_NAN_UNROLL << NG_NAN_VECTOR_SHIFT)
 
 /* Of a slot. */
 enum {
@@ -80,7 +81,7 @@ struct scanner {
     struct ng_nan_answer *answers; /* NG_NAN_SLOTS */
     CUdeviceptr answers_at;        /* as the device sees them */
     struct scan *scans;            /* NG_NAN_SLOTS */
-    _Atomic uint64_t next; /* where a slot is looked for, beyond all that were ever used */
+    _Atomic uint64_t next;         /* where a slot is looked for, beyond all that were ever used */
 };
 
 static struct scanner scanners[SCANNERS_MAX];
@@ -102,10 +103,11 @@ bool ng_nan_has_kernel(void)
 bool ng_nan_start(void)
 {
     if (!ng_nan_image)
-        ng_log(NG_LOG_ERROR,
-               "NCCLGUARD_CHECK asks for nan, and this build of ncclguard has no kernel for it, as there was no CUDA "
-               "toolkit when it was built: what is sent is not looked through. Build it again where nvcc is found "
-               "(PATH, CUDA_HOME, CUDA_PATH, /usr/local/cuda)");
+        ng_log(NG_LOG_ERROR, "NCCLGUARD_CHECK asks for nan, and this build of ncclguard has no "
+                             "kernel for it, as there was no CUDA "
+                             "toolkit when it was built: what is sent is not looked through. Build "
+                             "it again where nvcc is found "
+                             "(PATH, CUDA_HOME, CUDA_PATH, /usr/local/cuda)");
     return ng_nan_image != NULL;
 }
 
@@ -137,10 +139,9 @@ static int load(struct scanner *scanner)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!map_slots(scanner))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    int result = (int)cuda->mem_host_register(scanner->answers,
-                                              NG_NAN_SLOTS * sizeof(struct ng_nan_answer),
-                                              CU_MEMHOSTREGISTER_PORTABLE |
-                                                  CU_MEMHOSTREGISTER_DEVICEMAP);
+    int result =
+        (int)cuda->mem_host_register(scanner->answers, NG_NAN_SLOTS * sizeof(struct ng_nan_answer),
+                                     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (!result)
         result = (int)cuda->mem_host_get_device_pointer(&scanner->answers_at, scanner->answers, 0);
     if (!result)
@@ -165,10 +166,11 @@ static void load_told(struct scanner *scanner)
     if (relaxed)
         ng_gpu_relax_thread(&mode);
     if (result)
-        ng_log(NG_LOG_ERROR,
-               "NCCLGUARD_CHECK asks for nan, and the kernel for it cannot be loaded: CUDA error %d "
-               "(%s); what is sent from this device is not looked through",
-               result, ng_cuda_error_text(result));
+        ng_log(
+            NG_LOG_ERROR,
+            "NCCLGUARD_CHECK asks for nan, and the kernel for it cannot be loaded: CUDA error %d "
+            "(%s); what is sent from this device is not looked through",
+            result, ng_cuda_error_text(result));
     atomic_store_explicit(&scanner->state, result ? BROKEN : READY, memory_order_release);
 }
 
@@ -204,7 +206,7 @@ static struct scanner *scanner_of(CUcontext context, uint64_t id)
             load_told(scanner);
     }
     return scanner && atomic_load_explicit(&scanner->state, memory_order_acquire) == READY ? scanner
-                                                                                             : NULL;
+                                                                                           : NULL;
 }
 
 /* ---- A call ---- */
@@ -223,8 +225,9 @@ static bool is_clean(const struct scanner *scanner, uint32_t slot)
 static uint32_t take_slot(struct scanner *scanner)
 {
     for (unsigned i = 0; i < TRIES; i++) {
-        uint32_t slot = (uint32_t)(atomic_fetch_add_explicit(&scanner->next, 1, memory_order_relaxed) %
-                                   NG_NAN_SLOTS);
+        uint32_t slot =
+            (uint32_t)(atomic_fetch_add_explicit(&scanner->next, 1, memory_order_relaxed) %
+                       NG_NAN_SLOTS);
         uint32_t state = atomic_load_explicit(&scanner->scans[slot].state, memory_order_acquire);
         if ((state == FREE || (state == FLYING && is_clean(scanner, slot))) &&
             atomic_compare_exchange_strong(&scanner->scans[slot].state, &state, TAKEN))
@@ -274,9 +277,9 @@ static int launch(const struct scanner *scanner, uint32_t slot, const struct ng_
                                           blocks_for(scanner, scan->elements << type->shift), 1, 1,
                                           NG_NAN_THREADS, 1, 1, 0, call->stream, arguments, NULL);
     if (!result && *held)
-        *held = cuda->stream_wait_value32(call->stream,
-                                          answer + offsetof(struct ng_nan_answer, gate),
-                                          argument.ticket, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS;
+        *held =
+            cuda->stream_wait_value32(call->stream, answer + offsetof(struct ng_nan_answer, gate),
+                                      argument.ticket, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS;
     return result;
 }
 
@@ -291,13 +294,14 @@ static void refuse(int result)
 {
     atomic_fetch_add_explicit(&passed_over, 1, memory_order_relaxed);
     if (result && !atomic_exchange(&told_refusal, true))
-        ng_log(NG_LOG_WARN, "CUDA error %d (%s) at a scan for NaN: not every call is looked at", result,
-               ng_cuda_error_text(result));
+        ng_log(NG_LOG_WARN, "CUDA error %d (%s) at a scan for NaN: not every call is looked at",
+               result, ng_cuda_error_text(result));
 }
 
 /* In the stream's context. */
-static void scan_call(const struct ng_call *call, const struct ng_comm *comm, const struct ng_gpu *gpu,
-                      const struct ng_number_type *type, uint64_t seq, uint64_t bytes)
+static void scan_call(const struct ng_call *call, const struct ng_comm *comm,
+                      const struct ng_gpu *gpu, const struct ng_number_type *type, uint64_t seq,
+                      uint64_t bytes)
 {
     struct scanner *scanner = scanner_of(atomic_load(&gpu->context), atomic_load(&gpu->context_id));
     uint32_t slot = scanner ? take_slot(scanner) : NG_NAN_SLOTS;
@@ -327,10 +331,12 @@ static bool is_sampled(uint64_t number)
 {
     uint64_t every = (uint64_t)ng_guard.config.nan_every;
 
-    return every <= 1 || number % every == (number / every * UINT64_C(0x9e3779b97f4a7c15) >> 32) % every;
+    return every <= 1 ||
+           number % every == (number / every * UINT64_C(0x9e3779b97f4a7c15) >> 32) % every;
 }
 
-void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t seq, uint64_t p2p_seq)
+void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
+                    uint64_t p2p_seq)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
     CUcontext current = NULL, unused;
@@ -374,8 +380,7 @@ static void tell(const struct scan *scan, const struct ng_nan_answer *answer)
            "NaN: of %" PRIu64 " elements of %s that this rank sends in %s%s of group %016" PRIx64
            ", %llu are no numbers, the first is element %llu: %s%s",
            scan->elements, ng_dtype_name(scan->dtype), ng_op_name(scan->op), seq, scan->group_id,
-           answer->bad, answer->first, number,
-           scan->held ? "; the call is held back" : "");
+           answer->bad, answer->first, number, scan->held ? "; the call is held back" : "");
 }
 
 /* For verdicts. What is held is why others wait, so it goes before what is not. */

@@ -2,7 +2,8 @@
  * The kernel that looks for numbers that are none.
  *
  * Before step 5, on the device. Compiled to PTX, which the driver compiles for the device at hand;
- * core/check/nan.c launches it. A thread that finds nothing, as nearly all, touches nothing but the buffer.
+ * core/check/nan.c launches it. A thread that finds nothing, as nearly all, touches nothing but the
+ * buffer.
  */
 #include "core/check/nan_kernel.h"
 

@@ -1,11 +1,11 @@
 /*
  * Looking for numbers that are none in a buffer: what the device does, in C and in CUDA.
  *
- * Before step 5, on the program's stream. One source for the kernel (core/check/nan_kernel.cu), for unit
- * tests, and for drivers that run it on a CPU. Whatever the floating type, a number's magnitude is
- * its bits without the sign, and those beyond the infinity's are none: so all types are one loop over
- * words of 8 bytes, each of 1 to 8 lanes. A magnitude leaves its lane's highest bit free, and `addend`
- * carries into that bit where the magnitude is beyond the limit.
+ * Before step 5, on the program's stream. One source for the kernel (core/check/nan_kernel.cu), for
+ * unit tests, and for drivers that run it on a CPU. Whatever the floating type, a number's
+ * magnitude is its bits without the sign, and those beyond the infinity's are none: so all types
+ * are one loop over words of 8 bytes, each of 1 to 8 lanes. A magnitude leaves its lane's highest
+ * bit free, and `addend` carries into that bit where the magnitude is beyond the limit.
  */
 #ifndef NCCLGUARD_CORE_CHECK_NAN_KERNEL_H
 #define NCCLGUARD_CORE_CHECK_NAN_KERNEL_H
@@ -20,7 +20,8 @@ typedef unsigned long long ng_nan_word;
 
 /* What a scan found, in memory of the host that the device reaches. `ticket` is written last. */
 struct ng_nan_answer {
-    ng_nan_word first; /* index of the first element that is none; without meaning where `bad` is 0 */
+    ng_nan_word
+        first; /* index of the first element that is none; without meaning where `bad` is 0 */
     ng_nan_word bits;  /* and its bits */
     ng_nan_word bad;   /* how many of them */
     unsigned int gate; /* = the scan's ticket: nothing was found, and the stream may go on */
@@ -31,12 +32,13 @@ struct ng_nan_answer {
 struct ng_nan_scan {
     const unsigned char *buffer; /* aligned to its elements */
     ng_nan_word elements;
-    ng_nan_word mask;    /* in each lane: all bits but the highest */
-    ng_nan_word addend;  /* in each lane: what carries a magnitude beyond the limit into the highest */
+    ng_nan_word mask; /* in each lane: all bits but the highest */
+    ng_nan_word
+        addend; /* in each lane: what carries a magnitude beyond the limit into the highest */
     struct ng_nan_answer *answer; /* as the device sees it */
-    unsigned int shift;  /* an element has 1 << shift bytes */
-    unsigned int slot;   /* of the device's own state */
-    unsigned int ticket; /* never 0 */
+    unsigned int shift;           /* an element has 1 << shift bytes */
+    unsigned int slot;            /* of the device's own state */
+    unsigned int ticket;          /* never 0 */
 };
 
 /* Of the device, by slot. All zero between scans. */
@@ -63,7 +65,8 @@ NG_NAN_FUNCTION struct ng_nan_vector ng_nan_load(const unsigned char *at)
     struct ng_nan_vector vector;
 
 #ifdef __CUDACC__
-    ulonglong2 loaded = __ldcs((const ulonglong2 *)at); /* read once: it need not stay in the cache */
+    ulonglong2 loaded =
+        __ldcs((const ulonglong2 *)at); /* read once: it need not stay in the cache */
     vector.words[0] = loaded.x;
     vector.words[1] = loaded.y;
 #else
@@ -143,12 +146,14 @@ NG_NAN_FUNCTION ng_nan_word ng_nan_carry_of(const struct ng_nan_scan *scan,
     return ng_nan_carry(scan, vector.words[0]) | ng_nan_carry(scan, vector.words[1]);
 }
 
-/* The part of thread number `thread` of `threads`, of which there are more than a vector has bytes. */
+/* The part of thread number `thread` of `threads`, of which there are more than a vector has bytes.
+ */
 NG_NAN_FUNCTION void ng_nan_scan_part(const struct ng_nan_scan *scan, struct ng_nan_state *state,
                                       ng_nan_word thread, ng_nan_word threads)
 {
     const ng_nan_word vector_bytes = (ng_nan_word)1 << NG_NAN_VECTOR_SHIFT;
-    ng_nan_word before = -(ng_nan_word)scan->buffer & (vector_bytes - 1); /* the first vector, in bytes */
+    ng_nan_word before =
+        -(ng_nan_word)scan->buffer & (vector_bytes - 1); /* the first vector, in bytes */
     ng_nan_word head = before >> scan->shift, high = ~scan->mask, i = thread;
     unsigned int shift = NG_NAN_VECTOR_SHIFT - scan->shift; /* elements of a vector: 1 << shift */
     struct ng_nan_found found = {0, 0};
@@ -176,7 +181,8 @@ NG_NAN_FUNCTION void ng_nan_scan_part(const struct ng_nan_scan *scan, struct ng_
             carried |= ng_nan_carry_of(scan, loaded[k]);
         if (!(carried & high))
             continue;
-        /* Rare: they are loaded once more, rather than that all threads have registers for it. */
+            /* Rare: they are loaded once more, rather than that all threads have registers for it.
+             */
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
@@ -207,7 +213,8 @@ NG_NAN_FUNCTION void ng_nan_scan_answer(const struct ng_nan_scan *scan, struct n
 {
     struct ng_nan_answer *answer = scan->answer;
 #ifdef __CUDACC__
-    ng_nan_word key = *(volatile ng_nan_word *)&state->key, bad = *(volatile ng_nan_word *)&state->bad;
+    ng_nan_word key = *(volatile ng_nan_word *)&state->key,
+                bad = *(volatile ng_nan_word *)&state->bad;
 #else
     ng_nan_word key = state->key, bad = state->bad;
 #endif

@@ -5,38 +5,40 @@
  *
  * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
  * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
- * What each called is in its rolling hash (core/view/signature.h), and which hash it had after which
- * collective in its trail (core/view/hash_log.h). So a difference is seen without looking at records, and
- * without waiting for anybody.
+ * What each called is in its rolling hash (core/view/signature.h), and which hash it had after
+ * which collective in its trail (core/view/hash_log.h). So a difference is seen without looking at
+ * records, and without waiting for anybody.
  *
  * No alarm is ever false, whatever NCCL lets ranks do:
- *   - sends, receives and one-sided work are not in the hash: their numbers and peers differ freely;
- *   - each group is compared by itself, by its id, with the same number of ranks: what ranks call in
- *     other groups, or in which order across groups, does not count; nor does a communicator that
+ *   - sends, receives and one-sided work are not in the hash: their numbers and peers differ
+ * freely;
+ *   - each group is compared by itself, by its id, with the same number of ranks: what ranks call
+ * in other groups, or in which order across groups, does not count; nor does a communicator that
  *     was found when it had made calls already, whose numbers are not those of the others;
- *   - where several communicators may have one id, as all have with NCCL_COMM_ID, one is compared only
- *     as long as no other of its id and rank lives in its process, be it in the making; and those of
- *     which two have lived at once never, since ranks may end them in any order;
+ *   - where several communicators may have one id, as all have with NCCL_COMM_ID, one is compared
+ * only as long as no other of its id and rank lives in its process, be it in the making; and those
+ * of which two have lived at once never, since ranks may end them in any order;
  *   - buffers, streams, in place or not are not in the hash; operators that the program made itself
  *     are numbered by each rank alone, and are alike;
- *   - a call counts once NCCL took it: one that was refused, or in a group that is still open, has not
- *     happened yet. In a call that has not returned for a second, NCCL is past its checks;
+ *   - a call counts once NCCL took it: one that was refused, or in a group that is still open, has
+ * not happened yet. In a call that has not returned for a second, NCCL is past its checks;
  *   - from the first call in a CUDA graph on nothing is compared: a capture may be thrown away, and
  *     then numbers differ though nothing does;
- *   - a trail never gives the hash of one call for that of another, however the rings have wrapped; nor
- *     does a record (core/view/recall.h), which says when it was made, and so for which communicator.
+ *   - a trail never gives the hash of one call for that of another, however the rings have wrapped;
+ * nor does a record (core/view/recall.h), which says when it was made, and so for which
+ * communicator.
  */
 #include "core/check/signature_compare.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#include "core/nccl/board.h"
 #include "core/check/check.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
 #include "core/incident/incident_thread.h"
+#include "core/nccl/board.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/recall.h"
 #include "core/watchdog/watchdog.h"
 
@@ -45,8 +47,10 @@
 #define BOXES_MAX  256u
 #define LOOKS_MAX  (1u << 18) /* at slots of neighbours, in one round */
 #define TOLD_MAX   64u
-#define AGAIN      10u   /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as many */
-#define AGAIN_MAX  1280u /* at the most */
+#define AGAIN                                                                                      \
+    10u /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as    \
+           many */
+#define AGAIN_MAX 1280u /* at the most */
 
 /* What the store found; protects `found`. Nests inside nothing, held for copies. */
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -62,7 +66,8 @@ static struct {
     struct {
         uint64_t group_id;
         bool told;      /* by a verdict; else an alarm was raised, no more … */
-        uint64_t until; /* … which counts until this round: it may have been dropped, as with others at an abort */
+        uint64_t until; /* … which counts until this round: it may have been dropped, as with others
+                           at an abort */
         uint32_t pause;
     } known[TOLD_MAX];
     uint32_t known_count;
@@ -140,7 +145,8 @@ bool ng_agreement_is_clear(const struct ng_box *own_box, uint32_t slot)
              NG_LOAD(group->nranks) != NG_LOAD(mine->nranks)))
             return false;
     }
-    return is_compared(mine) && !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
+    return is_compared(mine) &&
+           !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
 }
 
 bool ng_agreement_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
@@ -152,8 +158,8 @@ bool ng_agreement_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t 
     return NG_LOAD(trail->heard) != turn;
 }
 
-/* The next rank of the same group on this host, and whether ours is the lowest there. False: there is
- * no other, or it is not sure which. */
+/* The next rank of the same group on this host, and whether ours is the lowest there. False: there
+ * is no other, or it is not sure which. */
 static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t *ret_slot,
                       bool *ret_lowest, uint32_t *looks)
 {
@@ -271,7 +277,8 @@ static enum ng_op own_op(uint64_t group_id, uint64_t seq)
 static void raise(const struct ng_disagreement *disagreement, enum ng_op their_op)
 {
     uint64_t id = disagreement->group_id;
-    bool ends = ng_check_ends(id, own_op(id, disagreement->difference.seq)) || ng_check_ends(id, their_op);
+    bool ends =
+        ng_check_ends(id, own_op(id, disagreement->difference.seq)) || ng_check_ends(id, their_op);
 
     ng_agreement_raise(disagreement, ends ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT);
 }

@@ -2,9 +2,9 @@
  * Where a call was made: the innermost frames of the program's thread, kept with its record.
  *
  * Step 3, where NCCLGUARD_STACKS is `call`. The thread walks its own stack by rules that a guard
- * thread has made (core/comm/frame_symbolizer.h): no lock, no allocation, no system call, and no look at a
- * library's tables. Where a rule is missing, the rest of the stack is copied, and the guard thread
- * completes the record; from then on the rule is there.
+ * thread has made (core/comm/frame_symbolizer.h): no lock, no allocation, no system call, and no
+ * look at a library's tables. Where a rule is missing, the rest of the stack is copied, and the
+ * guard thread completes the record; from then on the rule is there.
  */
 #ifndef NCCLGUARD_CORE_COMM_CALL_STACK_H
 #define NCCLGUARD_CORE_COMM_CALL_STACK_H
@@ -12,8 +12,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "core/runtime/runtime.h"
 #include "core/comm/thread.h"
+#include "core/runtime/runtime.h"
 #include "core/unwind/fast_unwind.h"
 
 #define NG_CALL_STACK_COPIES     8

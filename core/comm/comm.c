@@ -18,14 +18,14 @@
 #include <unistd.h>
 
 #include "core/comm/in_flight_calls.h"
-#include "core/util/clock.h"
-#include "core/device/gpu.h"
-#include "core/nccl/group_id.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/device/poison.h"
 #include "core/comm/rules_file.h"
 #include "core/config/timing.h"
+#include "core/device/gpu.h"
+#include "core/device/poison.h"
+#include "core/nccl/group_id.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/hash_log.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
@@ -98,8 +98,7 @@ struct ng_comm *ng_comm_at(uint32_t index)
 bool ng_comm_has_works(const struct ng_comm *comm)
 {
     return atomic_load(&comm->group->pending_works) != 0 || atomic_load(&comm->incoming) ||
-           atomic_load(&comm->unfinished) ||
-           atomic_load(&comm->group->pending_works) != 0;
+           atomic_load(&comm->unfinished) || atomic_load(&comm->group->pending_works) != 0;
 }
 
 /* There is no other room: the handle that the guard aborted first is forgotten. Under the lock. */
@@ -371,16 +370,16 @@ static bool has_life(const struct ng_box_group *group)
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
 }
 
-/* A process may have several ranks of one communicator, each on a device of its own. What is made from another one does
- * not know its rank yet. */
+/* A process may have several ranks of one communicator, each on a device of its own. What is made
+ * from another one does not know its rank yet. */
 static bool is_twin(const struct ng_box_group *group, const struct ng_box_group *other, int device)
 {
     int rank = NG_LOAD(group->group_rank);
 
     return NG_LOAD(other->id) == NG_LOAD(group->id) && has_life(other) &&
            ((device >= 0 && NG_LOAD(other->device) == device) ||
-            (rank >= 0 &&
-             (NG_LOAD(other->group_rank) == rank || NG_LOAD(other->nranks) != NG_LOAD(group->nranks))));
+            (rank >= 0 && (NG_LOAD(other->group_rank) == rank ||
+                           NG_LOAD(other->nranks) != NG_LOAD(group->nranks))));
 }
 
 void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
@@ -443,9 +442,10 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
         ng_comm_ask(comm, handle);
     atomic_fetch_sub(&comm->guests, 1);
     pthread_mutex_lock(&registry_lock);
-    /* One that was aborted in the making may come late, when NCCL has given its memory away again. */
-    bool was_its_own = ng_comm_is_condemned(comm) &&
-                       atomic_load(&comm->group->handle) == (uintptr_t)handle;
+    /* One that was aborted in the making may come late, when NCCL has given its memory away again.
+     */
+    bool was_its_own =
+        ng_comm_is_condemned(comm) && atomic_load(&comm->group->handle) == (uintptr_t)handle;
     if (atomic_load(&comm->handle) != handle && !was_its_own)
         give_handle(comm, handle);
     if (made)
@@ -646,8 +646,8 @@ void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)
 
     ng_box_read_name(group, name);
     snprintf(ret_text, bytes, "group %s%s%s%016llx (rank %d of %d)", name[0] ? "\"" : "", name,
-             name[0] ? "\", id " : "", (unsigned long long)atomic_load(&group->id), atomic_load(&group->group_rank),
-             atomic_load(&group->nranks));
+             name[0] ? "\", id " : "", (unsigned long long)atomic_load(&group->id),
+             atomic_load(&group->group_rank), atomic_load(&group->nranks));
 }
 
 void ng_comm_after_fork(void)

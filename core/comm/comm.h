@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/recorder/box.h"
 #include "core/comm/deadline.h"
 #include "core/nccl/nccl.h"
+#include "core/recorder/box.h"
 
 struct ng_call;
 struct ng_gpu;
@@ -38,10 +38,11 @@ struct ng_peer_count {
 enum ng_comm_fate {
     NG_FATE_LIVES,
     NG_FATE_PROGRAM_ENDS, /* the program is inside ncclCommDestroy or ncclCommAbort */
-    NG_FATE_HELD, /* it lives, and calls on it wait for a moment: core/comm/in_flight_calls.h; only converted ones */
-    NG_FATE_CONDEMNED,    /* the guard is going to abort it */
-    NG_FATE_ABORTING,     /* the guard's ncclCommAbort is under way */
-    NG_FATE_ABORTED,      /* and has returned; or there was nothing to abort */
+    NG_FATE_HELD, /* it lives, and calls on it wait for a moment: core/comm/in_flight_calls.h; only
+                     converted ones */
+    NG_FATE_CONDEMNED, /* the guard is going to abort it */
+    NG_FATE_ABORTING,  /* the guard's ncclCommAbort is under way */
+    NG_FATE_ABORTED,   /* and has returned; or there was nothing to abort */
 };
 
 #define NG_COMM_REASON_BYTES 512
@@ -64,8 +65,9 @@ struct ng_comm {
     struct ng_box_group *group;         /* in the black box, or `spare` when that is full */
     struct ng_box_trail *trail;         /* likewise */
     uint32_t slot;
-    _Atomic uint32_t fate;        /* enum ng_comm_fate */
-    atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends, but not finished */
+    _Atomic uint32_t fate; /* enum ng_comm_fate */
+    atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends,
+                            but not finished */
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
     _Atomic(struct ng_work *)
         incoming; /* newest first; program threads push, the watchdog takes all */
@@ -81,20 +83,22 @@ struct ng_comm {
     _Atomic bool nonblocking;     /* only the program may ask for its state */
     _Atomic bool converted;       /* and does not know, since the guard made it so: nonblocking.h */
     _Atomic bool may_retry;       /* what ends its making is tried again: core/call/init_retry.h */
-    _Atomic uint32_t questions;   /* for its state, by threads of its own calls, that have not returned */
-    /* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the call that
-     * is in progress is to be seen. */
+    _Atomic uint32_t
+        questions; /* for its state, by threads of its own calls, that have not returned */
+    /* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the
+     * call that is in progress is to be seen. */
     _Atomic(struct ng_work *) unfinished;
     _Atomic(struct ng_box_thread *) stays_in;
     int64_t stays_since_mono_ns;
-    bool being_made;              /* its creating call is under way */
-    void **made_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
+    bool being_made; /* its creating call is under way */
+    void **made_at;  /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
     _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
-    /* Which work of each kind is measured next, by core/config/timing.h: collectives by their sequence, NCCL
-     * groups with collectives and works of sends and receives alone by how many there were. */
+    /* Which work of each kind is measured next, by core/config/timing.h: collectives by their
+     * sequence, NCCL groups with collectives and works of sends and receives alone by how many
+     * there were. */
     _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
     _Atomic uint64_t joined_works, p2p_works;
     _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
@@ -103,7 +107,8 @@ struct ng_comm {
     int64_t abort_until_mono_ns;
     char abort_reason[NG_COMM_REASON_BYTES];
 
-    /* core/device/device_wait.h. What was entered until then, and has not finished, is past its deadline; 0 none. */
+    /* core/device/device_wait.h. What was entered until then, and has not finished, is past its
+     * deadline; 0 none. */
     _Atomic int64_t overdue_mono_ns;
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
@@ -141,8 +146,8 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
 
 /*
  * NCCL wrote the handle: the record can be found. Where it is `made`, the record becomes READY, and
- * NCCL is asked for rank, size and device; not while a nonblocking communicator is in progress, when
- * only ncclCommGetAsyncError and ncclCommAbort may be called.
+ * NCCL is asked for rank, size and device; not while a nonblocking communicator is in progress,
+ * when only ncclCommGetAsyncError and ncclCommAbort may be called.
  */
 void ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
@@ -160,8 +165,8 @@ static inline uint32_t ng_comm_hash(const void *handle)
            (NG_COMM_TABLE_SIZE - 1);
 }
 
-/* The device of one that is to be made, before NCCL is asked for anything: `device`, or where that is -1 the
- * calling thread's. What is not to be had is learned later. */
+/* The device of one that is to be made, before NCCL is asked for anything: `device`, or where that
+ * is -1 the calling thread's. What is not to be had is learned later. */
 void ng_comm_place(struct ng_comm *comm, int device);
 
 /* Ask NCCL for what is not known yet of a finished communicator: its size, rank and device. */
@@ -214,9 +219,9 @@ void ng_comm_rename(struct ng_comm *comm, const char *name);
 /* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
 
-/* With its device, and its rank where that is known: does another one of this process have its id, as all have with
- * NCCL_COMM_ID? Then other ranks cannot tell calls of the one from those of the other, or of what is made from them.
- * `parent` NULL none. */
+/* With its device, and its rank where that is known: does another one of this process have its id,
+ * as all have with NCCL_COMM_ID? Then other ranks cannot tell calls of the one from those of the
+ * other, or of what is made from them. `parent` NULL none. */
 void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent);
 
 /* The creating call of `comm` begins: NCCL will write the handle to `made_at`, which is NULL until

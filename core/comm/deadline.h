@@ -4,7 +4,8 @@
  *
  * Step 7. What holds for a communicator and an operation, the first that says anything:
  *
- *   - timeout: the program itself (ng_deadline_set_timeout), a rule (core/comm/rules.h), the configuration;
+ *   - timeout: the program itself (ng_deadline_set_timeout), a rule (core/comm/rules.h), the
+ * configuration;
  *   - suspect, policy: a rule, the configuration.
  *
  * Calls that make and end communicators have the deadline of init: the program's own setting is not
@@ -54,9 +55,9 @@ struct ng_deadline {
     _Atomic int64_t timeout_ns[NG_OP_LIMIT], suspect_ns[NG_OP_LIMIT]; /* by rules, as above */
     _Atomic int policy[NG_OP_LIMIT];
     _Atomic unsigned check[NG_OP_LIMIT]; /* enum ng_rule_check */
-    _Atomic int64_t set_ns;      /* by the program: likewise */
-    _Atomic uint32_t phases;     /* that the program has begun and not ended */
-    _Atomic int64_t extended_ns; /* all extensions together */
+    _Atomic int64_t set_ns;              /* by the program: likewise */
+    _Atomic uint32_t phases;             /* that the program has begun and not ended */
+    _Atomic int64_t extended_ns;         /* all extensions together */
     _Atomic int64_t last_extended_ns, last_extended_mono_ns;
 };
 
@@ -71,8 +72,8 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
 /* Deadline of an operation, without extensions; 0 none. */
 int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op);
 
-/* When it becomes suspect; 0 never. `cold`: NCCL connects ranks in it, as in each call that makes a communicator, of
- * which this need not be told. */
+/* When it becomes suspect; 0 never. `cold`: NCCL connects ranks in it, as in each call that makes a
+ * communicator, of which this need not be told. */
 int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold);
 
 /* Does the clock rest? The same is in the black box, as `rests`. */

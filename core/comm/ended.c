@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
 #include "core/device/failure.h"
+#include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 
 /* Another thread may be making a new one, of which NCCL has written the handle already. */

@@ -1,8 +1,9 @@
 /*
  * Where the program's threads are, by their slots in the black box.
  *
- * Beside steps 2 to 6. Entered by the guard's threads, and by program threads that ask for the state
- * of a communicator or meet one that is held. Must never keep a communicator held while it waits.
+ * Beside steps 2 to 6. Entered by the guard's threads, and by program threads that ask for the
+ * state of a communicator or meet one that is held. Must never keep a communicator held while it
+ * waits.
  */
 #include "core/comm/in_flight_calls.h"
 
@@ -12,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
 
@@ -26,8 +27,7 @@ void ng_callers_fence(void)
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
         return;
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0)
-        {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
         struct timespec pause = {.tv_nsec = STORES_DRAINED_NS};
         syscall(SYS_nanosleep, &pause, NULL);
     }

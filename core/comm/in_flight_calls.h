@@ -21,7 +21,8 @@ struct ng_comm;
  */
 void ng_callers_fence(void);
 
-/* The call on this communicator that a thread of the program is inside, as its slot says; 0 none. */
+/* The call on this communicator that a thread of the program is inside, as its slot says; 0 none.
+ */
 uint32_t ng_callers_call(const struct ng_comm *comm);
 
 /* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
@@ -29,10 +30,10 @@ uint32_t ng_callers_call(const struct ng_comm *comm);
 bool ng_callers_inside(const struct ng_comm *comm);
 
 /*
- * No call of the program on this converted communicator is under way, nor begins until it is let go:
- * so its state may be asked for (core/call/nonblocking.h says why). False: there is one, or a NCCL group
- * is open, or it is ending. For as long as a question to NCCL takes. Any thread that is inside no
- * call itself.
+ * No call of the program on this converted communicator is under way, nor begins until it is let
+ * go: so its state may be asked for (core/call/nonblocking.h says why). False: there is one, or a
+ * NCCL group is open, or it is ending. For as long as a question to NCCL takes. Any thread that is
+ * inside no call itself.
  */
 bool ng_callers_hold(struct ng_comm *comm);
 void ng_callers_let_go(struct ng_comm *comm);

@@ -1,8 +1,8 @@
 /*
  * The frames of Python of a call.
  *
- * Step 3. Entered by the program's threads, and once by who ends the interpreter. Must never allocate,
- * lock, make a system call, or read objects that no frame of the calling thread holds.
+ * Step 3. Entered by the program's threads, and once by who ends the interpreter. Must never
+ * allocate, lock, make a system call, or read objects that no frame of the calling thread holds.
  */
 #include "core/comm/python_frames.h"
 
@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 
 #include "core/comm/in_flight_calls.h"
-#include "core/util/clock.h"
 #include "core/nccl/group_id.h"
 #include "core/unwind/fast_unwind.h"
+#include "core/util/clock.h"
 
 #define READERS        256u  /* slots of threads in the box; others have no frames of Python */
 #define SEEN           4096u /* a power of two; in sets of */
@@ -28,7 +28,8 @@
 #define CUT_MARK       "..."
 #define CUT_MARK_BYTES 3u
 
-/* Which row an address had last. It only says where to look first: both halves may be of different threads. */
+/* Which row an address had last. It only says where to look first: both halves may be of different
+ * threads. */
 struct seen {
     _Atomic uint64_t address; /* 0 free */
     _Atomic uint32_t row;
@@ -38,7 +39,8 @@ struct seen {
 struct state {
     struct ng_python_interpreter interpreter;
     atomic_bool closed;
-    /* A thread is at the interpreter's objects. Each in a line of its own: nobody else writes it. */
+    /* A thread is at the interpreter's objects. Each in a line of its own: nobody else writes it.
+     */
     struct {
         _Atomic uint32_t busy;
         char unused[60];
@@ -79,7 +81,8 @@ static NG_WALK_UNCHECKED uint8_t byte_at(const uint8_t *at)
 
 /* ---- Texts ---- */
 
-static bool read_text(const struct ng_python_layout *layout, const uint8_t *object, struct text *ret_text)
+static bool read_text(const struct ng_python_layout *layout, const uint8_t *object,
+                      struct text *ret_text)
 {
     uint32_t form = object ? half_at(object + layout->text_state) : 0;
     uint32_t kind = form >> 2 & 7;
@@ -161,7 +164,8 @@ static uint32_t keep_text(const struct text *text, uint32_t room, char *ret_byte
         return (uint32_t)text->length;
     }
     memcpy(ret_bytes, CUT_MARK, CUT_MARK_BYTES);
-    memcpy(ret_bytes + CUT_MARK_BYTES, text->data + text->length - (room - CUT_MARK_BYTES), room - CUT_MARK_BYTES);
+    memcpy(ret_bytes + CUT_MARK_BYTES, text->data + text->length - (room - CUT_MARK_BYTES),
+           room - CUT_MARK_BYTES);
     return room;
 }
 
@@ -177,8 +181,8 @@ static bool is_kept(const struct text *text, uint32_t room, const char *kept, ui
 
 /* ---- Code objects ---- */
 
-NG_WALK_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *layout, const void *code,
-                                                 struct ng_python_code *ret_code)
+NG_WALK_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *layout,
+                                                 const void *code, struct ng_python_code *ret_code)
 {
     const uint8_t *at = code, *lines = pointer_at(at + layout->code_lines);
     struct text file, name;
@@ -196,8 +200,8 @@ NG_WALK_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *
 }
 
 /* Does the row tell of this code object what would be told of it anew? */
-static NG_WALK_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index, const struct ng_python_layout *layout,
-                                        const uint8_t *code)
+static NG_WALK_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index,
+                                        const struct ng_python_layout *layout, const uint8_t *code)
 {
     const struct ng_box_code *row = &box->codes[index];
     const uint8_t *lines = pointer_at(code + layout->code_lines);
@@ -215,7 +219,8 @@ static NG_WALK_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index
 
 static uint32_t hash_of(const struct ng_python_code *code)
 {
-    uint32_t kept = code->lines_bytes < NG_PYTHON_LINES_MAX ? code->lines_bytes : NG_PYTHON_LINES_MAX;
+    uint32_t kept =
+        code->lines_bytes < NG_PYTHON_LINES_MAX ? code->lines_bytes : NG_PYTHON_LINES_MAX;
     uint64_t hash = ng_hash((uint32_t)code->first_line, code->name, code->name_bytes);
 
     hash = ng_hash(hash, code->file, code->file_bytes);
@@ -224,7 +229,8 @@ static uint32_t hash_of(const struct ng_python_code *code)
 }
 
 /* The row of a code object that has none by its address: one that tells the same, or a new one. */
-static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(struct state *own, const uint8_t *code)
+static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(struct state *own,
+                                                                            const uint8_t *code)
 {
     const struct ng_python_layout *layout = &own->interpreter.layout;
     struct ng_box *box = &ng_guard.box;
@@ -233,15 +239,16 @@ static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(stru
     if (!ng_python_frames_describe(layout, code, &told))
         return NG_PYTHON_CODE_UNKNOWN;
     uint32_t hash = hash_of(&told), at = hash & (BY_CONTENT - 1), row = 0;
-    for (; (row = atomic_load_explicit(&own->by_content[at], memory_order_acquire)); at = (at + 1) & (BY_CONTENT - 1))
+    for (; (row = atomic_load_explicit(&own->by_content[at], memory_order_acquire));
+         at = (at + 1) & (BY_CONTENT - 1))
         if (box->codes[row - 1].hash == hash && is_row_of(box, row - 1, layout, code))
             return row - 1;
     uint32_t added = ng_python_code_add(box, &told, hash);
     if (added == NG_PYTHON_CODE_UNKNOWN)
         return added;
     /* There are more places than rows. */
-    for (row = 0; !atomic_compare_exchange_strong_explicit(&own->by_content[at], &row, added + 1, memory_order_release,
-                                                           memory_order_relaxed);
+    for (row = 0; !atomic_compare_exchange_strong_explicit(
+             &own->by_content[at], &row, added + 1, memory_order_release, memory_order_relaxed);
          row = 0)
         at = (at + 1) & (BY_CONTENT - 1);
     return added;
@@ -250,8 +257,10 @@ static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(stru
 static NG_WALK_UNCHECKED uint32_t row_of(struct state *own, const uint8_t *code)
 {
     uint64_t address = (uintptr_t)code;
-    struct seen *set =
-        &own->seen[(address * UINT64_C(0x9e3779b97f4a7c15) >> 40 & (SEEN / SEEN_WAYS - 1)) * SEEN_WAYS], *put = NULL;
+    struct seen
+        *set = &own->seen[(address * UINT64_C(0x9e3779b97f4a7c15) >> 40 & (SEEN / SEEN_WAYS - 1)) *
+                          SEEN_WAYS],
+        *put = NULL;
 
     for (uint32_t i = 0; i < SEEN_WAYS; i++) {
         uint64_t there = NG_LOAD(set[i].address);
@@ -273,8 +282,10 @@ static NG_WALK_UNCHECKED uint32_t row_of(struct state *own, const uint8_t *code)
 
 /* ---- Frames ---- */
 
-NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpreter *interpreter, const void *thread,
-                                                 struct ng_python_spot *ret_spots, uint32_t room, bool *ret_cut)
+NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpreter *interpreter,
+                                                 const void *thread,
+                                                 struct ng_python_spot *ret_spots, uint32_t room,
+                                                 bool *ret_cut)
 {
     const struct ng_python_layout *layout = &interpreter->layout;
     const uint8_t *frame = pointer_at((const uint8_t *)thread + layout->state_frame);
@@ -283,7 +294,8 @@ NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpre
     if (frame && layout->state_has_cframe)
         frame = pointer_at(frame + layout->cframe_frame);
     for (uint32_t steps = 0; frame && steps < STEPS_MAX && count < room; steps++) {
-        const uint8_t *code = (const uint8_t *)(uintptr_t)(word_at(frame + layout->frame_code) & ~NG_PYTHON_TAGS);
+        const uint8_t *code =
+            (const uint8_t *)(uintptr_t)(word_at(frame + layout->frame_code) & ~NG_PYTHON_TAGS);
         if (byte_at(frame + layout->frame_owner) < layout->owner_interpreter && code &&
             pointer_at(code + layout->object_type) == interpreter->code_type) {
             const uint8_t *instruction = pointer_at(frame + layout->frame_instruction);
@@ -314,11 +326,13 @@ static NG_WALK_UNCHECKED void take(struct state *own, uint64_t record_id)
     if (!interpreter->is_initialized() || interpreter->newest() != interpreter->first())
         return;
     const void *thread = interpreter->this_thread();
-    uint32_t count = thread ? ng_python_frames_walk(interpreter, thread, spots, NG_BOX_PYTHON_FRAMES, &cut) : 0;
+    uint32_t count =
+        thread ? ng_python_frames_walk(interpreter, thread, spots, NG_BOX_PYTHON_FRAMES, &cut) : 0;
     if (!count)
         return;
     for (uint32_t i = 0; i < count; i++)
-        frames[i] = (struct ng_python_frame){.code = row_of(own, spots[i].code), .offset = spots[i].offset};
+        frames[i] =
+            (struct ng_python_frame){.code = row_of(own, spots[i].code), .offset = spots[i].offset};
     ng_python_code_write_frames(&ng_guard.box, record_id, frames, count, cut);
 }
 
@@ -331,7 +345,8 @@ void ng_python_frames_take(const struct ng_thread *thread, uint64_t record_id)
     size_t reader = (size_t)(thread->slot - ng_guard.box.threads);
     if (reader >= READERS)
         return;
-    /* Who closes fences for both sides (core/comm/in_flight_calls.h). A signal may come in between, with a call of its own. */
+    /* Who closes fences for both sides (core/comm/in_flight_calls.h). A signal may come in between,
+     * with a call of its own. */
     uint32_t before = NG_LOAD(own->readers[reader].busy);
     NG_STORE(own->readers[reader].busy, 1);
     atomic_signal_fence(memory_order_seq_cst);
@@ -342,8 +357,9 @@ void ng_python_frames_take(const struct ng_thread *thread, uint64_t record_id)
 
 int ng_python_frames_start(const struct ng_python_interpreter *interpreter)
 {
-    struct state *made =
-        mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *none = NULL;
+    struct state *made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                 *none = NULL;
 
     if (made == MAP_FAILED)
         return -errno;
@@ -365,7 +381,8 @@ void ng_python_frames_close(void)
     atomic_store(&own->closed, true);
     ng_callers_fence();
     for (uint32_t i = 0; i < READERS; i++)
-        while (atomic_load_explicit(&own->readers[i].busy, memory_order_acquire) && ng_clock_mono_ns() < until)
+        while (atomic_load_explicit(&own->readers[i].busy, memory_order_acquire) &&
+               ng_clock_mono_ns() < until)
             sched_yield();
 }
 

@@ -4,9 +4,9 @@
  *
  * Step 3, where NCCLGUARD_STACKS is `call` and the process has a CPython whose objects' layout is
  * known. The thread reads its own frames, and needs no lock of the interpreter for it: nobody but
- * itself pushes or pops them, they hold the code objects that they run, and those never change. What
- * a code object is called is copied when it is met first, and compared at each later call, since
- * another one may lie at its address by then. No lock, no allocation, no system call.
+ * itself pushes or pops them, they hold the code objects that they run, and those never change.
+ * What a code object is called is copied when it is met first, and compared at each later call,
+ * since another one may lie at its address by then. No lock, no allocation, no system call.
  *
  * One thing may take frames away from a thread: the end of the interpreter, which frees the states
  * of all other threads. Before that ng_python_frames_close must be called.
@@ -17,9 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/runtime/runtime.h"
-#include "core/recorder/python_code.h"
 #include "core/comm/thread.h"
+#include "core/recorder/python_code.h"
+#include "core/runtime/runtime.h"
 
 /* From 3.14 on a frame's reference to its code object has marks in bits that no address has. */
 #define NG_PYTHON_TAGS UINT64_C(7)
@@ -30,7 +30,8 @@ struct ng_python_layout {
     bool state_has_cframe; /* is set, a pointer to what has that at */
     uint16_t cframe_frame;
     uint16_t frame_previous, frame_code, frame_instruction, frame_owner;
-    uint8_t owner_interpreter; /* from this owner on frames are the interpreter's own; 255: none is */
+    uint8_t
+        owner_interpreter; /* from this owner on frames are the interpreter's own; 255: none is */
     uint16_t code_file, code_name, code_first_line, code_lines, code_bytes;
     uint16_t text_length, text_state, text_ascii, text_other; /* the latter two: the text itself */
     uint16_t bytes_count, bytes_data;
@@ -49,8 +50,8 @@ struct ng_python_interpreter {
     void *(*first)(void);
 };
 
-/* From now on calls keep frames of Python; the box has room for them, or calls keep none. 0 or -errno. Once, until
- * ng_python_frames_after_fork; any thread. */
+/* From now on calls keep frames of Python; the box has room for them, or calls keep none. 0 or
+ * -errno. Once, until ng_python_frames_after_fork; any thread. */
 int ng_python_frames_start(const struct ng_python_interpreter *interpreter);
 
 /*
@@ -74,7 +75,8 @@ struct ng_python_spot {
 uint32_t ng_python_frames_walk(const struct ng_python_interpreter *interpreter, const void *state,
                                struct ng_python_spot *ret_spots, uint32_t room, bool *ret_cut);
 
-/* What is told of a code object that somebody holds. False: its texts are of another form than is known. */
+/* What is told of a code object that somebody holds. False: its texts are of another form than is
+ * known. */
 bool ng_python_frames_describe(const struct ng_python_layout *layout, const void *code,
                                struct ng_python_code *ret_code);
 

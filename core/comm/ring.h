@@ -10,9 +10,9 @@
 
 #include <stdint.h>
 
-#include "core/recorder/box.h"
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
+#include "core/nccl/call.h"
+#include "core/recorder/box.h"
 #include "core/runtime/runtime.h"
 #include "core/view/signature.h"
 
@@ -105,13 +105,16 @@ static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
 /* The slot of a record; NULL when it was overwritten, or never was. */
 struct ng_box_record *ng_ring_find(uint64_t id);
 
-/* Does NCCL connect ranks in this call: the first collective, or the first send to, or receive from, a peer? */
+/* Does NCCL connect ranks in this call: the first collective, or the first send to, or receive
+ * from, a peer? */
 static inline bool ng_ring_is_cold(const struct ng_box_record *record)
 {
-    return (NG_LOAD(record->flags) & NG_RECORD_P2P ? NG_LOAD(record->peer_ordinal) : NG_LOAD(record->coll_seq)) == 1;
+    return (NG_LOAD(record->flags) & NG_RECORD_P2P ? NG_LOAD(record->peer_ordinal)
+                                                   : NG_LOAD(record->coll_seq)) == 1;
 }
 
-/* Likewise in call `op` that a thread is inside: in the end of a NCCL group, in what was called in that. */
+/* Likewise in call `op` that a thread is inside: in the end of a NCCL group, in what was called in
+ * that. */
 bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op);
 
 /* Change the state of a record that may have been overwritten meanwhile. True if it was still

@@ -456,8 +456,8 @@ static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group
         return false;
     if (!is_of_any_size(rule) && (group->nranks <= 0 || !is_within(&rule->size, group->nranks)))
         return false;
-    if (rule->parent &&
-        (!group->parent_id || !ng_rules_is_called(rule->parent, group->parent_name, group->parent_id)))
+    if (rule->parent && (!group->parent_id ||
+                         !ng_rules_is_called(rule->parent, group->parent_name, group->parent_id)))
         return false;
     if (rule->pci_id)
         return *group->pci_id && fnmatch(rule->pci_id, group->pci_id, FNM_CASEFOLD) == 0;
@@ -509,7 +509,8 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
     snprintf(ret_name, NG_RULES_NAME, "%s", name);
 }
 
-enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op, enum ng_on_timeout otherwise)
+enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
+                                    enum ng_on_timeout otherwise)
 {
     enum ng_on_timeout gravest = otherwise;
 
@@ -518,7 +519,8 @@ enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
         enum ng_on_timeout policy = (enum ng_on_timeout)(rule->policy - 1);
         if (!rule->policy || (rule->has_op && !rule->ops[op]))
             continue;
-        bool every = !rule->group && is_of_any_size(rule) && !rule->parent && !rule->pci_id && !rule->has_device;
+        bool every = !rule->group && is_of_any_size(rule) && !rule->parent && !rule->pci_id &&
+                     !rule->has_device;
         /* The last that holds counts. */
         if (every || ng_on_timeout_milder(policy, gravest) == gravest)
             gravest = policy;
@@ -532,6 +534,7 @@ enum ng_on_timeout ng_rules_mildest(const struct ng_rules *rules, enum ng_on_tim
 
     for (uint32_t i = 0; i < rules->count; i++)
         if (rules->rules[i].policy)
-            mildest = ng_on_timeout_milder((enum ng_on_timeout)(rules->rules[i].policy - 1), mildest);
+            mildest =
+                ng_on_timeout_milder((enum ng_on_timeout)(rules->rules[i].policy - 1), mildest);
     return mildest;
 }

@@ -22,11 +22,11 @@
  *
  * Settings:
  *
- *   - timeout=DURATION: deadline; 0 none. Without op= of collectives, sends and receives; calls that
- *     make or end communicators are meant only where op= names them
+ *   - timeout=DURATION: deadline; 0 none. Without op= of collectives, sends and receives; calls
+ * that make or end communicators are meant only where op= names them
  *   - suspect=DURATION: earliest time of a suspect verdict; 0 none; likewise
- *   - policy=POLICY: what a deadline leads to, by the operation that the verdict names: the values of
- *     NCCLGUARD_ON_TIMEOUT
+ *   - policy=POLICY: what a deadline leads to, by the operation that the verdict names: the values
+ * of NCCLGUARD_ON_TIMEOUT
  *   - check=off: calls are not checked (NCCLGUARD_CHECK)
  *   - check=tell: what is wrong is told, as without a rule
  *   - check=refuse: and a call with invalid arguments fails with NCCL's error instead of being made
@@ -34,9 +34,10 @@
  *   - name=NAME: what a group without a name is called
  *   - rename=NAME: what it is called even where the program has named it
  *
- * name and rename are of a whole group: op= does not go with them. Whether calls differ is compared for
- * a whole group, too: with op=, check=off is about the other checks, and check=end about the calls of
- * that operation that differ. A value with spaces, or with a colon before a space, stands in double quotes.
+ * name and rename are of a whole group: op= does not go with them. Whether calls differ is compared
+ * for a whole group, too: with op=, check=off is about the other checks, and check=end about the
+ * calls of that operation that differ. A value with spaces, or with a colon before a space, stands
+ * in double quotes.
  *
  * Rules are read from top to bottom. Where several hold, each setting has the value that stands
  * last; and a name that a rule has given is what later rules match.
@@ -106,9 +107,10 @@ struct ng_rules_group {
 void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *group,
                     struct ng_deadline_limits *ret_limits, char ret_name[NG_RULES_NAME]);
 
-/* The gravest policy that a deadline of this operation may lead to in a group of which nothing is known;
- * `otherwise` is that without rules. Any thread. */
-enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op, enum ng_on_timeout otherwise);
+/* The gravest policy that a deadline of this operation may lead to in a group of which nothing is
+ * known; `otherwise` is that without rules. Any thread. */
+enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
+                                    enum ng_on_timeout otherwise);
 
 /* The mildest that any rule names, of any group and operation, or `otherwise`. */
 enum ng_on_timeout ng_rules_mildest(const struct ng_rules *rules, enum ng_on_timeout otherwise);

@@ -18,11 +18,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/comm/rules.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/util/small_file.h"
 
 _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fits the black box");
@@ -30,7 +30,8 @@ _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fit
 #define PATIENCE_NS (2 * NG_S)
 
 /* Protects `rules`, the names of groups, and what rules say of communicators. Nests inside the
- * registry's lock (core/comm/comm.c); nothing is called with it held that waits, allocates or locks. */
+ * registry's lock (core/comm/comm.c); nothing is called with it held that waits, allocates or
+ * locks. */
 static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_rules *rules; /* that hold; NULL none */
 
@@ -129,7 +130,8 @@ enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum
             ng_rules_match(rules, group, &limits, name);
         pthread_mutex_unlock(&rules_lock);
     }
-    return limits.policy[op] ? (enum ng_on_timeout)(limits.policy[op] - 1) : ng_deadline_policy(group->id, op);
+    return limits.policy[op] ? (enum ng_on_timeout)(limits.policy[op] - 1)
+                             : ng_deadline_policy(group->id, op);
 }
 
 enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op)
@@ -153,7 +155,8 @@ void ng_rules_file_apply(struct ng_comm *comm)
     pthread_mutex_unlock(&rules_lock);
 }
 
-/* What others may take this process's deadlines to lead to, where it cannot act. Under the lock, or at the start. */
+/* What others may take this process's deadlines to lead to, where it cannot act. Under the lock, or
+ * at the start. */
 static void tell_mildest(void)
 {
     enum ng_on_timeout mildest = (enum ng_on_timeout)ng_guard.config.on_timeout;
@@ -207,7 +210,8 @@ static void *reserve(size_t bytes)
 static void read_with(struct ng_rules *read, char *text)
 {
     /* A byte more than may be tells that there is more. */
-    ssize_t length = ng_small_file_read(AT_FDCWD, ng_guard.rules_path, text, NG_RULES_BYTES_MAX + 1);
+    ssize_t length =
+        ng_small_file_read(AT_FDCWD, ng_guard.rules_path, text, NG_RULES_BYTES_MAX + 1);
 
     if (length < 0) {
         tell_failure(length);

@@ -32,13 +32,13 @@ void ng_rules_file_apply(struct ng_comm *comm);
 /* The program calls it by another name from now on. Under the registry's lock. */
 void ng_rules_file_rename(struct ng_comm *comm, const char *name);
 
-/* What a deadline of an operation of a group leads to. Where this process has no part in it, the rules are asked
- * with what is known of it, `name` being what it is called by now. */
+/* What a deadline of an operation of a group leads to. Where this process has no part in it, the
+ * rules are asked with what is known of it, `name` being what it is called by now. */
 enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op);
 
 /*
- * The ceiling of what this process lets a deadline of that group lead to, whoever says that it has passed. Of a group
- * that it has no part in it does not know which rules hold: any of them may.
+ * The ceiling of what this process lets a deadline of that group lead to, whoever says that it has
+ * passed. Of a group that it has no part in it does not know which rules hold: any of them may.
  */
 enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op);
 

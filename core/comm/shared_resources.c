@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
+#include "core/nccl/call.h"
 
 /* One for each record, since none is in two, and for those that are about to change theirs. */
 #define FAMILIES (NG_COMM_CAPACITY + 256u)
@@ -54,9 +54,11 @@ static unsigned shares_by(const struct ng_call *call, const struct ng_comm *pare
 
     if (!config && parent)
         shares = atomic_load(&shares_of[parent->slot]);
-    if (config && has_field(config, offsetof(struct ng_nccl_config, split_share)) && config->split_share == 1)
+    if (config && has_field(config, offsetof(struct ng_nccl_config, split_share)) &&
+        config->split_share == 1)
         shares |= SHARES_SPLIT;
-    if (config && has_field(config, offsetof(struct ng_nccl_config, shrink_share)) && config->shrink_share == 1)
+    if (config && has_field(config, offsetof(struct ng_nccl_config, shrink_share)) &&
+        config->shrink_share == 1)
         shares |= SHARES_SHRINK;
     int split = asked_for("NCCL_COMM_SPLIT_SHARE_RESOURCES");
     int shrink = asked_for("NCCL_COMM_SHRINK_SHARE_RESOURCES");
@@ -88,7 +90,8 @@ static struct ng_family *take_free(uint32_t slot)
     for (uint32_t i = 0;; i++) {
         struct ng_family *family = &families[(slot + i) % FAMILIES];
         uint32_t nobody = 0;
-        if (atomic_load(&family->holder) || !atomic_compare_exchange_strong(&family->members, &nobody, 1))
+        if (atomic_load(&family->holder) ||
+            !atomic_compare_exchange_strong(&family->members, &nobody, 1))
             continue;
         atomic_store(&family->shared, false);
         atomic_store_explicit(&any, true, memory_order_relaxed);
@@ -110,7 +113,8 @@ struct ng_family *ng_family_of(const struct ng_comm *comm)
     return expected;
 }
 
-void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent, const struct ng_call *call)
+void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent,
+                    const struct ng_call *call)
 {
     struct ng_family *before = atomic_load(&family_of[comm->slot]), *family;
 
@@ -143,8 +147,8 @@ bool ng_family_try_hold(struct ng_family *family)
     const void *nobody = NULL;
 
     if (!ng_family_is_mine(family) &&
-        !atomic_compare_exchange_strong_explicit(&family->holder, &nobody, &this_thread, memory_order_acquire,
-                                                 memory_order_relaxed))
+        !atomic_compare_exchange_strong_explicit(&family->holder, &nobody, &this_thread,
+                                                 memory_order_acquire, memory_order_relaxed))
         return false;
     family->depth++;
     return true;

@@ -1,12 +1,12 @@
 /*
  * Communicators that share resources of NCCL, and whose turn it is among them.
  *
- * Serves core/registration/registrations.h. A child that ncclCommSplit or ncclCommShrink makes of a parent with
- * `splitShare` or `shrinkShare` has its parent's proxy, and the sockets to those of its peers, which
- * have no lock: NCCL's documentation forbids operations on both at the same time. A program that
- * keeps to this, and frees memory on another thread, must not meet the guard in there, which gives
- * the registration back with another communicator than the program is calling. So all of a family
- * have one turn. Whoever shares nothing is a family of its own.
+ * Serves core/registration/registrations.h. A child that ncclCommSplit or ncclCommShrink makes of a
+ * parent with `splitShare` or `shrinkShare` has its parent's proxy, and the sockets to those of its
+ * peers, which have no lock: NCCL's documentation forbids operations on both at the same time. A
+ * program that keeps to this, and frees memory on another thread, must not meet the guard in there,
+ * which gives the registration back with another communicator than the program is calling. So all
+ * of a family have one turn. Whoever shares nothing is a family of its own.
  *
  * Any program thread, and the one that gives registrations back. No lock of the system: a turn is
  * one word, and who waits for it says for how long.
@@ -29,7 +29,8 @@ struct ng_family {
 
 /* A communicator is being made by this call; `parent` NULL: from nothing. Before anybody can call
  * NCCL with it; program thread. */
-void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent, const struct ng_call *call);
+void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent,
+                    const struct ng_call *call);
 
 /* The one of a communicator: for ever readable. Any thread. */
 struct ng_family *ng_family_of(const struct ng_comm *comm);

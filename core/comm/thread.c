@@ -13,8 +13,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "core/comm/call_stack.h"
 #include "core/call/group_calls.h"
+#include "core/comm/call_stack.h"
 
 __thread struct ng_thread *ng_this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -33,7 +33,8 @@ static void free_group_calls(struct ng_group_calls *calls)
 /* Calls that another process makes: nothing of them is ours, but the room. */
 static void forget_group_calls(struct ng_group_calls *calls)
 {
-    calls->depth = calls->pending_count = calls->created_count = calls->joined_count = calls->grouped_count = 0;
+    calls->depth = calls->pending_count = calls->created_count = calls->joined_count =
+        calls->grouped_count = 0;
     calls->broken = false;
     calls->error = NG_NCCL_SUCCESS;
 }
@@ -164,7 +165,8 @@ struct ng_created *ng_thread_add_created(struct ng_group_calls *calls)
 
 struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls)
 {
-    void *array = grow(calls->grouped, calls->grouped_count, &calls->grouped_room, sizeof(*calls->grouped));
+    void *array =
+        grow(calls->grouped, calls->grouped_count, &calls->grouped_room, sizeof(*calls->grouped));
 
     if (!array)
         return NULL;

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/recorder/box.h"
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
+#include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
+#include "core/recorder/box.h"
+#include "core/runtime/runtime.h"
 
 /* Calls on one communicator and stream in an open NCCL group: one work when the group is closed.
  */
@@ -27,15 +27,18 @@ struct ng_pending {
     uint32_t coll_count, p2p_count;
     int64_t entered_mono_ns;
     struct ng_work *work;
-    struct ng_work *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL nothing */
+    struct ng_work
+        *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL nothing */
     bool capturing;
     struct ng_captured *begun; /* meaningful then: core/device/capture.h */
-    bool let_go; /* counted in comm->open_groups no more */
-    uint32_t last_call; /* its newest one in ng_group_calls.grouped, plus 1; 0 none, or not all are there */
+    bool let_go;               /* counted in comm->open_groups no more */
+    uint32_t last_call; /* its newest one in ng_group_calls.grouped, plus 1; 0 none, or not all are
+                           there */
     bool calls_lost;    /* which is so for good */
 };
 
-/* A call of an open group, kept where it may turn out to go into a CUDA graph: its record may be gone by then. */
+/* A call of an open group, kept where it may turn out to go into a CUDA graph: its record may be
+ * gone by then. */
 struct ng_grouped_call {
     struct ng_call call;
     uint32_t before; /* of the same pending one, index plus 1; 0 it is the first */
@@ -75,13 +78,13 @@ struct ng_thread {
     uint32_t generation; /* of the guard that it belongs to */
     uint32_t tid;
     uintptr_t stack_low, stack_end; /* core/comm/call_stack.h; 0 nobody has asked, or not known */
-    struct ng_box_thread *slot; /* in the black box, or `spare` */
+    struct ng_box_thread *slot;     /* in the black box, or `spare` */
     struct ng_box_thread spare;
-    uint32_t open_groups;        /* open ncclGroupStart of all libraries together */
+    uint32_t open_groups; /* open ncclGroupStart of all libraries together */
     /* What its last creating call should have made, if the guard aborted that; NULL it did not. */
     struct ng_comm *not_made;
     uint32_t not_made_generation; /* of its record */
-    struct ng_group_calls first; /* of library 0, which nearly everywhere is the only one */
+    struct ng_group_calls first;  /* of library 0, which nearly everywhere is the only one */
     struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and on; made when needed */
 };
 

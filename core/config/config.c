@@ -91,10 +91,14 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
         !(value * scale <= option->maximum)) {
         bool seconds = option->minimum % NG_S == 0;
         /* A smallest of less than a millisecond is any but none. */
-        snprintf(why, why_bytes, "use a number with ms, s, m or h, such as %s, from %" PRId64 "%s to %" PRId64 "s",
+        snprintf(why, why_bytes,
+                 "use a number with ms, s, m or h, such as %s, from %" PRId64 "%s to %" PRId64 "s",
                  option->default_value ? option->default_value : "10s",
                  option->minimum / (seconds ? NG_S : NG_MS),
-                 option->minimum < NG_MS ? "" : seconds ? "s" : "ms", option->maximum / NG_S);
+                 option->minimum < NG_MS ? ""
+                 : seconds               ? "s"
+                                         : "ms",
+                 option->maximum / NG_S);
         return -EINVAL;
     }
     *ret_value = (int64_t)(value * scale);
@@ -181,7 +185,8 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
 {
     char line[512];
     const char *nearest = NULL;
-    int nearest_distance = (int)(strlen(name) - strlen("NCCLGUARD_")) / 3 + 2; /* beyond that it is a guess */
+    int nearest_distance =
+        (int)(strlen(name) - strlen("NCCLGUARD_")) / 3 + 2; /* beyond that it is a guess */
 
     for (size_t i = 0; i < ng_option_count + ng_reserved_option_count; i++) {
         const char *known = i < ng_option_count ? ng_options[i].name
@@ -292,8 +297,10 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
 
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b)
 {
-    static const unsigned char gravity[] = {
-        [NG_ON_TIMEOUT_LOG] = 0, [NG_ON_TIMEOUT_ABORT] = 1, [NG_ON_TIMEOUT_TEARDOWN] = 2, [NG_ON_TIMEOUT_KILL] = 3};
+    static const unsigned char gravity[] = {[NG_ON_TIMEOUT_LOG] = 0,
+                                            [NG_ON_TIMEOUT_ABORT] = 1,
+                                            [NG_ON_TIMEOUT_TEARDOWN] = 2,
+                                            [NG_ON_TIMEOUT_KILL] = 3};
 
     return gravity[a] <= gravity[b] ? a : b;
 }

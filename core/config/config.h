@@ -74,7 +74,8 @@ enum ng_on_timeout {
 /* The one that does less to a process; the numbers are PyTorch's, and say nothing of that. */
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b);
 
-/* Does this policy, one more than the number of it as black boxes have it, end processes? 0 is none. */
+/* Does this policy, one more than the number of it as black boxes have it, end processes? 0 is
+ * none. */
 static inline bool ng_on_timeout_ends(uint32_t policy)
 {
     return policy == NG_ON_TIMEOUT_KILL + 1 || policy == NG_ON_TIMEOUT_TEARDOWN + 1;

@@ -167,8 +167,8 @@ static bool is_work(enum ng_op_class op_class)
 static bool can_happen(enum ng_fault_place place, unsigned op)
 {
     enum ng_op_class op_class = ng_op_table[op].op_class;
-    uint32_t fields = op_class == NG_CLASS_P2P ? NG_F_COUNT | NG_F_DTYPE | NG_F_ROOT
-                                               : ng_op_table[op].fields;
+    uint32_t fields =
+        op_class == NG_CLASS_P2P ? NG_F_COUNT | NG_F_DTYPE | NG_F_ROOT : ng_op_table[op].fields;
 
     switch (place) {
     case NG_FAULT_AT_CALL:
@@ -219,7 +219,7 @@ static bool is_op(unsigned op, const char *pattern)
 /* One fault on its way: where its conditions stand, for what only the whole of it shows. */
 struct reading {
     struct ng_fault *fault;
-    struct value op;  /* .at NULL: not said */
+    struct value op; /* .at NULL: not said */
     const char *nth, *every, *prob, *seed;
     bool seen[8];
 };
@@ -535,9 +535,8 @@ static int check(struct parsing *parsing, struct reading *reading)
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
         if (!ng_op_table[op].name)
             continue;
-        fault->ops[op] = reading->op.at
-                             ? is_op(op, reading->op.text) && can_happen(info->place, op)
-                             : happens_unnamed(info->place, op);
+        fault->ops[op] = reading->op.at ? is_op(op, reading->op.text) && can_happen(info->place, op)
+                                        : happens_unnamed(info->place, op);
         any |= fault->ops[op];
     }
     if (any || info->place == NG_FAULT_AT_ABORT)

@@ -27,8 +27,9 @@
 
 #include "core/nccl/op.h"
 
-#define NG_FAULTS_MAX       16u
-#define NG_FAULT_TEXT_BYTES 128u /* of one fault as it is written, with its end; longer ones are cut */
+#define NG_FAULTS_MAX 16u
+#define NG_FAULT_TEXT_BYTES                                                                        \
+    128u /* of one fault as it is written, with its end; longer ones are cut */
 
 enum ng_fault_kind {
 #define NG_FAULT(id, name, argument, place, help) NG_FAULT_##id,
@@ -110,8 +111,8 @@ struct ng_fault_spec {
 };
 
 struct ng_fault_mistake {
-    unsigned column; /* in the specification, from 1 */
-    char what[160];  /* is wrong */
+    unsigned column;    /* in the specification, from 1 */
+    char what[160];     /* is wrong */
     char possible[400]; /* is what can stand there */
 };
 

@@ -20,8 +20,9 @@ struct ng_launch {
  * Job, in this order: `job` (NCCLGUARD_JOB), the launcher's, what `ncclguard run` gave, the process
  * group. Rank and world size: the arguments where not -1, else the launcher's. Reads the
  * environment: call before any thread of ours. The restart count of torchrun is part of the job's
- * name, so that a restarted job does not see the black boxes of its earlier incarnation. `run` does not
- * depend on the job: it is the same for all that one launcher has started as one program, and only for those.
+ * name, so that a restarted job does not see the black boxes of its earlier incarnation. `run` does
+ * not depend on the job: it is the same for all that one launcher has started as one program, and
+ * only for those.
  */
 void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch);
 

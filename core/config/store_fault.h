@@ -1,7 +1,8 @@
 /*
  * What NCCLGUARD_FAULT does to the store across hosts: `store-drop` and `store-delay`.
  *
- * Set by a program's thread, obeyed by whoever calls the store (store/kv/kv.h). Lock-free; any thread.
+ * Set by a program's thread, obeyed by whoever calls the store (store/kv/kv.h). Lock-free; any
+ * thread.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_STORE_FAULT_H
 #define NCCLGUARD_CORE_CONFIG_STORE_FAULT_H

@@ -1,6 +1,6 @@
 /*
- * NCCL's own variables, as a text that ranks compare: "NAME=value" of those in core/config/variables.def that are set, in
- * the order of the table, a space between.
+ * NCCL's own variables, as a text that ranks compare: "NAME=value" of those in
+ * core/config/variables.def that are set, in the order of the table, a space between.
  *
  * Between steps 2 and 9. Pure, but for ng_variables_read.
  */
@@ -22,8 +22,8 @@ struct ng_variable {
 /* The table; *ret_count rows. */
 const struct ng_variable *ng_variables(size_t *ret_count);
 
-/* Those of this process's environment. Where one does not fit, neither it nor those behind it are in the
- * text. Once, with the black box, before any thread of the guard. */
+/* Those of this process's environment. Where one does not fit, neither it nor those behind it are
+ * in the text. Once, with the black box, before any thread of the guard. */
 void ng_variables_read(char *ret_text, size_t bytes);
 
 /* The value of `name` in such a text, up to its end or `bytes` - 1. False: it was not set. */

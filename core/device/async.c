@@ -12,13 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/comm/in_flight_calls.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
+#include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
+#include "core/device/failure.h"
+#include "core/incident/incident_thread.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
@@ -51,7 +51,8 @@ static bool is_error(int result)
 /* What NCCL says of it, for who reads the black box. The first of this process only. */
 static void keep_text(const struct ng_nccl *nccl)
 {
-    /* Whoever is first, of the watchdog and the program's threads; a forked child has another box. */
+    /* Whoever is first, of the watchdog and the program's threads; a forked child has another box.
+     */
     static struct ng_box_header *_Atomic kept_in;
     struct ng_box_header *header = ng_guard.box.header;
     const char *text = nccl->get_last_error ? nccl->get_last_error(NULL) : NULL;
@@ -87,8 +88,7 @@ void ng_async_heard(struct ng_comm *comm, int error)
 
 static bool is_alive(const struct ng_comm *comm)
 {
-    return atomic_load(&comm->group->state) == NG_GROUP_READY &&
-           ng_comm_is_let_live(comm);
+    return atomic_load(&comm->group->state) == NG_GROUP_READY && ng_comm_is_let_live(comm);
 }
 
 /* How NCCL made one that we were not told of, and whether it still exists, nobody knows. */

@@ -19,10 +19,10 @@ struct ng_alarm;
 struct ng_comm;
 
 /*
- * Ask where it is time, and raise an alarm for what has been wrong for NG_ASYNC_GRACE_NS: a program that
- * deals with the error itself has ended the communicator by then. Nothing is asked of communicators
- * that the program is ending, that are being made, or that are nonblocking: there the question is a
- * step of the program's own call. The watchdog's round.
+ * Ask where it is time, and raise an alarm for what has been wrong for NG_ASYNC_GRACE_NS: a program
+ * that deals with the error itself has ended the communicator by then. Nothing is asked of
+ * communicators that the program is ending, that are being made, or that are nonblocking: there the
+ * question is a step of the program's own call. The watchdog's round.
  */
 void ng_async_look(int64_t now_mono_ns, uint32_t restarts);
 

@@ -1,8 +1,9 @@
 /*
  * Captured calls, their events, and the end of both.
  *
- * Step 6. Entered by the program's threads in a capture, and by whichever thread the driver gives up a graph's last
- * reference on. Must never break a capture: everything here is done in relaxed mode, and nothing waits.
+ * Step 6. Entered by the program's threads in a capture, and by whichever thread the driver gives
+ * up a graph's last reference on. Must never break a capture: everything here is done in relaxed
+ * mode, and nothing waits.
  */
 #include "core/device/capture.h"
 
@@ -10,10 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/comm/thread.h"
+#include "core/device/gpu.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)
@@ -22,8 +23,8 @@
 
 static atomic_bool wanted, stopped;
 
-/* Protects all below. Nests inside nothing, and nothing nests inside it. No CUDA call is made with it held: the driver
- * may end a user object from within any, and that takes it. */
+/* Protects all below. Nests inside nothing, and nothing nests inside it. No CUDA call is made with
+ * it held: the driver may end a user object from within any, and that takes it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_captured *calls; /* type-stable */
 static struct ng_capture *captures;
@@ -33,7 +34,7 @@ static uint32_t free_calls, free_captures; /* index + 1: calls without events */
 static struct {
     struct ng_gpu *gpu;
     uint64_t context_id;
-    uint32_t free; /* calls that have an event of that context */
+    uint32_t free;       /* calls that have an event of that context */
     uint32_t free_timed; /* those that have two, which tell the time */
 } contexts[CONTEXTS_MAX];
 static uint32_t context_count;
@@ -54,7 +55,8 @@ bool ng_capture_is_on(void)
 void ng_capture_stop(const char *why)
 {
     if (atomic_load(&wanted) && !atomic_exchange(&stopped, true))
-        ng_log(NG_LOG_INFO, "%s: replays of graphs that are captured from now on are not watched", why);
+        ng_log(NG_LOG_INFO, "%s: replays of graphs that are captured from now on are not watched",
+               why);
 }
 
 void ng_capture_lock(void)
@@ -74,7 +76,8 @@ bool ng_capture_any(void)
 
 static void *map_zeros(size_t bytes)
 {
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return map == MAP_FAILED ? NULL : map;
 }
@@ -128,7 +131,8 @@ const struct ng_captured *ng_capture_before(const struct ng_captured *captured)
     return captured->before ? &calls[captured->before - 1] : NULL;
 }
 
-/* Where free calls with events of a context are; NULL no room for one more context. Under the lock. */
+/* Where free calls with events of a context are; NULL no room for one more context. Under the lock.
+ */
 static uint32_t *free_of(struct ng_gpu *gpu, uint64_t context_id, bool timed)
 {
     uint32_t i = 0;
@@ -161,7 +165,8 @@ static struct ng_captured *take_from(uint32_t *list)
 
 static void give_call(struct ng_captured *captured)
 {
-    uint32_t *list = captured->event ? free_of(captured->gpu, captured->context_id, captured->start) : &free_calls;
+    uint32_t *list = captured->event ? free_of(captured->gpu, captured->context_id, captured->start)
+                                     : &free_calls;
 
     captured->capture = NULL;
     captured->before = 0;
@@ -171,8 +176,8 @@ static void give_call(struct ng_captured *captured)
     *list = index_of(captured) + 1;
 }
 
-/* The graph, its copies and all that was instantiated of them are gone, and their launches have ended: the driver
- * says so, on a thread of its choice, which may not call CUDA. */
+/* The graph, its copies and all that was instantiated of them are gone, and their launches have
+ * ended: the driver says so, on a thread of its choice, which may not call CUDA. */
 static void CUDA_CB end_capture(void *argument)
 {
     struct ng_capture *capture = argument;
@@ -232,12 +237,13 @@ static struct ng_capture *capture_of(uint64_t id, CUgraph graph)
     pthread_mutex_unlock(&lock);
     if (capture || !(capture = add_capture(id)))
         return capture;
-    if (cuda->user_object_create(&object, capture, end_capture, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) !=
-        CUDA_SUCCESS) {
+    if (cuda->user_object_create(&object, capture, end_capture, 1,
+                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
         end_capture(capture);
         return NULL;
     }
-    if (cuda->graph_retain_user_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) != CUDA_SUCCESS) {
+    if (cuda->graph_retain_user_object(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
+        CUDA_SUCCESS) {
         cuda->user_object_release(object, 1); /* ends the capture */
         return NULL;
     }
@@ -265,7 +271,8 @@ static struct ng_captured *take_with_event(struct ng_gpu *gpu, bool timed)
     CUresult result = cuda->ctx_push(gpu->context);
     if (result == CUDA_SUCCESS) {
         result = cuda->event_create(&event, flags);
-        if (result == CUDA_SUCCESS && timed && (result = cuda->event_create(&start, flags)) != CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS && timed &&
+            (result = cuda->event_create(&start, flags)) != CUDA_SUCCESS)
             cuda->event_destroy(event);
         cuda->ctx_pop(&popped);
     }
@@ -284,7 +291,8 @@ static struct ng_captured *take_with_event(struct ng_gpu *gpu, bool timed)
     return captured;
 }
 
-static void fill(struct ng_captured *captured, struct ng_comm *comm, const struct ng_call *call, uint32_t flags)
+static void fill(struct ng_captured *captured, struct ng_comm *comm, const struct ng_call *call,
+                 uint32_t flags)
 {
     captured->call = *call;
     captured->call.creation = NULL;
@@ -312,11 +320,11 @@ static void give_chain(struct ng_captured *last)
     }
 }
 
-/* The call in `last`, which has the event, and those before it in its NCCL group, from the newest. False: there is no
- * room for all, and only `last` is kept: who knows a part would number what follows differently from other ranks.
- * Under the lock. */
-static bool fill_all(struct ng_captured *last, struct ng_comm *comm, const struct ng_grouped_call *grouped,
-                     uint32_t newest, uint32_t flags)
+/* The call in `last`, which has the event, and those before it in its NCCL group, from the newest.
+ * False: there is no room for all, and only `last` is kept: who knows a part would number what
+ * follows differently from other ranks. Under the lock. */
+static bool fill_all(struct ng_captured *last, struct ng_comm *comm,
+                     const struct ng_grouped_call *grouped, uint32_t newest, uint32_t flags)
 {
     struct ng_captured *after = last;
 
@@ -362,7 +370,8 @@ static void join(struct ng_capture *capture, struct ng_captured *last)
         captured->ordinal = newest_ordinal - behind++;
 }
 
-/* The events in the graph belong to nothing yet, and stay with the capture until that ends. Under the lock. */
+/* The events in the graph belong to nothing yet, and stay with the capture until that ends. Under
+ * the lock. */
 static void join_nothing(struct ng_capture *capture, struct ng_captured *captured)
 {
     captured->call = (struct ng_call){.op = NG_OP_NONE};
@@ -382,22 +391,25 @@ static void tell_once(atomic_bool *told, const char *what, CUresult result)
                ng_cuda_error_text((int)result), what);
 }
 
-/* The capture of `stream`, and the pool of the device; NULL there is none, or none is to be had. In relaxed mode. */
+/* The capture of `stream`, and the pool of the device; NULL there is none, or none is to be had. In
+ * relaxed mode. */
 static struct ng_capture *capture_on(struct ng_comm *comm, void *stream, struct ng_gpu **ret_gpu)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
     cuuint64_t id = 0;
 
-    if (ng_guard.cuda.stream_get_capture_info(stream, &status, &id, &graph, NULL, NULL) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !id || !graph || !(*ret_gpu = ng_gpu_choose(comm, stream)))
+    if (ng_guard.cuda.stream_get_capture_info(stream, &status, &id, &graph, NULL, NULL) !=
+            CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_ACTIVE || !id || !graph ||
+        !(*ret_gpu = ng_gpu_choose(comm, stream)))
         return NULL;
     return capture_of(id, graph);
 }
 
 /* In relaxed mode. */
-static void add(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped, uint32_t newest,
-                uint32_t flags, struct ng_captured *begun)
+static void add(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped,
+                uint32_t newest, uint32_t flags, struct ng_captured *begun)
 {
     static atomic_bool told_event, told_room;
     struct ng_gpu *gpu = NULL;
@@ -409,7 +421,8 @@ static void add(struct ng_comm *comm, void *stream, const struct ng_grouped_call
         tell_once(&told_room, "there is no room for more calls in CUDA graphs", CUDA_SUCCESS);
         return;
     }
-    CUresult result = ng_guard.cuda.event_record_with_flags(captured->event, stream, CU_EVENT_RECORD_EXTERNAL);
+    CUresult result =
+        ng_guard.cuda.event_record_with_flags(captured->event, stream, CU_EVENT_RECORD_EXTERNAL);
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS && (fits = fill_all(captured, comm, grouped, newest, flags)))
         join(capture, captured);
@@ -426,18 +439,20 @@ static void add(struct ng_comm *comm, void *stream, const struct ng_grouped_call
 
 static bool is_supported(const struct ng_cuda *cuda)
 {
-    return cuda && cuda->stream_get_capture_info && cuda->event_record_with_flags && cuda->user_object_create &&
-           cuda->user_object_release && cuda->graph_retain_user_object && cuda->graph_get_nodes &&
-           cuda->graph_node_get_type && cuda->graph_event_node_get_event;
+    return cuda && cuda->stream_get_capture_info && cuda->event_record_with_flags &&
+           cuda->user_object_create && cuda->user_object_release &&
+           cuda->graph_retain_user_object && cuda->graph_get_nodes && cuda->graph_node_get_type &&
+           cuda->graph_event_node_get_event;
 }
 
 static bool may_add(CUstreamCaptureMode *mode)
 {
-    return ng_capture_is_on() && !atomic_load(&stopped) && is_supported(ng_guard_cuda()) && ng_gpu_relax_thread(mode);
+    return ng_capture_is_on() && !atomic_load(&stopped) && is_supported(ng_guard_cuda()) &&
+           ng_gpu_relax_thread(mode);
 }
 
-static void add_relaxed(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped, uint32_t newest,
-                        uint32_t flags, struct ng_captured *begun)
+static void add_relaxed(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped,
+                        uint32_t newest, uint32_t flags, struct ng_captured *begun)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
@@ -456,7 +471,8 @@ static struct ng_captured *begin(struct ng_comm *comm, void *stream)
 
     if (!captured)
         return NULL;
-    CUresult result = ng_guard.cuda.event_record_with_flags(captured->start, stream, CU_EVENT_RECORD_EXTERNAL);
+    CUresult result =
+        ng_guard.cuda.event_record_with_flags(captured->start, stream, CU_EVENT_RECORD_EXTERNAL);
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS) {
         join_nothing(capture, captured);
@@ -472,7 +488,8 @@ struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    /* Never a few of them: one event that tells the time makes all events of its graph dear on the device. */
+    /* Never a few of them: one event that tells the time makes all events of its graph dear on the
+     * device. */
     if (ng_guard.config.timing != NG_TIMING_ALL || !may_add(&mode))
         return NULL;
     struct ng_captured *captured = begin(comm, stream);
@@ -480,15 +497,16 @@ struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream)
     return captured;
 }
 
-void ng_capture_add(struct ng_comm *comm, void *stream, const struct ng_call *call, struct ng_captured *begun)
+void ng_capture_add(struct ng_comm *comm, void *stream, const struct ng_call *call,
+                    struct ng_captured *begun)
 {
     const struct ng_grouped_call alone = {.call = *call};
 
     add_relaxed(comm, stream, &alone, 1, 0, begun);
 }
 
-void ng_capture_add_group(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped, uint32_t last,
-                          struct ng_captured *begun)
+void ng_capture_add_group(struct ng_comm *comm, void *stream, const struct ng_grouped_call *grouped,
+                          uint32_t last, struct ng_captured *begun)
 {
     add_relaxed(comm, stream, grouped, last, NG_RECORD_IN_GROUP, begun);
 }

@@ -13,11 +13,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/policy/abort.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
+#include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define QUICK_LOOKS     16 /* before the first sleep: small collectives take some microseconds */
 #define SLEEP_MIN_NS    (20 * NG_US)

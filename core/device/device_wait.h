@@ -35,8 +35,8 @@ struct ng_work *ng_wait_begin(struct ng_gpu *gpu, void *stream);
 
 /*
  * Wait for what ng_wait_begin gave, of a call on `comm` that was entered at `entered_mono_ns`;
- * verdicts after `newest` may be about it. NCCL's success, or what the call returns instead. `waiter`
- * NULL: success at once. Takes `waiter`.
+ * verdicts after `newest` may be about it. NCCL's success, or what the call returns instead.
+ * `waiter` NULL: success at once. Takes `waiter`.
  */
 int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
                 uint32_t newest);
@@ -58,8 +58,8 @@ bool ng_wait_is_taken(void);
 /* Which verdict is the newest: for ng_wait_end, before the first wait of a call. */
 uint32_t ng_wait_newest(void);
 
-/* The line of a verdict that came after number `before`, and what the job does about it; false: none
- * has. Program threads. */
+/* The line of a verdict that came after number `before`, and what the job does about it; false:
+ * none has. Program threads. */
 bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
                   enum ng_on_timeout *ret_policy);
 

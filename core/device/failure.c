@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
+#include "core/nccl/call.h"
 #include "core/nccl/group_id.h"
 #include "core/runtime/log.h"
 #include "core/util/text.h"
@@ -61,7 +61,8 @@ bool ng_failure_is_power_of_ten(uint64_t count)
     return count == 1;
 }
 
-/* How often it was there, if that is worth a line; 0 it is not. `op`: an operation, or the hash of a name. */
+/* How often it was there, if that is worth a line; 0 it is not. `op`: an operation, or the hash of
+ * a name. */
 static uint64_t is_worth_telling(uint64_t op, int result, const struct ng_comm *comm)
 {
     uint64_t words[] = {op, (uint64_t)result, comm ? atomic_load(&comm->group->id) : 0};
@@ -99,12 +100,11 @@ static bool has_ended(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load(&comm->group->state);
 
-    return !ng_comm_is_let_live(comm) || state == NG_GROUP_DESTROYED ||
-           state == NG_GROUP_ABORTED;
+    return !ng_comm_is_let_live(comm) || state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
 }
 
-static void tell(const char *name, uint64_t op, const struct ng_nccl *nccl, const struct ng_comm *comm, uint64_t seq,
-                 int result)
+static void tell(const char *name, uint64_t op, const struct ng_nccl *nccl,
+                 const struct ng_comm *comm, uint64_t seq, int result)
 {
     char text[900] = "", group[160];
     struct ng_text line = {text, 0, sizeof(text)};
@@ -132,7 +132,8 @@ void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uin
     tell(ng_op_name(call->op), call->op, call->nccl, comm, seq, result);
 }
 
-void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl, const struct ng_comm *comm, int result)
+void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
+                            const struct ng_comm *comm, int result)
 {
     tell(name, ng_hash(0, name, strlen(name)), nccl, comm, 0, result);
 }

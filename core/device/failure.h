@@ -22,8 +22,10 @@ struct ng_nccl;
 void ng_failure_tell(const struct ng_call *call, const struct ng_comm *comm, uint64_t seq,
                      int result);
 
-/* The same of a call that is only forwarded, by its name without "nccl"; `comm` NULL: of none, or not known. */
-void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl, const struct ng_comm *comm, int result);
+/* The same of a call that is only forwarded, by its name without "nccl"; `comm` NULL: of none, or
+ * not known. */
+void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
+                            const struct ng_comm *comm, int result);
 
 /* A call of the program, by its name without "nccl", on a communicator that it has ended itself:
  * what it returns without NCCL. */

@@ -12,16 +12,16 @@
 #include <sys/mman.h>
 
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/nccl/op.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 #include "core/watchdog/watchdog.h"
 
-#define GPUS_MAX    64u /* contexts */
-#define WORKS_MAX   NG_GPU_WORKS_MAX
-#define WORKS_STEP  64u /* the pool grows by so many */
+#define GPUS_MAX        64u /* contexts */
+#define WORKS_MAX       NG_GPU_WORKS_MAX
+#define WORKS_STEP      64u        /* the pool grows by so many */
 #define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
-#define GROW_YIELDS 100 /* how often a thread waits for another's growing */
+#define GROW_YIELDS     100        /* how often a thread waits for another's growing */
 
 struct ng_gpu ng_gpu_out_of_reach;
 

@@ -37,13 +37,15 @@ struct ng_work {
     uint32_t calls;
     uint64_t bytes;
     bool symmetric; /* every rank waits in it for every other */
-    /* Of the replay of a CUDA graph: core/device/graph.h. NULL and 0 else: who sets them clears them. */
+    /* Of the replay of a CUDA graph: core/device/graph.h. NULL and 0 else: who sets them clears
+     * them. */
     struct ng_graph_part *part;
     uint64_t launch;      /* which of all launches of this process */
     uint64_t replay;      /* which of its graph */
     uint64_t recalled;    /* a second record of one of its calls; 0 none */
     uint32_t done;        /* calls of the part that are known to have finished */
-    uint64_t done_record; /* the newest of their records: those behind it have reached their last state */
+    uint64_t done_record; /* the newest of their records: those behind it have reached their last
+                             state */
 };
 
 /* Works with events of one sort, and those that are free. */
@@ -62,10 +64,11 @@ struct ng_pool {
 struct ng_gpu {
     CUcontext _Atomic context;
     _Atomic uint64_t context_id; /* + 1; 0 not known: the driver is older than 12.0 */
-    struct ng_pool pool;       /* of events without timing */
-    struct ng_pool timed_pool; /* of events with timing; made with the first work that is measured */
-    atomic_bool lost;          /* CUDA fails here for good */
-    atomic_bool untimed;       /* no more events with timing are to be had */
+    struct ng_pool pool;         /* of events without timing */
+    struct ng_pool
+        timed_pool;      /* of events with timing; made with the first work that is measured */
+    atomic_bool lost;    /* CUDA fails here for good */
+    atomic_bool untimed; /* no more events with timing are to be had */
 };
 
 /* The default streams have no context of their own: they mean the current one. */

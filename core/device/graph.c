@@ -1,8 +1,9 @@
 /*
  * What each executable graph holds, and what a launch of it means.
  *
- * Steps 2 to 6 of replayed calls, on the program's threads; how far a replay is, on the watchdog's. A launch looks a
- * handle up, and only where the graph holds calls does more: no lock, no allocation.
+ * Steps 2 to 6 of replayed calls, on the program's threads; how far a replay is, on the watchdog's.
+ * A launch looks a handle up, and only where the graph holds calls does more: no lock, no
+ * allocation.
  */
 #include "core/device/graph.h"
 
@@ -10,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/device/capture.h"
-#include "core/util/clock.h"
-#include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/device/poison.h"
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
+#include "core/device/capture.h"
+#include "core/device/gpu.h"
+#include "core/device/poison.h"
 #include "core/device/work.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
-#define PLACES     16384u /* a power of two */
-#define DEPTH_MAX  16     /* of graphs in graphs */
-#define ASKED_MAX  256u   /* events in one round of the watchdog */
+#define PLACES    16384u /* a power of two */
+#define DEPTH_MAX 16     /* of graphs in graphs */
+#define ASKED_MAX 256u   /* events in one round of the watchdog */
 
 /* One call of a graph. */
 struct graph_call {
@@ -30,9 +31,10 @@ struct graph_call {
     struct ng_comm *comm;
     uint32_t comm_generation;
     uint32_t flags;
-    struct ng_capture *capture; /* for ever readable; its events are others' once the graph and its launches are gone */
+    struct ng_capture *capture; /* for ever readable; its events are others' once the graph and its
+                                   launches are gone */
     CUevent event;              /* NULL: it ends with a later one of its NCCL group */
-    CUevent start;              /* of one that is measured, with all of its NCCL group; NULL it is not */
+    CUevent start; /* of one that is measured, with all of its NCCL group; NULL it is not */
     enum ng_op measured_op;
     uint64_t measured_bytes;
     struct ng_gpu *gpu;
@@ -59,7 +61,7 @@ struct ng_graph {
     uint64_t number;
     uint64_t replays;       /* so far; of the thread that launches */
     _Atomic uint32_t works; /* that have not come back */
-    uint64_t launch;        /* from before to after one; 0: the driver refuses it, or it cannot be seen */
+    uint64_t launch; /* from before to after one; 0: the driver refuses it, or it cannot be seen */
     struct graph_call *calls;
     uint32_t count, room;
     struct ng_graph_part *parts;
@@ -76,7 +78,8 @@ static struct {
 _Atomic uint32_t ng_graph_count; /* graphs that were ever found */
 static _Atomic uint64_t numbers, launches;
 
-/* Protects `places` for writers, and `leaving`. Nests inside nothing; only ng_capture_lock is taken inside it. */
+/* Protects `places` for writers, and `leaving`. Nests inside nothing; only ng_capture_lock is taken
+ * inside it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_graph *leaving; /* no more launched; their works may not have come back */
 
@@ -87,7 +90,8 @@ static uint32_t place_of(CUgraphExec exec)
 
 struct ng_graph *ng_graph_look_up(CUgraphExec exec)
 {
-    for (uint32_t place = place_of(exec), i = 0; i < PLACES; place = (place + 1) & (PLACES - 1), i++) {
+    for (uint32_t place = place_of(exec), i = 0; i < PLACES;
+         place = (place + 1) & (PLACES - 1), i++) {
         CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_acquire);
         if (there == exec)
             return atomic_load_explicit(&places[place].graph, memory_order_acquire);
@@ -208,8 +212,9 @@ static int by_comm(const void *a, const void *b)
 }
 
 /*
- * Nodes are listed in any order. The calls go in the order in which they were captured, which is that in which NCCL
- * wants them on every rank; of a graph that is in another one twice, first all of the one, then of the other.
+ * Nodes are listed in any order. The calls go in the order in which they were captured, which is
+ * that in which NCCL wants them on every rank; of a graph that is in another one twice, first all
+ * of the one, then of the other.
  */
 static bool sort_calls(struct ng_graph *graph)
 {
@@ -262,10 +267,11 @@ static int by_position(const void *a, const void *b)
 }
 
 /*
- * A copy of `before` in which the calls of one child are those of `with`, each in the place of the one that it
- * replaces: CUDA wants both graphs alike. NULL: they are not, or memory is short.
+ * A copy of `before` in which the calls of one child are those of `with`, each in the place of the
+ * one that it replaces: CUDA wants both graphs alike. NULL: they are not, or memory is short.
  */
-static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode child, struct ng_graph *with)
+static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode child,
+                                      struct ng_graph *with)
 {
     struct ng_graph *graph = before ? calloc(1, sizeof(*graph)) : NULL;
     uint32_t next = 0, count = with ? with->count : 0;
@@ -314,12 +320,14 @@ static void sweep(void)
     }
 }
 
-/* What the handle stands for from now on; NULL nothing. Returns what it stood for. Under the lock. */
+/* What the handle stands for from now on; NULL nothing. Returns what it stood for. Under the lock.
+ */
 static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
 {
     static atomic_bool told;
 
-    for (uint32_t place = place_of(exec), i = 0; i < PLACES; place = (place + 1) & (PLACES - 1), i++) {
+    for (uint32_t place = place_of(exec), i = 0; i < PLACES;
+         place = (place + 1) & (PLACES - 1), i++) {
         CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_relaxed);
         if (there && there != exec)
             continue;
@@ -331,7 +339,8 @@ static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
         return before;
     }
     if (graph && !atomic_exchange(&told, true))
-        ng_log(NG_LOG_WARN, "there are too many executable CUDA graphs: replays of new ones are not watched");
+        ng_log(NG_LOG_WARN,
+               "there are too many executable CUDA graphs: replays of new ones are not watched");
     return graph; /* to be freed */
 }
 
@@ -371,7 +380,8 @@ void ng_graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph from)
     if (before || with) {
         struct ng_graph *graph = replace_child(before, node, with);
         if (!graph)
-            ng_log(NG_LOG_INFO, "a graph in a CUDA graph was replaced by another one: replays of it are not watched");
+            ng_log(NG_LOG_INFO, "a graph in a CUDA graph was replaced by another one: replays of "
+                                "it are not watched");
         take_over(exec, graph);
     }
     free_graph(with);
@@ -414,7 +424,8 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
     /* Before the driver's: from now on the events may be this launch's. */
     for (uint32_t i = 0; i < graph->count; i++)
         if (i == 0 || graph->calls[i].capture != graph->calls[i - 1].capture)
-            atomic_store_explicit(&graph->calls[i].capture->launch, graph->launch, memory_order_release);
+            atomic_store_explicit(&graph->calls[i].capture->launch, graph->launch,
+                                  memory_order_release);
 }
 
 /* What a launch has called of one communicator. */
@@ -436,8 +447,9 @@ static void say_replay(struct ng_box_record *record, const struct ng_graph_part 
 }
 
 /* Its next number, and a record where the ring has room for all of the launch. */
-static void enter_call(const struct ng_graph_part *part, const struct graph_call *graph_call, uint32_t tid,
-                       int64_t now_mono_ns, void *stream, bool recorded, struct entered *entered)
+static void enter_call(const struct ng_graph_part *part, const struct graph_call *graph_call,
+                       uint32_t tid, int64_t now_mono_ns, void *stream, bool recorded,
+                       struct entered *entered)
 {
     const struct ng_call *call = &graph_call->call;
     struct ng_comm *comm = part->comm;
@@ -452,8 +464,8 @@ static void enter_call(const struct ng_graph_part *part, const struct graph_call
         peer_ordinal = ng_comm_count_peer(comm, call->op, call->root);
     }
     if (recorded)
-        record = ng_ring_add(call, comm, tid, now_mono_ns, coll_seq, p2p_seq, peer_ordinal, graph_call->flags, !p2p,
-                             &id, &hash);
+        record = ng_ring_add(call, comm, tid, now_mono_ns, coll_seq, p2p_seq, peer_ordinal,
+                             graph_call->flags, !p2p, &id, &hash);
     if (record) {
         NG_STORE(record->stream, (uintptr_t)stream);
         NG_STORE(record->work_previous, entered->last_record);
@@ -482,12 +494,14 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     uint32_t recorded = ng_guard.box.record_capacity / 2;
 
     for (uint32_t i = 0; i < part->count; i++)
-        enter_call(part, &part->calls[i], tid, now_mono_ns, stream, part->count - i <= recorded, &entered);
+        enter_call(part, &part->calls[i], tid, now_mono_ns, stream, part->count - i <= recorded,
+                   &entered);
     if (entered.last_seq) {
         NG_STORE(part->comm->group->scheduled, entered.last_seq);
         if (!recorded) {
             const struct ng_call *last = &part->calls[part->count - 1].call;
-            NG_STORE(part->comm->group->last_call, ng_box_pack_call(last->op, last->dtype, last->root));
+            NG_STORE(part->comm->group->last_call,
+                     ng_box_pack_call(last->op, last->dtype, last->root));
             NG_STORE(part->comm->group->last_redop, last->redop);
             NG_STORE(part->comm->group->last_count, last->count);
         }
@@ -498,7 +512,8 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
         ng_work_give_up(work, part->count);
         return;
     }
-    ng_work_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p, now_mono_ns);
+    ng_work_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p,
+                 now_mono_ns);
     work->part = part;
     work->launch = part->graph->launch;
     work->replay = part->graph->replays;
@@ -557,7 +572,8 @@ static uint32_t ask_events(const struct ng_work *work, bool *ret_vague)
         questions++;
         bool ended = ng_gpu_ended(&asked) == NG_GPU_DONE;
         /* Asked last: an event that a later launch has made its own since tells nothing. */
-        *ret_vague = atomic_load_explicit(&call->capture->launch, memory_order_acquire) != work->launch;
+        *ret_vague =
+            atomic_load_explicit(&call->capture->launch, memory_order_acquire) != work->launch;
         if (*ret_vague || !ended)
             break;
         done = i + 1;
@@ -590,7 +606,8 @@ bool ng_graph_measures(const struct ng_work *work)
     return work->part->measured && !work->part->graph->has_copies;
 }
 
-bool ng_graph_measured(const struct ng_work *work, uint32_t call, struct ng_graph_measure *ret_measure)
+bool ng_graph_measured(const struct ng_work *work, uint32_t call,
+                       struct ng_graph_measure *ret_measure)
 {
     const struct ng_graph_part *part = work->part;
     const struct graph_call *measured = &part->calls[call];

@@ -1,16 +1,16 @@
 /*
  * Calls of the program that are in progress.
  *
- * Steps 5 and 6. Entered by the program's threads: by the one that has made the call, and by the one
- * that asks for the state, which may be another. Must never ask NCCL anything.
+ * Steps 5 and 6. Entered by the program's threads: by the one that has made the call, and by the
+ * one that asks for the state, which may be another. Must never ask NCCL anything.
  */
 #include "core/device/in_progress.h"
 
 #include "core/comm/comm.h"
-#include "core/nccl/nccl.h"
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
 #include "core/device/work.h"
+#include "core/nccl/nccl.h"
 
 void ng_unfinished_stay(struct ng_comm *comm, struct ng_thread *thread)
 {

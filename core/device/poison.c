@@ -10,11 +10,11 @@
 
 #include <pthread.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
 #include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define COMM_BITS  48 /* communicators beyond that share them */
 #define COMMS      ((UINT64_C(1) << COMM_BITS) - 1)

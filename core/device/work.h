@@ -8,9 +8,9 @@
 #define NCCLGUARD_CORE_DEVICE_WORK_H
 
 #include "core/comm/comm.h"
-#include "core/watchdog/completion.h"
 #include "core/device/gpu.h"
 #include "core/runtime/runtime.h"
+#include "core/watchdog/completion.h"
 
 /* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it
  * can finish. */
@@ -23,8 +23,8 @@ static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
                                                   memory_order_release, memory_order_relaxed));
 }
 
-/* Nobody will see these operations finish: NCCL launches them later, or no event was to be had. Their work, if any, is
- * given back. */
+/* Nobody will see these operations finish: NCCL launches them later, or no event was to be had.
+ * Their work, if any, is given back. */
 static inline void ng_work_give_up(struct ng_work *work, uint64_t operations)
 {
     if (work)

@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/util/descriptor.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/runtime/io_workers.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/descriptor.h"
 
 #define READS_MAX 16 /* of 4 KiB: what a FIFO holds */
 

@@ -12,8 +12,8 @@
 
 /*
  * Have it made, where it is wanted; a FIFO of ours that an earlier run left is used again. Whatever
- * else lies there stays, with a warning, and there is none. Once, when core/runtime/io_workers.h has started;
- * never waits.
+ * else lies there stays, with a warning, and there is none. Once, when core/runtime/io_workers.h
+ * has started; never waits.
  */
 void ng_dump_pipe_start(void);
 

@@ -1,8 +1,9 @@
 /*
  * Writing the evidence of an incident.
  *
- * Step 11. Begun by the incident thread, done by the threads of core/runtime/io_workers.h; no malloc, no lock. A
- * file that cannot be written is logged and left out: the others are written all the same.
+ * Step 11. Begun by the incident thread, done by the threads of core/runtime/io_workers.h; no
+ * malloc, no lock. A file that cannot be written is logged and left out: the others are written all
+ * the same.
  */
 #include "core/evidence/evidence.h"
 
@@ -12,15 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/nccl/group_id.h"
+#include "core/recorder/paths.h"
 #include "core/report/dump.h"
 #include "core/report/flight.h"
-#include "core/nccl/group_id.h"
-#include "core/runtime/runtime.h"
-#include "core/util/json.h"
-#include "core/runtime/log.h"
-#include "core/recorder/paths.h"
 #include "core/report/report.h"
 #include "core/report/trace.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/json.h"
 
 /* A place of tasks beside the folder and NG_TASKS_PROGRAMS: a page of a mapped file may not come,
  * and then no other does either. */

@@ -2,9 +2,9 @@
  * The evidence of an incident: which files a process writes, for itself and for others.
  *
  * Step 11. The incident thread says what is to be written, and threads of their own do it
- * (core/runtime/io_workers.h), as a dead disk may hold them for ever. The folder is made where it is not there
- * yet; what cannot be written is logged, and never keeps the rest from being written. What comes
- * after nobody waits for it any more is written all the same.
+ * (core/runtime/io_workers.h), as a dead disk may hold them for ever. The folder is made where it
+ * is not there yet; what cannot be written is logged, and never keeps the rest from being written.
+ * What comes after nobody waits for it any more is written all the same.
  */
 #ifndef NCCLGUARD_CORE_EVIDENCE_EVIDENCE_H
 #define NCCLGUARD_CORE_EVIDENCE_EVIDENCE_H
@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/nccl/board.h"
 #include "core/evidence/stacks.h"
+#include "core/nccl/board.h"
 #include "core/runtime/io_workers.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
@@ -80,8 +80,9 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
 bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts);
 
 /*
- * Write a verdict that this process reached about itself alone; taken over, and left empty where there was memory for
- * that. `yields`: not where there is one already. Waits as ng_evidence_await does.
+ * Write a verdict that this process reached about itself alone; taken over, and left empty where
+ * there was memory for that. `yields`: not where there is one already. Waits as ng_evidence_await
+ * does.
  */
 void ng_evidence_write_verdict(struct ng_verdict *verdict, bool yields, int64_t until_mono_ns);
 

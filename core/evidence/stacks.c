@@ -15,12 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
-#include "core/util/folder.h"
+#include "core/evidence/tracer.h"
 #include "core/runtime/runtime.h"
 #include "core/unwind/symbolize.h"
+#include "core/util/clock.h"
+#include "core/util/folder.h"
 #include "core/util/text.h"
-#include "core/evidence/tracer.h"
 
 #define STOP_NS      (250 * NG_MS) /* for all threads to stop; those in a deep sleep never do */
 #define HOLD_NS      NG_S          /* at most this long */

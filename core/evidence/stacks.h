@@ -2,9 +2,10 @@
  * The host stacks of this process at an incident: what each thread is doing, and how it got there.
  *
  * Most ranks that do not come are stuck on the CPU. All threads are held still for a moment
- * (core/evidence/tracer.h), walked (core/unwind/unwind.h) and let go; names come after that. Python's own stacks
- * come from CPython, which needs no lock of the interpreter for that. Entered by one guard thread;
- * no malloc, no lock, bounded in time and size. What cannot be had is told, not guessed.
+ * (core/evidence/tracer.h), walked (core/unwind/unwind.h) and let go; names come after that.
+ * Python's own stacks come from CPython, which needs no lock of the interpreter for that. Entered
+ * by one guard thread; no malloc, no lock, bounded in time and size. What cannot be had is told,
+ * not guessed.
  *
  * rank_<r>.stacks.txt is for people, and folded by the HTML report:
  *
@@ -49,12 +50,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util/arena.h"
-#include "core/unwind/image.h"
 #include "core/evidence/blocked_in.h"
-#include "core/util/json.h"
+#include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
 #include "core/unwind/unwind.h"
+#include "core/util/arena.h"
+#include "core/util/json.h"
 #include "core/view/view.h"
 
 #define NG_STACKS_THREADS_MAX 1024 /* of a process; of the others, only how many they are */

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/unwind/unwind.h"
+#include "core/util/arena.h"
 
 enum ng_traced_state {
     NG_TRACED_NOT_ASKED,

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "core/nccl/group_id.h"
 #include "core/comm/rules.h"
+#include "core/nccl/group_id.h"
 
 uint64_t ng_fault_counts_add(struct ng_fault_counts *counts, uint64_t key)
 {
@@ -33,8 +33,7 @@ static uint64_t key_of(uint32_t index, int rank, uint32_t group_number)
 bool ng_fault_concerns(const struct ng_fault *fault, const struct ng_fault_call *call)
 {
     return (fault->rank < 0 || fault->rank == call->rank) &&
-           (!fault->group[0] ||
-            ng_rules_is_called(fault->group, call->group_name, call->group_id));
+           (!fault->group[0] || ng_rules_is_called(fault->group, call->group_name, call->group_id));
 }
 
 static bool is_nth(const struct ng_fault *fault, uint64_t number)
@@ -61,8 +60,7 @@ bool ng_fault_match(const struct ng_fault *fault, uint32_t index, const struct n
     if (fault->nth || fault->every)
         return is_nth(fault, ng_fault_counts_add(counts, key_of(index, call->rank, 0)));
     if (fault->chance)
-        return is_drawn(
-            fault, call,
-            ng_fault_counts_add(counts, key_of(index, call->rank, call->group_number)));
+        return is_drawn(fault, call,
+                        ng_fault_counts_add(counts, key_of(index, call->rank, call->group_number)));
     return true;
 }

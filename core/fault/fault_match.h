@@ -16,8 +16,8 @@
 /* What a fault is compared with. */
 struct ng_fault_call {
     enum ng_op op;
-    int rank;              /* -1 not known */
-    uint64_t group_id;     /* 0 not known */
+    int rank;               /* -1 not known */
+    uint64_t group_id;      /* 0 not known */
     const char *group_name; /* "" none */
     /* Which of the rank's communicators it is, as they come, from 1: the same in each run, which a
      * group's id is not. 0 none yet */

@@ -17,20 +17,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
 #include "core/call/creation.h"
-#include "core/fault/fault_match.h"
-#include "core/config/fault_spec.h"
 #include "core/call/group_calls.h"
-#include "core/nccl/group_id.h"
-#include "core/runtime/runtime.h"
+#include "core/comm/comm.h"
+#include "core/config/fault_spec.h"
+#include "core/config/store_fault.h"
+#include "core/fault/fault_match.h"
 #include "core/fault/inject_gpu.h"
 #include "core/fault/inject_state.h"
-#include "core/runtime/log.h"
+#include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/recorder/fault_log.h"
-#include "core/config/store_fault.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 bool ng_inject_armed;
 
@@ -141,8 +141,9 @@ static void note_devices(const struct ng_call *call)
 static struct ng_fault_call describe(const struct ng_call *call, const struct ng_comm *comm,
                                      char ret_name[NG_BOX_NAME_BYTES])
 {
-    struct ng_fault_call described = {
-        .op = call ? call->op : NG_OP_CommAbort, .rank = rank_of(call, comm), .group_name = ret_name};
+    struct ng_fault_call described = {.op = call ? call->op : NG_OP_CommAbort,
+                                      .rank = rank_of(call, comm),
+                                      .group_name = ret_name};
     const struct ng_creation *creation = call ? call->creation : NULL;
 
     ret_name[0] = '\0';
@@ -151,8 +152,7 @@ static struct ng_fault_call describe(const struct ng_call *call, const struct ng
         described.group_number = ng_inject_state_number(comm, described.rank);
         ng_box_read_name(comm->group, ret_name);
     } else if (creation && creation->unique_ids) {
-        described.group_id =
-            ng_group_id_unique(creation->unique_ids, creation->unique_id_count);
+        described.group_id = ng_group_id_unique(creation->unique_ids, creation->unique_id_count);
         snprintf(ret_name, NG_BOX_NAME_BYTES, "%s", ng_creation_name(creation));
     }
     return described;
@@ -187,7 +187,8 @@ static void tell(uint32_t index, const struct ng_fault_call *described, const st
         ng_comm_describe(comm, group, sizeof(group));
     if (now.seq)
         snprintf(number, sizeof(number), " #%" PRIu64, now.seq);
-    ng_log(NG_LOG_WARN, "rehearsal: %s happens to rank %d at %s%s%s%s: injected by NCCLGUARD_FAULT (%s)",
+    ng_log(NG_LOG_WARN,
+           "rehearsal: %s happens to rank %d at %s%s%s%s: injected by NCCLGUARD_FAULT (%s)",
            ng_fault_table[fault->kind].name, described->rank, ng_op_name(described->op), number,
            comm ? " of " : "", group, fault->text);
 }
@@ -322,7 +323,8 @@ static bool put_on_device(uint32_t index, const struct ng_call *call)
     if (!error)
         return true;
     if (error < 0)
-        snprintf(why, sizeof(why), "there is no buffer, or %s has no NaN", ng_dtype_name(call->dtype));
+        snprintf(why, sizeof(why), "there is no buffer, or %s has no NaN",
+                 ng_dtype_name(call->dtype));
     else
         snprintf(why, sizeof(why), "CUDA error %d", error);
     tell_refusal(index, why);
@@ -472,8 +474,7 @@ int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection)
     }
     if (op_class == NG_CLASS_END)
         drop_put_off(call);
-    uint32_t waiting =
-        op_class == NG_CLASS_COLLECTIVE ? ng_inject_state_waiting(call->comm) : 0;
+    uint32_t waiting = op_class == NG_CLASS_COLLECTIVE ? ng_inject_state_waiting(call->comm) : 0;
     int answer = inject(call, ret_injection);
     ret_injection->follows = waiting;
     return answer;
@@ -492,7 +493,9 @@ static void check_ranks(const struct ng_creation *creation)
         return;
     for (uint32_t i = 0; i < spec.count; i++)
         if (spec.faults[i].rank >= nranks)
-            ng_log(NG_LOG_WARN, "rehearsal: there is no rank %d in the largest group, of %d ranks: %s cannot happen",
+            ng_log(NG_LOG_WARN,
+                   "rehearsal: there is no rank %d in the largest group, of %d ranks: %s cannot "
+                   "happen",
                    spec.faults[i].rank, nranks, spec.faults[i].text);
 }
 
@@ -520,8 +523,8 @@ static bool delay_answers(const struct ng_call *call, const struct ng_injection 
 
     for (unsigned i = 0; i < 2; i++)
         if (handles[i])
-            delayed |= ng_inject_state_delay(handles[i],
-                                             ng_clock_mono_ns() + injection->in_progress_ns);
+            delayed |=
+                ng_inject_state_delay(handles[i], ng_clock_mono_ns() + injection->in_progress_ns);
     return delayed;
 }
 
@@ -561,8 +564,8 @@ void ng_inject_followed(const struct ng_call *call, int result)
 {
     following = false;
     if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS)
-        ng_log(NG_LOG_WARN, "rehearsal: %s, which was put off, has failed: %s", ng_op_name(call->op),
-               ng_result_name(result));
+        ng_log(NG_LOG_WARN, "rehearsal: %s, which was put off, has failed: %s",
+               ng_op_name(call->op), ng_result_name(result));
 }
 
 int ng_inject_answer(const void *handle, int error)

@@ -19,8 +19,8 @@ struct ng_comm;
 /* Faults are armed. Written once, before main. */
 extern bool ng_inject_armed __attribute__((visibility("hidden")));
 
-/* Arm what `text` asks for; NULL nothing. With a mistake in it nothing is armed, and ng_inject_start
- * tells of it. Before main. */
+/* Arm what `text` asks for; NULL nothing. With a mistake in it nothing is armed, and
+ * ng_inject_start tells of it. Before main. */
 void ng_inject_configure(const char *text);
 
 /* How many are armed: rows that the black box needs. */
@@ -33,9 +33,9 @@ void ng_inject_start(struct ng_box *box);
 struct ng_injection {
     bool replaces; /* NCCL is not called: `result` is its answer */
     int result;
-    int64_t in_progress_ns; /* it answers ncclInProgress for so long; 0 no */
-    uint32_t follows;       /* a call that was put off, and comes after this one; 0 none */
-    void *scratch;          /* what `call` points to now; NULL */
+    int64_t in_progress_ns;      /* it answers ncclInProgress for so long; 0 no */
+    uint32_t follows;            /* a call that was put off, and comes after this one; 0 none */
+    void *scratch;               /* what `call` points to now; NULL */
     struct ng_creation creation; /* what the call makes, with this injection */
 };
 
@@ -46,7 +46,8 @@ struct ng_injection {
  */
 int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection);
 
-/* Is NCCL not to be called, and injection->result its answer? True once: who tries again calls it. */
+/* Is NCCL not to be called, and injection->result its answer? True once: who tries again calls it.
+ */
 bool ng_inject_replaces(struct ng_injection *injection);
 
 /* What NCCL answers, `result` being its own answer, before ng_call_leave. */
@@ -60,7 +61,8 @@ void ng_inject_done(const struct ng_injection *injection);
 bool ng_inject_following(struct ng_injection *injection, struct ng_call *ret_call);
 void ng_inject_followed(const struct ng_call *call, int result);
 
-/* What ncclCommGetAsyncError answers, for whoever asks; `error` is NCCL's own answer. Any thread. */
+/* What ncclCommGetAsyncError answers, for whoever asks; `error` is NCCL's own answer. Any thread.
+ */
 int ng_inject_answer(const void *handle, int error);
 
 /* The guard is about to abort this communicator; may never return. Abort threads. */

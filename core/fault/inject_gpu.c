@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/device/gpu.h"
 #include "core/nccl/call.h"
 #include "core/nccl/cuda.h"
-#include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
 #include "core/nccl/nccl.h"
+#include "core/runtime/runtime.h"
 
 /* The driver, with the context of the call's stream made current where none is. False: there is
  * none, or it is another than NCCL's. */
@@ -68,7 +68,8 @@ static int never_word(const struct ng_cuda *cuda, CUdeviceptr *ret_word)
     return result;
 }
 
-/* Where streams cannot wait for memory: it keeps the stream, and CUDA's thread for such functions. */
+/* Where streams cannot wait for memory: it keeps the stream, and CUDA's thread for such functions.
+ */
 static void CUDA_CB never_return(void *unused)
 {
     (void)unused;

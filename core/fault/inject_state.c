@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/nccl/call.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/fault/fault_match.h"
+#include "core/nccl/call.h"
+#include "core/util/clock.h"
 
 #define PUT_OFF_MAX 16u
 #define DELAYS_MAX  16u

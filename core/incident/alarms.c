@@ -9,13 +9,13 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "core/util/clock.h"
-#include "core/incident/incident_response.h"
 #include "core/comm/deadline.h"
 #include "core/incident/deaths.h"
 #include "core/incident/incident_claim.h"
-#include "core/runtime/runtime.h"
+#include "core/incident/incident_response.h"
 #include "core/incident/monitor.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define ALARMS_MAX 64u /* a process may be stuck in all of its communicators at once */
@@ -34,8 +34,8 @@ static struct {
     int64_t next_try_ns;
 } own;
 
-/* Where one more goes; ALARMS_MAX nowhere. A deadline counts more than a suspicion: nobody raises it again, and the
- * policy hangs on it. */
+/* Where one more goes; ALARMS_MAX nowhere. A deadline counts more than a suspicion: nobody raises
+ * it again, and the policy hangs on it. */
 static unsigned find_room(const struct ng_alarm *of, unsigned count, const struct ng_alarm *alarm)
 {
     unsigned at = count;
@@ -134,7 +134,8 @@ void ng_alarms_try_later(void)
     int64_t now = ng_clock_mono_ns();
     uint32_t number = (uint32_t)now * UINT32_C(2654435761);
 
-    own.next_try_ns = now + NG_LOOK_PAUSE_NS + (int64_t)number % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS);
+    own.next_try_ns =
+        now + NG_LOOK_PAUSE_NS + (int64_t)number % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS);
 }
 
 /* Others can see what has lasted for long here; what was found, the board does not tell them. */
@@ -142,8 +143,9 @@ static enum ng_look_cause cause_of(const struct ng_alarm *alarm)
 {
     if (alarm->death)
         return NG_CAUSE_END;
-    return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog ? NG_CAUSE_OWN
-                                                                                              : NG_CAUSE_LATE;
+    return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog
+               ? NG_CAUSE_OWN
+               : NG_CAUSE_LATE;
 }
 
 void ng_alarms_handle(const struct ng_alarm *alarm)
@@ -176,12 +178,14 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         ng_monitor_withdraw();
         return;
     }
-    if (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
+    if (ng_guard.board &&
+        ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
         ng_alarms_put_off(alarm);
         return;
     }
     ng_examine(&wanted,
-               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death && !alarm->disagreement.group_id,
+               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death &&
+                   !alarm->disagreement.group_id,
                alarm);
 }
 
@@ -205,8 +209,8 @@ void ng_alarms_retry(void)
     for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
         /* What has gone on since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
-        if (again[i].async_error || again[i].nan || again[i].death || again[i].disagreement.group_id ||
-            ng_watchdog_still(&again[i]))
+        if (again[i].async_error || again[i].nan || again[i].death ||
+            again[i].disagreement.group_id || ng_watchdog_still(&again[i]))
             ng_alarms_handle(&again[i]);
     }
 }

@@ -11,19 +11,19 @@
 #include <time.h>
 
 #include "core/check/signature_compare.h"
-#include "core/incident/alarms.h"
-#include "core/device/async.h"
-#include "core/nccl/board.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/incident/incident_response.h"
 #include "core/comm/deadline.h"
+#include "core/device/async.h"
+#include "core/incident/alarms.h"
 #include "core/incident/incident_claim.h"
-#include "core/runtime/runtime.h"
+#include "core/incident/incident_response.h"
 #include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
+#include "core/nccl/board.h"
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 #include "core/watchdog/watchdog.h"
 
@@ -35,8 +35,9 @@
 #define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
 #define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
 #define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
-#define CLOCK_STEP_NS  (2 * NG_S)    /* a round of this thread, and what it does in it: more is a stop */
-#define CLOCKS_NS      NG_S          /* ages of different watchdogs and hosts differ by less */
+#define CLOCK_STEP_NS                                                                              \
+    (2 * NG_S)         /* a round of this thread, and what it does in it: more is a stop */
+#define CLOCKS_NS NG_S /* ages of different watchdogs and hosts differ by less */
 
 static struct {
     uint32_t ended_seen;   /* processes of the job that had ended */
@@ -44,7 +45,7 @@ static struct {
     unsigned death_checks;
     int64_t next_death_check_ns;
     uint64_t death_group, death_seq; /* what the last verdict about a death was about */
-    int64_t told_mono_ns; /* when it was told; 0 never */
+    int64_t told_mono_ns;            /* when it was told; 0 never */
     int64_t next_hearsay_ns;
     uint32_t preferred_at; /* so many had ended when this process was let before others */
 } own;
@@ -124,12 +125,14 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .op = verdict->op,
                                        .stalled_ns = NG_DEATHS_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
-    /* Who left for one that does not answer is not told of before it is known whether that one is gone. */
+    /* Who left for one that does not answer is not told of before it is known whether that one is
+     * gone. */
     if (!is_about_end(verdict) || verdict->may_be_gone)
         return false;
     /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
      * group whose calls differ was told to. */
-    if (ng_op_table[verdict->op].op_class == NG_CLASS_END || ng_agreement_is_told(verdict->group_id))
+    if (ng_op_table[verdict->op].op_class == NG_CLASS_END ||
+        ng_agreement_is_told(verdict->group_id))
         return false;
     /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
     if (ng_conduct_has_told_call(ret_wanted))
@@ -139,14 +142,17 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
 
 enum found { NOTHING, TOLD, NEWS };
 
-/* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends both. */
-static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, struct ng_view *ret_view,
-                                struct ng_verdict *ret_verdict, struct ng_incident *ret_wanted)
+/* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends
+ * both. */
+static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns,
+                                struct ng_view *ret_view, struct ng_verdict *ret_verdict,
+                                struct ng_incident *ret_wanted)
 {
     const struct ng_verdict_query query = {.stalled_ns = stalled_ns, .ends = true};
     enum found found = NOTHING;
 
-    if (ng_look(range, ret_view) == 0 && ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
+    if (ng_look(range, ret_view) == 0 &&
+        ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
             return NEWS;
         found = is_about_end(ret_verdict) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
@@ -156,7 +162,8 @@ static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns, st
     return found;
 }
 
-/* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of others. */
+/* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of
+ * others. */
 static bool is_seen_here(void)
 {
     struct ng_incident wanted;
@@ -170,8 +177,9 @@ static bool is_seen_here(void)
     return true;
 }
 
-/* A turn to look at the whole job. Whoever sees the reason already goes before those that only look whether
- * there is one; once for each end, since the whole job may show that there is more to it. */
+/* A turn to look at the whole job. Whoever sees the reason already goes before those that only look
+ * whether there is one; once for each end, since the whole job may show that there is more to it.
+ */
 static bool take_turn(uint32_t ended)
 {
     struct ng_board *board = ng_guard.board;
@@ -208,8 +216,8 @@ static bool clock_rests(void)
     return ng_deadline_rests(NULL);
 }
 
-/* When it is due, the whole job is judged at the level of a deadline: ng_deaths_may_act. It runs on meanwhile, in case
- * nothing comes of that. */
+/* When it is due, the whole job is judged at the level of a deadline: ng_deaths_may_act. It runs on
+ * meanwhile, in case nothing comes of that. */
 static void tend_clock(void)
 {
     int64_t now = ng_clock_mono_ns(), step = now - death_clock.read_ns;
@@ -232,7 +240,8 @@ static void tend_clock(void)
     ng_alarms_handle(&alarm);
 }
 
-/* How long the call has waited for a rank that ended: either may be another than when the clock was started. */
+/* How long the call has waited for a rank that ended: either may be another than when the clock was
+ * started. */
 static int64_t waited_for_end(const struct ng_verdict *verdict)
 {
     int64_t gone_ns = 0;
@@ -253,7 +262,8 @@ bool ng_deaths_may_act(const struct ng_verdict *verdict)
     if (!death_clock.runs)
         return false;
     death_clock.runs = !certain || waited_ns + CLOCKS_NS < timeout_ns;
-    death_clock.due_ns = death_clock.waited_ns + (timeout_ns - waited_ns > NG_S ? timeout_ns - waited_ns : NG_S);
+    death_clock.due_ns =
+        death_clock.waited_ns + (timeout_ns - waited_ns > NG_S ? timeout_ns - waited_ns : NG_S);
     return !death_clock.runs;
 }
 
@@ -286,15 +296,16 @@ static enum found tell_news(int64_t stalled_ns)
 }
 
 /*
- * NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the next instant.
- * Where an end was told just now, by whomever, that is the answer: those who leave because of it fail the calls of
- * others in turn, and thousands need not look.
+ * NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the
+ * next instant. Where an end was told just now, by whomever, that is the answer: those who leave
+ * because of it fail the calls of others in turn, and thousands need not look.
  */
 static void answer_hearsay(int64_t now)
 {
     struct ng_board *board = ng_guard.board;
     int64_t heard = atomic_load(&hearsay.heard_mono_ns);
-    bool over = now - heard >= patience_ns() || (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
+    bool over = now - heard >= patience_ns() ||
+                (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
 
     if (!over && now < own.next_hearsay_ns)
         return;
@@ -303,8 +314,8 @@ static void answer_hearsay(int64_t now)
         enum found found = tell_news(HEARD_STALL_NS);
         if (found != NEWS)
             ng_examine_end(NG_INCIDENT_SUSPECT, false);
-        /* A look takes long where one does not answer: another that lasts beyond the wait would keep a program that
-         * ends itself then from telling the store so. */
+        /* A look takes long where one does not answer: another that lasts beyond the wait would
+         * keep a program that ends itself then from telling the store so. */
         int64_t looked = ng_clock_mono_ns();
         over = found != NOTHING || looked - heard + (looked - now) >= patience_ns();
     }
@@ -361,7 +372,8 @@ void ng_deaths_check(void)
 
 void ng_deaths_note(const struct ng_incident *incident)
 {
-    if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) && !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
+    if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) &&
+        !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
         return;
     note(incident->group_id, incident->seq);
     if (incident->level == NG_INCIDENT_SUSPECT)

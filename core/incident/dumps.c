@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/report/dump.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/evidence/evidence.h"
-#include "core/runtime/runtime.h"
 #include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
 #include "core/incident/job_snapshot.h"
+#include "core/report/dump.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 
 #define EVIDENCE_NS  (5 * NG_S) /* for our own at least, if the wait for dumps is shorter */
 #define REQUESTS_MAX 4          /* dumps that were asked for and are under way */

@@ -10,27 +10,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/policy/abort.h"
 #include "core/check/signature_compare.h"
-#include "core/incident/alarms.h"
-#include "core/device/async.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/incident/incident_response.h"
 #include "core/comm/deadline.h"
-#include "core/incident/deaths.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/incident/job_snapshot.h"
-#include "core/policy/policy.h"
 #include "core/comm/rules_file.h"
+#include "core/device/async.h"
+#include "core/incident/alarms.h"
+#include "core/incident/deaths.h"
+#include "core/incident/incident_response.h"
+#include "core/incident/job_snapshot.h"
+#include "core/policy/abort.h"
+#include "core/policy/policy.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
 /* The other processes of a host have told by then that one of them froze. */
-#define NEIGHBOURS_NS  (3 * NG_S)
-#define SLOW_TIMES     4          /* the suspect time: so long a call that is slow on the host is looked at again */
-#define OTHERS_NS      NG_S       /* in which the others come to a call that some have made differently */
+#define NEIGHBOURS_NS (3 * NG_S)
+#define SLOW_TIMES                                                                                 \
+    4 /* the suspect time: so long a call that is slow on the host is looked at again */
+#define OTHERS_NS NG_S /* in which the others come to a call that some have made differently */
 
 static bool took_over; /* from a claimant that did not come through */
 
@@ -115,7 +116,8 @@ static bool others_rest(const struct ng_view *view, uint64_t group_id)
 }
 
 /* What a deadline leads to, of a group of which this process may know only what the view tells. */
-static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id, enum ng_op op)
+static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id,
+                                        enum ng_op op)
 {
     struct ng_rules_group known = {
         .id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
@@ -182,9 +184,9 @@ bool ng_examine_is_settled(const struct ng_alarm *alarm)
                               : !ng_watchdog_still(alarm);
 }
 
-/* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL may take long to make
- * or connect communicators, and that is no suspicion. It is told at the deadline, if there is one; the roll call speaks
- * before. */
+/* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL
+ * may take long to make or connect communicators, and that is no suspicion. It is told at the
+ * deadline, if there is one; the roll call speaks before. */
 static bool is_slow_call(const struct ng_verdict *verdict)
 {
     bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
@@ -204,14 +206,16 @@ static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verd
 /* Who has not come to the call yet is mostly on its way to it, and then the most are known. */
 static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return alarm && alarm->disagreement.group_id && verdict->others_may_tell && alarm->age_ns < OTHERS_NS;
+    return alarm && alarm->disagreement.group_id && verdict->others_may_tell &&
+           alarm->age_ns < OTHERS_NS;
 }
 
-/* A rank of another host that does not answer and does not come may be frozen: the others of its host look once a
- * second. A deadline does not wait for them. */
+/* A rank of another host that does not answer and does not come may be frozen: the others of its
+ * host look once a second. A deadline does not wait for them. */
 static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT || verdict->kind != NG_KIND_MISSING_RANK)
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
+        verdict->kind != NG_KIND_MISSING_RANK)
         return false;
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
         if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)
@@ -224,8 +228,8 @@ static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *v
 {
     bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
 
-    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init && is_slow_call(verdict) &&
-           alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init &&
+           is_slow_call(verdict) && alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is

@@ -18,21 +18,21 @@
 #include <string.h>
 
 #include "core/check/signature_compare.h"
-#include "core/incident/alarms.h"
-#include "core/util/clock.h"
 #include "core/comm/deadline.h"
+#include "core/comm/rules_file.h"
+#include "core/device/device_wait.h"
+#include "core/evidence/evidence.h"
+#include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/dumps.h"
-#include "core/evidence/evidence.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/incident/metrics.h"
+#include "core/incident/status_log.h"
 #include "core/policy/policy.h"
 #include "core/report/report.h"
-#include "core/comm/rules_file.h"
-#include "core/incident/status_log.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/util/text.h"
-#include "core/device/device_wait.h"
 #include "core/watchdog/watchdog.h"
 
 #define BUSY_ROUND_MS 50
@@ -41,8 +41,8 @@
 /* Beyond the wait for dumps, for a claimant that does not come through; and for all together. */
 #define CLAIMANT_MARGIN_NS (3 * NG_S)
 /* For the store to hand out the verdict of another host; it may be asked again meanwhile. */
-#define FETCH_NS (3 * NG_S)
-#define END_MARGIN_NS      (4 * NG_S)
+#define FETCH_NS      (3 * NG_S)
+#define END_MARGIN_NS (4 * NG_S)
 
 static atomic_bool under_way; /* a deadline's verdict is being worked out, here or elsewhere */
 
@@ -50,8 +50,8 @@ static atomic_bool under_way; /* a deadline's verdict is being worked out, here 
 static struct {
     uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
     struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
-    uint64_t error_group; /* what the last verdict about an asynchronous error was about */
-    bool nan_told;        /* a verdict was about NaN */
+    uint64_t error_group;   /* what the last verdict about an asynchronous error was about */
+    bool nan_told;          /* a verdict was about NaN */
     int64_t killed_mono_ns; /* policy kill was carried out, and calls may return the error
                                (core/policy/policy.h); 0 not */
 } own;
@@ -61,8 +61,8 @@ uint64_t ng_conduct_seen(enum ng_incident_source source)
     return own.seen_epoch[source];
 }
 
-/* What this process does about it. Who claims it decides, so that all ranks do the same, also those that have no part
- * in the group; but none does more than it is itself set to. */
+/* What this process does about it. Who claims it decides, so that all ranks do the same, also those
+ * that have no part in the group; but none does more than it is itself set to. */
 static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 {
     enum ng_op op = (enum ng_op)incident->op;
@@ -87,7 +87,8 @@ bool ng_conduct_is_async_error(const struct ng_incident *incident)
     return incident->failed || ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
 }
 
-/* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it is, and where. */
+/* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it
+ * is, and where. */
 static void shorten(const struct ng_incident *incident, char *ret_line, size_t bytes)
 {
     char culprits[64];
@@ -96,7 +97,8 @@ static void shorten(const struct ng_incident *incident, char *ret_line, size_t b
     ng_report_line_culprits(incident->line, culprits, sizeof(culprits));
     ng_text_add(&line, "%.*s: ", (int)strcspn(incident->line, ":"), incident->line);
     if (culprits[0])
-        ng_text_add(&line, "%s %s", culprits[strspn(culprits, "0123456789")] ? "ranks" : "rank", culprits);
+        ng_text_add(&line, "%s %s", culprits[strspn(culprits, "0123456789")] ? "ranks" : "rank",
+                    culprits);
     else
         ng_text_add(&line, "no rank stands out");
     if (incident->claimant_rank >= 0 && incident->claimant_rank != ng_guard.box.header->rank)
@@ -109,7 +111,8 @@ void ng_conduct_log(const struct ng_incident *incident)
 {
     char line[sizeof(incident->line)];
 
-    if (incident->state == NG_INCIDENT_JUDGED && !ng_conduct_is_own(incident) && strstr(incident->line, ": "))
+    if (incident->state == NG_INCIDENT_JUDGED && !ng_conduct_is_own(incident) &&
+        strstr(incident->line, ": "))
         shorten(incident, line, sizeof(line));
     else
         snprintf(line, sizeof(line), "%s", incident->line);
@@ -189,8 +192,8 @@ static void save_foreign(const struct ng_incident *incident)
     struct ng_view none;
     int error;
 
-    while ((error = board->ops->read_verdict(board, incident, &documents)) != 0 && error != -ENOENT &&
-           ng_clock_mono_ns() < until)
+    while ((error = board->ops->read_verdict(board, incident, &documents)) != 0 &&
+           error != -ENOENT && ng_clock_mono_ns() < until)
         wait_busily();
     if (error) {
         if (error != -ENOENT)
@@ -209,10 +212,12 @@ static void save_foreign(const struct ng_incident *incident)
     ng_evidence_release(evidence);
 }
 
-/* While the verdict on a deadline was worked out here, others' suspicions were not read: the newer word stands. */
+/* While the verdict on a deadline was worked out here, others' suspicions were not read: the newer
+ * word stands. */
 static bool is_overtaken(const struct ng_incident *incident)
 {
-    return own.judged.level && own.judged.source == incident->source && incident->epoch < own.judged.epoch;
+    return own.judged.level && own.judged.source == incident->source &&
+           incident->epoch < own.judged.epoch;
 }
 
 void ng_conduct_hear(const struct ng_incident *incident)
@@ -405,7 +410,8 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
 
 void ng_conduct_follow_end(uint32_t policy)
 {
-    struct ng_incident incident = {.level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_SCOPE_ALL};
+    struct ng_incident incident = {
+        .level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_SCOPE_ALL};
 
     if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
         !ng_on_timeout_ends(policy))

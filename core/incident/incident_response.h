@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/nccl/board.h"
 #include "core/incident/incident_thread.h"
+#include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
@@ -36,15 +36,16 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view,
 bool ng_conduct_follow(struct ng_incident *incident);
 
 /*
- * What somebody else suspects, and has judged: in this process's log, and on this host's disk if another host has
- * reached it. A suspicion that is older than a deadline which this process has dealt with changes nothing any more,
- * but is logged where calls differ.
+ * What somebody else suspects, and has judged: in this process's log, and on this host's disk if
+ * another host has reached it. A suspicion that is older than a deadline which this process has
+ * dealt with changes nothing any more, but is logged where calls differ.
  */
 void ng_conduct_hear(const struct ng_incident *incident);
 
 /*
- * The process ends by itself, while somebody else judges a deadline, or has: its verdict is for this host's disk and
- * this process's log, too, and is not acted on. Waits for it until then at the latest.
+ * The process ends by itself, while somebody else judges a deadline, or has: its verdict is for
+ * this host's disk and this process's log, too, and is not acted on. Waits for it until then at the
+ * latest.
  */
 void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns);
 
@@ -58,9 +59,9 @@ void ng_conduct_log(const struct ng_incident *incident);
 void ng_conduct_act_unjudged(const struct ng_incident *wanted);
 
 /*
- * A rank of this host was ended by a verdict, through this policy (one more than enum ng_on_timeout), and this process
- * has not heard of it: it can read the board no more, as after setuid. It ends likewise, unless a policy of its own is
- * milder than `teardown`.
+ * A rank of this host was ended by a verdict, through this policy (one more than enum
+ * ng_on_timeout), and this process has not heard of it: it can read the board no more, as after
+ * setuid. It ends likewise, unless a policy of its own is milder than `teardown`.
  */
 void ng_conduct_follow_end(uint32_t policy);
 

@@ -1,9 +1,10 @@
 /*
  * The incident thread.
  *
- * Steps 9 and 10. What it hears, and what it does in a round: news of the board (core/incident/news.h), alarms of
- * this process (core/incident/alarms.h), ends of others (core/incident/deaths.h), requests of the program. What an alarm
- * leads to is in core/incident/incident_claim.h and core/incident/incident_response.h.
+ * Steps 9 and 10. What it hears, and what it does in a round: news of the board
+ * (core/incident/news.h), alarms of this process (core/incident/alarms.h), ends of others
+ * (core/incident/deaths.h), requests of the program. What an alarm leads to is in
+ * core/incident/incident_claim.h and core/incident/incident_response.h.
  */
 #include "core/incident/incident_thread.h"
 
@@ -15,33 +16,33 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/check/lockstep_check.h"
 #include "core/check/signature_compare.h"
-#include "core/incident/alarms.h"
 #include "core/comm/frame_symbolizer.h"
-#include "core/util/clock.h"
-#include "core/watchdog/completion.h"
-#include "core/incident/incident_response.h"
-#include "core/incident/deaths.h"
-#include "core/util/descriptor.h"
+#include "core/comm/grow_id.h"
 #include "core/evidence/dump_pipe.h"
+#include "core/incident/alarms.h"
+#include "core/incident/deaths.h"
 #include "core/incident/dumps.h"
 #include "core/incident/incident_claim.h"
-#include "core/comm/grow_id.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/straggler_monitor.h"
-#include "core/runtime/log.h"
-#include "core/runtime/log_writer.h"
+#include "core/incident/incident_response.h"
 #include "core/incident/job_snapshot.h"
 #include "core/incident/monitor.h"
 #include "core/incident/news.h"
-#include "core/policy/policy.h"
-#include "core/registration/registration_thread.h"
 #include "core/incident/program_requests.h"
 #include "core/incident/roll_call.h"
-#include "core/incident/watchdog_fallback.h"
 #include "core/incident/status_log.h"
-#include "core/check/lockstep_check.h"
+#include "core/incident/straggler_monitor.h"
+#include "core/incident/watchdog_fallback.h"
+#include "core/policy/policy.h"
+#include "core/registration/registration_thread.h"
 #include "core/runtime/io_workers.h"
+#include "core/runtime/log.h"
+#include "core/runtime/log_writer.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/util/descriptor.h"
+#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
@@ -54,10 +55,10 @@ static atomic_bool left_alone; /* the thread ended since no other was there: nob
 
 /* The thread's own. */
 static struct {
-    bool agreeing;      /* a collective waits until all have come to it */
-    bool group_unknown; /* the right id of a group that this process joined */
+    bool agreeing;            /* a collective waits until all have come to it */
+    bool group_unknown;       /* the right id of a group that this process joined */
     int64_t followed_mono_ns; /* the end of another by a verdict that is dealt with */
-    int request_ms;     /* when the next request of the program is due; -1 none */
+    int request_ms;           /* when the next request of the program is due; -1 none */
 } own;
 
 void ng_incident_wake(void)
@@ -214,7 +215,8 @@ bool ng_incident_finish(int bound_ms)
     atomic_store(&stopping, true);
     ng_incident_wake();
     /* Nobody ends before the verdict is on disk. */
-    while (!atomic_load(&stopped) && ng_clock_mono_ns() < until + (ng_conduct_is_under_way() ? NG_NEWS_LAST_NS : 0))
+    while (!atomic_load(&stopped) &&
+           ng_clock_mono_ns() < until + (ng_conduct_is_under_way() ? NG_NEWS_LAST_NS : 0))
         nanosleep(&pause, NULL);
     if (atomic_exchange(&left_alone, false) && ng_guard.board)
         ng_guard.board->ops->leave(ng_guard.board);

@@ -19,16 +19,17 @@ struct ng_alarm {
     uint64_t group_id;
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
-    bool async_error;  /* NCCL reports one: nothing need be late */
-    bool nan;          /* numbers that are none were found in what this process was to send: likewise */
-    int64_t age_ns;    /* credited: by the watchdog's rounds, so a little more or less than a clock's */
-    /* What it is about: when a thread entered the call; of work on a device, 0, and its record as in
-     * the black box (pending_record). */
+    bool async_error; /* NCCL reports one: nothing need be late */
+    bool nan; /* numbers that are none were found in what this process was to send: likewise */
+    int64_t
+        age_ns; /* credited: by the watchdog's rounds, so a little more or less than a clock's */
+    /* What it is about: when a thread entered the call; of work on a device, 0, and its record as
+     * in the black box (pending_record). */
     int64_t since_mono_ns;
     uint64_t record;
     uint32_t restarts; /* of the watchdog's clocks, when it was raised */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
-    bool death;        /* a rank ended so long ago, and others wait for it: no deadline need have passed */
+    bool death; /* a rank ended so long ago, and others wait for it: no deadline need have passed */
     struct ng_disagreement disagreement; /* ranks call different things; group_id 0: not so */
 };
 

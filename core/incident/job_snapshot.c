@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/nccl/board.h"
-#include "core/util/clock.h"
 #include "core/comm/deadline.h"
-#include "core/runtime/runtime.h"
+#include "core/nccl/board.h"
 #include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 /* What can be seen now, of the whole job or of this host. */
 int ng_look(enum ng_look_range range, struct ng_view *ret_view)

@@ -15,14 +15,14 @@
 #include <sys/stat.h>
 
 #include "core/comm/comm.h"
-#include "core/watchdog/completion.h"
-#include "core/recorder/durations.h"
-#include "core/runtime/runtime.h"
-#include "core/util/json.h"
 #include "core/incident/straggler_monitor.h"
 #include "core/nccl/op.h"
+#include "core/recorder/durations.h"
 #include "core/registration/registrations.h"
 #include "core/report/report.h"
+#include "core/runtime/runtime.h"
+#include "core/util/json.h"
+#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define PREFIX "ncclguard_"
@@ -37,9 +37,11 @@ static struct last_verdict {
 
 /* ---- Pieces of the format ---- */
 
-static void put_family(struct ng_output *output, const char *name, const char *type, const char *help)
+static void put_family(struct ng_output *output, const char *name, const char *type,
+                       const char *help)
 {
-    ng_output_format(output, "# HELP " PREFIX "%s %s\n# TYPE " PREFIX "%s %s\n", name, help, name, type);
+    ng_output_format(output, "# HELP " PREFIX "%s %s\n# TYPE " PREFIX "%s %s\n", name, help, name,
+                     type);
 }
 
 /* name="text", escaped; what is no UTF-8 becomes U+FFFD. */
@@ -146,7 +148,8 @@ static void put_counts(struct ng_output *output, const char *name, const struct 
             continue;
         put_group_sample(output, name, comm);
         ng_output_format(output, ",op=\"%s\"", ng_op_name(op));
-        put_value(output, bytes ? NG_LOAD(comm->counts[op].bytes) : NG_LOAD(comm->counts[op].calls));
+        put_value(output,
+                  bytes ? NG_LOAD(comm->counts[op].bytes) : NG_LOAD(comm->counts[op].calls));
     }
 }
 
@@ -225,7 +228,8 @@ static void put_straggler(struct ng_output *output, const char *name, const stru
     put_seconds(output, (uint64_t)(late.wait_ns > 0 ? late.wait_ns : 0));
 }
 
-/* Nothing of a group that never sent or received, or where nothing is registered for the program. */
+/* Nothing of a group that never sent or received, or where nothing is registered for the program.
+ */
 static void put_registration(struct ng_output *output, const char *name, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
@@ -293,18 +297,24 @@ static const struct {
 } group_families[] = {
     {"group", "gauge", put_group, "A group that this process is part of; always 1."},
     {"operations_total", "counter", put_operations, "Operations whose end was seen."},
-    {"moved_bytes_total", "counter", put_bytes, "Bytes of those operations, as the callers passed them."},
-    {"uncounted_total", "counter", put_uncounted, "Operations that ended after their records were overwritten."},
-    {"last_collective", "gauge", put_last_collective, "Sequence number of the group's last collective in a state."},
+    {"moved_bytes_total", "counter", put_bytes,
+     "Bytes of those operations, as the callers passed them."},
+    {"uncounted_total", "counter", put_uncounted,
+     "Operations that ended after their records were overwritten."},
+    {"last_collective", "gauge", put_last_collective,
+     "Sequence number of the group's last collective in a state."},
     {"last_send_recv", "gauge", put_last_send_recv, "The same of its sends and receives."},
     {"pending_seconds", "gauge", put_pending_time,
      "How long the oldest work has been due; 0 where none is in flight."},
     {"pending_works", "gauge", put_pending_works, "Works in flight."},
-    {"stalls_total", "counter", put_stalls, "Alarms: suspect, and deadlines that passed (timeout)."},
+    {"stalls_total", "counter", put_stalls,
+     "Alarms: suspect, and deadlines that passed (timeout)."},
     {"straggler_wait_seconds", "gauge", put_straggler,
-     "How long the group's others wait for the rank that comes last, each time; none: nobody does."},
+     "How long the group's others wait for the rank that comes last, each time; none: nobody "
+     "does."},
     {"registrations_total", "counter", put_registration,
-     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back, or NCCL when the group "
+     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back, or NCCL "
+     "when the group "
      "ended."},
     {"registered_segments", "gauge", put_held, "Those of them that are registered now."},
     {"send_recv_bytes_total", "counter", put_registered_bytes,
@@ -389,7 +399,8 @@ static void put_verdict(struct ng_output *output)
     struct last_verdict last = last_verdict;
     pthread_mutex_unlock(&lock);
 
-    put_family(output, "verdict_info", "gauge", "The last verdict of the job, as this process has it; always 1.");
+    put_family(output, "verdict_info", "gauge",
+               "The last verdict of the job, as this process has it; always 1.");
     if (last.kind == NG_KIND_HEALTHY)
         return;
     put_sample(output, "verdict_info");

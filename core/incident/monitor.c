@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/deadline.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
 #include "core/evidence/blocked_in.h"
-#include "core/runtime/log.h"
+#include "core/incident/incident_thread.h"
 #include "core/policy/policy.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define PAUSE_MAX_NS NG_S
@@ -118,7 +118,8 @@ static void end_without_verdict(void)
     static const char words[] = "neither the watchdog nor the incident thread comes round";
 
     ng_policy_bound(ng_deadline_policy(0, NG_OP_NONE), 0);
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", words, ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", words,
+           ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
 }
 
 static bool is_wanted(uint32_t generation)

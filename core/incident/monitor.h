@@ -11,8 +11,8 @@
  * Own time: what passes between two rounds of the monitor, but never more than half as much again
  * as it meant to sleep. While the process was stopped, sat in a debugger or its machine slept, the
  * monitor made no rounds either; and a watchdog that a debugger holds alone is not stuck. While the
- * whole job is suspended, or its program is in a phase, none of it counts: a checkpoint may keep all
- * of CUDA locked for as long as it takes. Where single groups rest, it does.
+ * whole job is suspended, or its program is in a phase, none of it counts: a checkpoint may keep
+ * all of CUDA locked for as long as it takes. Where single groups rest, it does.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_MONITOR_H
 #define NCCLGUARD_CORE_INCIDENT_MONITOR_H

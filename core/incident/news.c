@@ -1,8 +1,9 @@
 /*
  * News from the board: incidents that others claimed.
  *
- * Steps 9 and 10. Each is read once, in the order of its source; a suspicion that has no verdict yet is passed, and
- * looked at again, so that it holds up nothing that comes after it, a deadline or an order. Incident thread alone.
+ * Steps 9 and 10. Each is read once, in the order of its source; a suspicion that has no verdict
+ * yet is passed, and looked at again, so that it holds up nothing that comes after it, a deadline
+ * or an order. Incident thread alone.
  */
 #include "core/incident/news.h"
 
@@ -10,15 +11,18 @@
 #include <string.h>
 
 #include "core/incident/alarms.h"
-#include "core/util/clock.h"
-#include "core/incident/incident_response.h"
 #include "core/incident/incident_claim.h"
+#include "core/incident/incident_response.h"
 #include "core/incident/incident_thread.h"
 #include "core/incident/operator_commands.h"
+#include "core/util/clock.h"
 
 #define PASSED_MAX 16u
-#define AT_ONCE    64u /* more have their turn in the next round: nobody who writes without end keeps the thread */
-#define LIFE_NS    (500 * NG_MS) /* how often it is asked whether a claimant lives: the store may have to tell */
+#define AT_ONCE                                                                                    \
+    64u /* more have their turn in the next round: nobody who writes without end keeps the thread  \
+         */
+#define LIFE_NS                                                                                    \
+    (500 * NG_MS) /* how often it is asked whether a claimant lives: the store may have to tell */
 
 /* Suspicions that others have claimed and had not judged when they were read. */
 struct passed {
@@ -105,11 +109,13 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
         if (!ng_conduct_is_own(&incident) && incident.level == NG_INCIDENT_TIMEOUT) {
             ng_examine_join(&incident);
             ng_alarms_answered(&incident);
-            /* That may have taken long: the alarms of this process have their turn before the rest. */
+            /* That may have taken long: the alarms of this process have their turn before the rest.
+             */
             ng_incident_wake();
             return;
         }
-        if (!ng_conduct_is_own(&incident) && !ng_orders_obey(&incident) && !is_over(board, &incident))
+        if (!ng_conduct_is_own(&incident) && !ng_orders_obey(&incident) &&
+            !is_over(board, &incident))
             pass(&incident);
         ng_conduct_done(&incident);
     }

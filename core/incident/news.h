@@ -12,8 +12,8 @@
 /* Hear of all that others have claimed or judged since the last time: log, join, obey. */
 void ng_news_read(struct ng_board *board, enum ng_incident_source source);
 
-/* The process ends by itself: keep what others say of a deadline (core/incident/incident_response.h), and wait for it no longer than
- * this. */
+/* The process ends by itself: keep what others say of a deadline
+ * (core/incident/incident_response.h), and wait for it no longer than this. */
 #define NG_NEWS_LAST_NS (5 * NG_S)
 void ng_news_finish(struct ng_board *board);
 

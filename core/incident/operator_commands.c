@@ -9,13 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/policy/abort.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/incident/dumps.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/comm/rules_file.h"
+#include "core/incident/dumps.h"
+#include "core/policy/abort.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 #include "core/verdict/affected_groups.h"
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
@@ -27,12 +27,14 @@ static void obey_dump(const struct ng_incident *incident)
 }
 
 /*
- * Who can write to the store is not known, unless what is there is signed: by what comes from there, a rank that is set
- * to `log` is not touched. The files of this host's board are the user's own.
+ * Who can write to the store is not known, unless what is there is signed: by what comes from
+ * there, a rank that is set to `log` is not touched. The files of this host's board are the user's
+ * own.
  */
 static bool may_abort(const struct ng_incident *incident)
 {
-    if (incident->source == NG_SOURCE_HOST || (ng_guard.config.store_key && ng_guard.config.store_key[0]))
+    if (incident->source == NG_SOURCE_HOST ||
+        (ng_guard.config.store_key && ng_guard.config.store_key[0]))
         return true;
     if (ng_deadline_policy(incident->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
         return false;
@@ -47,7 +49,8 @@ static void obey_abort(const struct ng_incident *incident)
 {
     ng_log(NG_LOG_WARN, "%s", incident->line);
     if (!may_abort(incident)) {
-        ng_log(NG_LOG_WARN, "not obeyed: the order came through the store, and this rank is set to policy log");
+        ng_log(NG_LOG_WARN,
+               "not obeyed: the order came through the store, and this rank is set to policy log");
         return;
     }
     struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};

@@ -22,12 +22,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/incident/dumps.h"
-#include "core/runtime/runtime.h"
 #include "core/incident/incident_thread.h"
 #include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/view.h"
 
 #define SLOTS           32u

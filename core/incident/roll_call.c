@@ -1,9 +1,9 @@
 /*
  * The roll call of those who wait inside NCCL for others.
  *
- * Between steps 9 and 10. The line is made from a view and nothing else; when it is due, and by whom
- * of all that wait, is settled by an entry on the board, which one of them puts there for as long as
- * nobody else is to tell. Entered by the incident thread.
+ * Between steps 9 and 10. The line is made from a view and nothing else; when it is due, and by
+ * whom of all that wait, is settled by an entry on the board, which one of them puts there for as
+ * long as nobody else is to tell. Entered by the incident thread.
  */
 #include "core/incident/roll_call.h"
 
@@ -12,22 +12,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/verdict/init_mismatch.h"
-#include "core/runtime/log.h"
-#include "core/report/report.h"
 #include "core/comm/ring.h"
+#include "core/report/report.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/util/text.h"
+#include "core/verdict/init_mismatch.h"
 
-#define PERIOD_NS    (10 * NG_S)
-#define SLOW_NS      (30 * NG_S) /* a making that only takes its time takes less; of thousands of ranks, perhaps */
-#define KEEP_NS      (PERIOD_NS - NG_S / 2) /* somebody tells anew by then */
-#define PLACES_MAX   12u                    /* where ranks are instead; the rest is "elsewhere" */
-#define PLACE_BYTES  160u
-#define RANKS_BYTES  96u
-#define LINES_MAX    4u /* of one look: threads may wait in several makings */
+#define PERIOD_NS (10 * NG_S)
+#define SLOW_NS                                                                                    \
+    (30 * NG_S) /* a making that only takes its time takes less; of thousands of ranks, perhaps */
+#define KEEP_NS     (PERIOD_NS - NG_S / 2) /* somebody tells anew by then */
+#define PLACES_MAX  12u                    /* where ranks are instead; the rest is "elsewhere" */
+#define PLACE_BYTES 160u
+#define RANKS_BYTES 96u
+#define LINES_MAX   4u /* of one look: threads may wait in several makings */
 
 /* ---- The line ---- */
 
@@ -63,8 +64,8 @@ static const struct ng_view_member *pending_of(const struct ng_processes *proces
 }
 
 /* `here`: the group that it is missed in. */
-static void add_present(struct ng_text *text, const struct ng_processes *processes, uint32_t process,
-                        uint64_t here)
+static void add_present(struct ng_text *text, const struct ng_processes *processes,
+                        uint32_t process, uint64_t here)
 {
     const struct ng_view *view = processes->view;
     const struct ng_view_call *call = ng_processes_call(processes, process);
@@ -201,7 +202,8 @@ static void add_ranks(struct ng_text *line, const int *ranks, uint32_t count)
 }
 
 int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *waits, uint32_t index,
-                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES], enum ng_log_level *ret_level)
+                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES],
+                 enum ng_log_level *ret_level)
 {
     const struct ng_view *view = processes->view;
     const struct ng_wait *wait = &waits->waits[index];
@@ -236,7 +238,8 @@ int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *wa
         ng_text_add(&line, "%" PRIu32 " rank%s inside the call", wait->waiter_count,
                     wait->waiter_count == 1 ? " is" : "s are");
     } else {
-        ng_text_add(&line, "%" PRIu32 " of %d came (", arrived_count, group->nranks - (wait->left_out >= 0));
+        ng_text_add(&line, "%" PRIu32 " of %d came (", arrived_count,
+                    group->nranks - (wait->left_out >= 0));
         add_ranks(&line, arrived, arrived_count);
         ng_text_add(&line, ")");
     }
@@ -347,7 +350,8 @@ static void tell(const struct ng_view *view)
         error = ng_processes_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
-        bool roll = wait->type == NG_WAIT_CREATE || wait->cold || (wait->type == NG_WAIT_P2P && wait->on_host);
+        bool roll = wait->type == NG_WAIT_CREATE || wait->cold ||
+                    (wait->type == NG_WAIT_P2P && wait->on_host);
         if (!roll || !has_self(view, &waits, w) ||
             ng_roll_line(&processes, &waits, w, &arena, line, &level) != 0)
             continue;

@@ -17,13 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/straggler_monitor.h"
-#include "core/runtime/log.h"
 #include "core/incident/metrics.h"
+#include "core/incident/straggler_monitor.h"
 #include "core/registration/registrations.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define METRICS_NS   (5 * NG_S)
 #define LATE_NS      (60 * NG_S) /* for metrics alone */
@@ -89,7 +89,8 @@ static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
 
     if (!ng_registrations_count(ng_comm_at(slot), &count) || !count.bytes)
         return;
-    snprintf(ret_text, bytes, "; %.0f%% of their bytes registered, %" PRIu64 " segments, %.3f s spent%s",
+    snprintf(ret_text, bytes,
+             "; %.0f%% of their bytes registered, %" PRIu64 " segments, %.3f s spent%s",
              100.0 * (double)count.registered_bytes / (double)count.bytes, count.held,
              (double)count.spent_ns / 1e9, count.closed ? ", no more" : "");
 }
@@ -97,7 +98,7 @@ static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
 static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t per_minute)
 {
     char name[NG_BOX_NAME_BYTES], pending[80] = "nothing is pending", p2p[80] = "", late[120] = "",
-         registered[120] = "";
+                                  registered[120] = "";
     struct ng_late straggler;
     uint64_t sends = NG_LOAD(group->p2p_entered);
     int64_t age = NG_LOAD(group->pending_age_ns);

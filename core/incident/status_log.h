@@ -11,8 +11,8 @@
 /* The guard starts: so does the thread, where there is anything for it to do. */
 void ng_status_start(void);
 
-/* A policy is about to end the process: the metrics are written once more. Returns when they are, or after some tenths
- * of a second. Incident thread. */
+/* A policy is about to end the process: the metrics are written once more. Returns when they are,
+ * or after some tenths of a second. Incident thread. */
 void ng_status_save(void);
 
 /* The process exits: the metrics are written once more, for some tenths of a second at most. */

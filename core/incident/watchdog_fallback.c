@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#include "core/incident/alarms.h"
-#include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/comm/deadline.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
 #include "core/device/device_wait.h"
+#include "core/incident/alarms.h"
+#include "core/incident/incident_thread.h"
+#include "core/recorder/box.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)

@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/nccl/op.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/nccl/op.h"
 #include "core/verdict/affected_groups.h"
 #include "core/view/view.h"
 
@@ -37,17 +37,18 @@ enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
     NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
-    NG_INCIDENT_DUMP = 4,    /* another: write what you know, of this host's board into folder `line`; `seq`
-                                0: everybody, else rank seq - 1 */
-    NG_INCIDENT_REST = 5,    /* another: the clocks of group_id (0: of all) rest for `stalled_ns`, INT64_MAX:
-                                until the next such order; 0: they run again */
-    NG_INCIDENT_RELOAD = 6,  /* another: read the rules file again */
-    NG_INCIDENT_LIMIT        /* every level lies below */
+    NG_INCIDENT_DUMP = 4, /* another: write what you know, of this host's board into folder `line`;
+                             `seq` 0: everybody, else rank seq - 1 */
+    NG_INCIDENT_REST = 5, /* another: the clocks of group_id (0: of all) rest for `stalled_ns`,
+                             INT64_MAX: until the next such order; 0: they run again */
+    NG_INCIDENT_RELOAD = 6, /* another: read the rules file again */
+    NG_INCIDENT_LIMIT       /* every level lies below */
 };
 
 /*
- * Epochs are counted up one by one. What lies above the first is no epoch, whoever says so; and what a store tells that
- * lies further ahead of the newest that is known than the second is none that anybody has counted to.
+ * Epochs are counted up one by one. What lies above the first is no epoch, whoever says so; and
+ * what a store tells that lies further ahead of the newest that is known than the second is none
+ * that anybody has counted to.
  */
 #define NG_EPOCH_MAX       UINT32_MAX
 #define NG_EPOCH_AHEAD_MAX (1u << 20)
@@ -82,9 +83,9 @@ struct ng_incident {
     int64_t claimed_mono_ns; /* on this host's clock: where it is another's, when it was heard of */
     int64_t since_mono_ns;   /* when that which is stuck began to wait; 0 not known */
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
-    int32_t policy; /* enum ng_on_timeout, plus one; 0 not said */
-    bool differs;   /* about calls that are not alike, though nothing need be stuck */
-    bool failed;    /* since NCCL reports an error, whatever is behind that: no deadline has passed */
+    int32_t policy;          /* enum ng_on_timeout, plus one; 0 not said */
+    bool differs;            /* about calls that are not alike, though nothing need be stuck */
+    bool failed; /* since NCCL reports an error, whatever is behind that: no deadline has passed */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
@@ -111,16 +112,19 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
            there->seq == wanted->seq && there->op == wanted->op;
 }
 
-/* After -EBUSY of ng_board_ops.begin, one tries again after this time; at random between the two. */
+/* After -EBUSY of ng_board_ops.begin, one tries again after this time; at random between the two.
+ */
 #define NG_LOOK_PAUSE_NS     (250 * NG_MS)
 #define NG_LOOK_PAUSE_MAX_NS (400 * NG_MS)
 
 /*
- * Does what covers `wanted` do so although its claimant is no more? A claim does not, which he cannot judge any more,
- * nor what is stuck, for another reason perhaps. That calls differ stays true; and whoever was told may have ended
- * since, with an error for the call, so that who looks now finds less.
+ * Does what covers `wanted` do so although its claimant is no more? A claim does not, which he
+ * cannot judge any more, nor what is stuck, for another reason perhaps. That calls differ stays
+ * true; and whoever was told may have ended since, with an error for the call, so that who looks
+ * now finds less.
  */
-static inline bool ng_incident_outlives_claimant(const struct ng_incident *there, const struct ng_incident *wanted)
+static inline bool ng_incident_outlives_claimant(const struct ng_incident *there,
+                                                 const struct ng_incident *wanted)
 {
     return there->differs && wanted->differs && there->state == NG_INCIDENT_JUDGED;
 }
@@ -130,11 +134,14 @@ static inline bool ng_incident_outlives_claimant(const struct ng_incident *there
 #define NG_BOARD_DEATH    2u /* a process of the job ended */
 #define NG_BOARD_INCIDENT 4u /* an incident was claimed or judged, or may have been */
 
-/* Why somebody wants to look at the whole job: the more it may find that others do not, the higher. */
+/* Why somebody wants to look at the whole job: the more it may find that others do not, the higher.
+ */
 enum ng_look_cause {
-    NG_CAUSE_END = 1,  /* a process ended: every rank with work pending sees the same, and tells of ends alone */
-    NG_CAUSE_LATE = 2, /* something of its own has waited for long: whatever the reason is, it is told */
-    NG_CAUSE_OWN = 3,  /* it knows something that others cannot see, or do not see yet */
+    NG_CAUSE_END = 1, /* a process ended: every rank with work pending sees the same, and tells of
+                         ends alone */
+    NG_CAUSE_LATE =
+        2, /* something of its own has waited for long: whatever the reason is, it is told */
+    NG_CAUSE_OWN = 3, /* it knows something that others cannot see, or do not see yet */
 };
 
 /* Small data for all processes of the job. */
@@ -175,12 +182,12 @@ struct ng_board_ops {
      *
      * Who found nothing holds back those with no better cause than its own, and nobody with
      * NG_CAUSE_OWN. So whoever has a better cause than all others, and tries again within
-     * NG_LOOK_PAUSE_MAX_NS, waits for the one that is at it and no longer, however many others want to
-     * look.
+     * NG_LOOK_PAUSE_MAX_NS, waits for the one that is at it and no longer, however many others want
+     * to look.
      */
     int (*begin)(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause);
-    /* `in_vain`: there was nothing to tell; else an incident came of it, or the answer does not matter any
-     * more, which says nothing to others. */
+    /* `in_vain`: there was nothing to tell; else an incident came of it, or the answer does not
+     * matter any more, which says nothing to others. */
     void (*finish)(struct ng_board *board, enum ng_incident_level level, bool in_vain);
 
     /* Append every process of the job that can be seen, this one included, and seal. 0 or -errno.
@@ -190,38 +197,42 @@ struct ng_board_ops {
     /* The same, of this host only; never waits. */
     int (*view_host)(struct ng_board *board, struct ng_view *view);
 
-    /* Show the black box of every other process of the job on this host that lives and has not begun
-     * to leave. A box is there until the next call of any of these. NULL: nobody's can be seen. */
+    /* Show the black box of every other process of the job on this host that lives and has not
+     * begun to leave. A box is there until the next call of any of these. NULL: nobody's can be
+     * seen. */
     void (*each)(struct ng_board *board, void (*visit)(void *context, const struct ng_box *box),
                  void *context);
 
-    /* Signal the process of a box that `each` shows, and no other that has its number by now. 0; -ESRCH: it has ended,
-     * or cannot be named here; -EPERM: it is another user's by now, or of another run; or
-     * -errno. NULL: as of `each`. */
+    /* Signal the process of a box that `each` shows, and no other that has its number by now. 0;
+     * -ESRCH: it has ended, or cannot be named here; -EPERM: it is another user's by now, or of
+     * another run; or -errno. NULL: as of `each`. */
     int (*signal)(struct ng_board *board, const struct ng_box *box, int signal_number);
 
-    /* The policy (one more than enum ng_on_timeout) by which a verdict has ended a rank of this host since this process
-     * came, and when that began; 0: none. Of what has been waited for. NULL: as of `each`. */
+    /* The policy (one more than enum ng_on_timeout) by which a verdict has ended a rank of this
+     * host since this process came, and when that began; 0: none. Of what has been waited for.
+     * NULL: as of `each`. */
     uint32_t (*given_up)(struct ng_board *board, int64_t *ret_since_mono_ns);
 
     /*
-     * Where other runs of the job's name live on this host, or did while this process was there, and have
-     * the same folder of evidence: 0, and a name for this run, the same for all processes of it. -ENOENT:
-     * there are none. Never waits. NULL: no other runs are ever there.
+     * Where other runs of the job's name live on this host, or did while this process was there,
+     * and have the same folder of evidence: 0, and a name for this run, the same for all processes
+     * of it. -ENOENT: there are none. Never waits. NULL: no other runs are ever there.
      */
     int (*apart)(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES]);
 
     /*
-     * Groups that their members take for one and the same, by different ids: `group_id`, `other_ids`.
-     * From then on what happens to one half is news to the other, unless the board knows that they are
-     * of different runs of the job. Waits like `view`.
+     * Groups that their members take for one and the same, by different ids: `group_id`,
+     * `other_ids`. From then on what happens to one half is news to the other, unless the board
+     * knows that they are of different runs of the job. Waits like `view`.
      */
-    void (*unite)(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids, uint32_t count);
+    void (*unite)(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
+                  uint32_t count);
 
     /*
      * Claim an incident; epoch, source, state and claimant are filled in. 0: *ret_incident is ours.
-     * -EEXIST: *ret_incident is a living claimant's that covers it, or outlives him: the same operation
-     * at this level or above, or any timeout that is not judged yet. Another -errno: nothing is known.
+     * -EEXIST: *ret_incident is a living claimant's that covers it, or outlives him: the same
+     * operation at this level or above, or any timeout that is not judged yet. Another -errno:
+     * nothing is known.
      */
     int (*claim)(struct ng_board *board, const struct ng_incident *wanted,
                  struct ng_incident *ret_incident);
@@ -241,7 +252,8 @@ struct ng_board_ops {
     /* Read an incident again, by its source and epoch. 0, or -ENOENT. */
     int (*get)(struct ng_board *board, struct ng_incident *incident);
 
-    /* Does the claimant of this incident still live? If not, all that it has said of it is there for `get`. */
+    /* Does the claimant of this incident still live? If not, all that it has said of it is there
+     * for `get`. */
     bool (*claimant_alive)(struct ng_board *board, const struct ng_incident *incident);
 
     /* This process has written its dump for an incident. */
@@ -260,10 +272,10 @@ struct ng_board_ops {
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
 
     /*
-     * Agreeing across hosts (core/check/lockstep_check.h): what this process's trails say of that is told to other
-     * hosts, and what those say is put there, until nothing waits any more; the incident thread is woken
-     * by it. `changed`: there is more to tell. 0, or -EIO: the store cannot be used at the moment. Never
-     * waits. NULL: there are no other hosts.
+     * Agreeing across hosts (core/check/lockstep_check.h): what this process's trails say of that
+     * is told to other hosts, and what those say is put there, until nothing waits any more; the
+     * incident thread is woken by it. `changed`: there is more to tell. 0, or -EIO: the store
+     * cannot be used at the moment. Never waits. NULL: there are no other hosts.
      */
     int (*agree)(struct ng_board *board, bool changed);
 

@@ -4,8 +4,8 @@
  * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def,
  * calls ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any
  * number at once. Must never block, allocate memory (but for a thread's or communicator's first
- * call), change errno, or change NCCL's result; but where core/device/device_wait.h is asked to wait for the
- * device.
+ * call), change errno, or change NCCL's result; but where core/device/device_wait.h is asked to
+ * wait for the device.
  */
 #ifndef NCCLGUARD_CORE_NCCL_CALL_H
 #define NCCLGUARD_CORE_NCCL_CALL_H
@@ -61,8 +61,8 @@ struct ng_creation {
     int list_count;
     const void *config; /* ncclConfig_t *, may be NULL */
     void *new_comm;     /* ncclComm_t *: where NCCL writes the new handle(s) */
-    /* core/fault/inject.h: what an injected fault makes of NCCL's answer, for whoever calls NCCL in the
-     * program's place; NULL none. */
+    /* core/fault/inject.h: what an injected fault makes of NCCL's answer, for whoever calls NCCL in
+     * the program's place; NULL none. */
     struct ng_injection *injection;
 };
 

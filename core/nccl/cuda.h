@@ -31,8 +31,8 @@
     NG_CUDA(event_query, "cuEventQuery", (CUevent))                                                \
     NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))
 
-/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0, those of graphs
- * 11.3, cuFuncLoad 12.4. */
+/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0, those of
+ * graphs 11.3, cuFuncLoad 12.4. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
     NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \
@@ -72,7 +72,7 @@
     NG_CUDA(function_load, "cuFuncLoad", (CUfunction))                                             \
     NG_CUDA(launch_kernel, "cuLaunchKernel",                                                       \
             (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,     \
-             unsigned int, unsigned int, CUstream, void **, void **))                              \
+             unsigned int, unsigned int, CUstream, void **, void **))
 
 struct ng_cuda {
     bool loaded; /* libcuda.so.1 is in this process and has all of NG_CUDA_FUNCTIONS */

@@ -19,8 +19,8 @@ struct ng_nccl_unique_id {
     char bytes[128];
 };
 
-/* The head of ncclConfig_t up to shrinkShare (2.27), which is append-only; `size` says how much of it
- * the caller has. */
+/* The head of ncclConfig_t up to shrinkShare (2.27), which is append-only; `size` says how much of
+ * it the caller has. */
 struct ng_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -41,7 +41,7 @@ struct ng_nccl {
     uint32_t index;      /* of the instance in this process, from 0; below NG_NCCL_MAX */
     _Atomic int version; /* ncclGetVersion: 22809 is 2.28.9; 0 before the first call */
     const char *path;    /* of the shared object; "" unknown */
-    bool foreign;        /* in another namespace of the linker: its CUDA is not the one that we know */
+    bool foreign; /* in another namespace of the linker: its CUDA is not the one that we know */
 
     /* ncclResult_t is int here; ncclComm_t is void *. */
     int (*get_unique_id)(struct ng_nccl_unique_id *ret_id);

@@ -48,8 +48,8 @@ struct ng_op_info {
 /* Indexed by enum ng_op. */
 extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
 
-/* Does every rank wait in it for every other, and end with them? Not where there is a root: one side
- * may have done its part before the other comes. */
+/* Does every rank wait in it for every other, and end with them? Not where there is a root: one
+ * side may have done its part before the other comes. */
 static inline bool ng_op_is_symmetric(unsigned op)
 {
     return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_COLLECTIVE &&

@@ -14,31 +14,31 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/device/async.h"
-#include "core/nccl/call.h"
-#include "core/comm/in_flight_calls.h"
-#include "core/device/capture.h"
-#include "core/util/clock.h"
 #include "core/comm/ended.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
-#include "core/policy/init_abort.h"
-#include "core/fault/inject.h"
-#include "core/runtime/log.h"
-#include "core/policy/policy.h"
-#include "core/device/poison.h"
-#include "core/report/report.h"
+#include "core/comm/in_flight_calls.h"
 #include "core/comm/thread.h"
-#include "core/device/in_progress.h"
-#include "core/verdict/verdict.h"
+#include "core/device/async.h"
+#include "core/device/capture.h"
 #include "core/device/device_wait.h"
+#include "core/device/in_progress.h"
+#include "core/device/poison.h"
+#include "core/fault/inject.h"
+#include "core/incident/incident_thread.h"
+#include "core/nccl/call.h"
+#include "core/policy/init_abort.h"
+#include "core/policy/policy.h"
+#include "core/report/report.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/verdict/verdict.h"
 #include "core/watchdog/watchdog.h"
 
-#define INSIDE_WAIT_NS    (250 * NG_MS) /* who stays in NCCL longer is blocked there */
-#define GROUP_WAIT_NS     NG_S         /* until an open NCCL group is given up, at most */
-#define LOOK_PAUSE_NS     NG_MS
-#define HANDLE_PAUSE_NS   (10 * NG_MS)
-#define ORDERS            4u
+#define INSIDE_WAIT_NS  (250 * NG_MS) /* who stays in NCCL longer is blocked there */
+#define GROUP_WAIT_NS   NG_S          /* until an open NCCL group is given up, at most */
+#define LOOK_PAUSE_NS   NG_MS
+#define HANDLE_PAUSE_NS (10 * NG_MS)
+#define ORDERS          4u
 
 /* From this version on, aborts of several communicators go into one NCCL group. */
 #define VERSION_GROUPED_ABORT 22200
@@ -106,10 +106,9 @@ static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_m
 /* Reasons that begin with one of these kinds of verdict name a peer. */
 static bool names_peer(const char *reason)
 {
-    static const enum ng_verdict_kind kinds[] = {NG_KIND_MISSING_RANK, NG_KIND_DEAD_RANK,
-                                                 NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-                                                 NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH,
-                                                 NG_KIND_ASYNC_ERROR};
+    static const enum ng_verdict_kind kinds[] = {
+        NG_KIND_MISSING_RANK,      NG_KIND_DEAD_RANK,     NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
+        NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH, NG_KIND_ASYNC_ERROR};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         const char *name = ng_verdict_kind_name(kinds[i]);
@@ -193,13 +192,15 @@ void ng_abort_left(struct ng_comm *guest)
         atomic_fetch_sub(&guest->guests, 1);
 }
 
-/* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle of it. */
+/* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle
+ * of it. */
 static const struct ng_comm *not_made(void)
 {
     const struct ng_thread *thread = ng_this_thread;
     const struct ng_comm *comm = thread ? thread->not_made : NULL;
 
-    return comm && atomic_load(&comm->group->generation) == thread->not_made_generation ? comm : NULL;
+    return comm && atomic_load(&comm->group->generation) == thread->not_made_generation ? comm
+                                                                                        : NULL;
 }
 
 const char *ng_abort_reason(const void *handle)
@@ -366,7 +367,8 @@ static void condemn(struct order *order, struct ng_comm *comm)
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
     int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(comm, order->reason);
 
-    bool in_flight = ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
+    bool in_flight =
+        ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
     if (!ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         return;
     order->condemned[order->count++] = (uint16_t)comm->slot;
@@ -560,7 +562,8 @@ static bool has_any(const struct order *order)
     return order->origin == NG_ABORT_POLICY && left_to_program(order);
 }
 
-/* A communicator of the order that its own release of NCCL does not let be aborted now; NULL none. */
+/* A communicator of the order that its own release of NCCL does not let be aborted now; NULL none.
+ */
 static const struct ng_comm *forbidden(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
@@ -603,8 +606,9 @@ int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_ab
         char name[160];
         int version = atomic_load(&unsafe->nccl)->version;
         ng_comm_describe(unsafe, name, sizeof(name));
-        ng_log(NG_LOG_ERROR, "%s is being made, and NCCL %d.%d.%d lets no other thread abort that: %s",
-               name, version >= 10000 ? version / 10000 : version / 1000,
+        ng_log(NG_LOG_ERROR,
+               "%s is being made, and NCCL %d.%d.%d lets no other thread abort that: %s", name,
+               version >= 10000 ? version / 10000 : version / 1000,
                version >= 10000 ? version / 100 % 100 : version / 100 % 10, version % 100,
                ng_init_abort_unsafe(version));
         atomic_store(&order->state, FREE);

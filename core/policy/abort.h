@@ -53,9 +53,10 @@ enum ng_abort_origin {
  * Abort the communicators of these groups in this process, as there are now, also those that are
  * being made. `reason` is copied: a verdict's line where there is one. Does not wait, and calls
  * neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends; -ENOENT: no such
- * communicator here; -EBUSY: too many earlier ones have not returned; -EOPNOTSUPP: one is being made, and
- * its release of NCCL does not let another thread abort that (core/policy/init_abort.h), which is logged; or
- * -errno: nothing has happened. Any guard thread; makes a thread, so malloc must be free to be called.
+ * communicator here; -EBUSY: too many earlier ones have not returned; -EOPNOTSUPP: one is being
+ * made, and its release of NCCL does not let another thread abort that (core/policy/init_abort.h),
+ * which is logged; or -errno: nothing has happened. Any guard thread; makes a thread, so malloc
+ * must be free to be called.
  */
 int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin);
 
@@ -101,8 +102,8 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
 void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
 
-/* Of a condemned one: until the guard's abort has returned, or its bound. Program threads, outside of
- * any call on it: the abort waits for those. */
+/* Of a condemned one: until the guard's abort has returned, or its bound. Program threads, outside
+ * of any call on it: the abort waits for those. */
 void ng_abort_await(struct ng_comm *comm);
 
 /* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
@@ -111,8 +112,8 @@ void ng_abort_await(struct ng_comm *comm);
 int ng_abort_result(const struct ng_comm *comm, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
- * newest wait (core/device/device_wait.h), or that the program has ended it; NULL none of these. For ever
- * readable. */
+ * newest wait (core/device/device_wait.h), or that the program has ended it; NULL none of these.
+ * For ever readable. */
 const char *ng_abort_reason(const void *handle);
 
 /* In a forked child. */

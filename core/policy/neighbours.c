@@ -1,9 +1,10 @@
 /*
  * Ends ranks of this host that cannot end themselves.
  *
- * Step 10. Incident thread. All ranks come here at about the same time; the first of those that are here stays until
- * the others have begun to end or are ended, and the rest leave it to that one. Must never end a process that is not of
- * the job and the incident, nor wait beyond its bounds: the bound of core/policy/policy.c is above it.
+ * Step 10. Incident thread. All ranks come here at about the same time; the first of those that are
+ * here stays until the others have begun to end or are ended, and the rest leave it to that one.
+ * Must never end a process that is not of the job and the incident, nor wait beyond its bounds: the
+ * bound of core/policy/policy.c is above it.
  */
 #include "core/policy/neighbours.h"
 
@@ -12,15 +13,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/util/clock.h"
 #include "core/config/config.h"
-#include "core/runtime/log.h"
 #include "core/recorder/proc.h"
+#include "core/runtime/log.h"
+#include "core/util/clock.h"
 
 #define PATIENCE_NS (2 * NG_S) /* for those that run, to begin to end themselves */
 #define ABORT_NS    NG_S       /* between SIGABRT and SIGKILL */
 #define ALONE_NS    NG_S       /* where the others do not know of the verdict */
-#define NAMED       64 /* more than ranks that are ended by one other: what is beyond gets SIGKILL alone */
+#define NAMED                                                                                      \
+    64 /* more than ranks that are ended by one other: what is beyond gets SIGKILL alone */
 
 /* A process that was sent SIGABRT. */
 struct aborted {
@@ -52,15 +54,16 @@ static bool is_stopped(const struct ng_box_header *header)
     uint64_t start_ticks;
     char state;
 
-    return ng_proc_stat(header->pid, &state, &start_ticks) == 0 && start_ticks == header->start_ticks &&
-           ng_box_shows_stopped(header, state, before);
+    return ng_proc_stat(header->pid, &state, &start_ticks) == 0 &&
+           start_ticks == header->start_ticks && ng_box_shows_stopped(header, state, before);
 }
 
 /* When it was sent SIGABRT, 0 not yet; NULL: there is no room to note it. */
 static int64_t *aborted_at(struct round *round, const struct ng_box_header *header)
 {
     for (unsigned i = 0; i < round->aborted_count; i++)
-        if (round->aborted[i].pid == header->pid && round->aborted[i].start_ticks == header->start_ticks)
+        if (round->aborted[i].pid == header->pid &&
+            round->aborted[i].start_ticks == header->start_ticks)
             return &round->aborted[i].since_mono_ns;
     if (round->aborted_count == NAMED)
         return NULL;
@@ -82,8 +85,9 @@ static void send(struct round *round, const struct ng_box *box, bool stopped)
         round->board->ops->signal(round->board, box, SIGCONT);
     if (at)
         *at = round->now_mono_ns;
-    ng_log(NG_LOG_ERROR, "%s rank %d (pid %d) for the verdict: %s: %s", error ? "cannot end" : "ended", header->rank,
-           header->pid, stopped ? "it is stopped" : "it does not end itself",
+    ng_log(NG_LOG_ERROR, "%s rank %d (pid %d) for the verdict: %s: %s",
+           error ? "cannot end" : "ended", header->rank, header->pid,
+           stopped ? "it is stopped" : "it does not end itself",
            error   ? strerror(-error)
            : kills ? "SIGKILL"
                    : "SIGABRT");
@@ -115,7 +119,8 @@ static void visit(void *context, const struct ng_box *box)
         send(round, box, stopped);
 }
 
-void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t began_mono_ns, bool told)
+void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t began_mono_ns,
+                       bool told)
 {
     struct round round = {.board = board,
                           .own = own->header,

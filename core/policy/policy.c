@@ -20,13 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/policy/abort.h"
-#include "core/util/clock.h"
-#include "core/policy/escalate.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/policy/neighbours.h"
 #include "core/device/device_wait.h"
+#include "core/policy/abort.h"
+#include "core/policy/escalate.h"
+#include "core/policy/neighbours.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
@@ -68,7 +68,7 @@ static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_a
 static _Atomic int64_t
     notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
 static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
-static bool others_know;               /* the incident thread's: the others of the host have its verdict */
+static bool others_know;      /* the incident thread's: the others of the host have its verdict */
 static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
 static atomic_bool quitting;
 static atomic_bool tearing_down; /* it ends once the abort is over */
@@ -324,7 +324,8 @@ static void abort_or_end(const struct ng_scope *scope, const char *line)
     ng_watchdog_restart();
 }
 
-/* The process is to end, but calls that wait for the device (core/device/device_wait.h) return the error first.
+/* The process is to end, but calls that wait for the device (core/device/device_wait.h) return the
+ * error first.
  */
 static void give_notice(const char *line)
 {

@@ -28,10 +28,10 @@ void ng_policy_finish(void);
 void ng_policy_after_fork(void);
 
 /*
- * An incident begins that this policy is for: from now on the policy is carried out within `bound_ns`, though
- * writing evidence, logging or waiting hang (a dead file server, a pipe that nobody reads): the
- * process ends, or all its communicators are aborted. Until it has been acted on, later calls
- * change nothing.
+ * An incident begins that this policy is for: from now on the policy is carried out within
+ * `bound_ns`, though writing evidence, logging or waiting hang (a dead file server, a pipe that
+ * nobody reads): the process ends, or all its communicators are aborted. Until it has been acted
+ * on, later calls change nothing.
  */
 void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 

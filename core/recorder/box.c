@@ -17,23 +17,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
+#include "core/config/variables.h"
 #include "core/nccl/group_id.h"
 #include "core/recorder/proc.h"
-#include "core/config/variables.h"
+#include "core/util/clock.h"
 
-#define GROUP_CAPACITY  4096u
-#define THREAD_CAPACITY 256u
-#define DURATION_CAPACITY 256u
-#define SAMPLE_CAPACITY 512u /* a power of two */
+#define GROUP_CAPACITY        4096u
+#define THREAD_CAPACITY       256u
+#define DURATION_CAPACITY     256u
+#define SAMPLE_CAPACITY       512u  /* a power of two */
 #define REGISTRATION_CAPACITY 1024u /* of later communicators nothing is told */
-#define MODULE_CAPACITY 512u
-#define PLACE_CAPACITY  2048u
-#define CODE_CAPACITY   1024u
-#define LINES_CAPACITY  (768u << 10)
-#define GROUPS_AT_ONCE  16u /* reserved in steps of this many */
-#define NAMES_MAX       1000u
-#define BYTES_MAX       (UINT64_C(1) << 36) /* no writer makes a larger one */
+#define MODULE_CAPACITY       512u
+#define PLACE_CAPACITY        2048u
+#define CODE_CAPACITY         1024u
+#define LINES_CAPACITY        (768u << 10)
+#define GROUPS_AT_ONCE        16u /* reserved in steps of this many */
+#define NAMES_MAX             1000u
+#define BYTES_MAX             (UINT64_C(1) << 36) /* no writer makes a larger one */
 
 static size_t page_up(size_t bytes)
 {
@@ -48,8 +48,7 @@ static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, ui
     header->frames_offset = offset;
     header->module_bytes = NG_BOX_MODULE_BYTES;
     header->module_capacity = MODULE_CAPACITY;
-    header->modules_offset =
-        header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
+    header->modules_offset = header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
     header->place_bytes = NG_BOX_PLACE_ROW_BYTES;
     header->place_capacity = PLACE_CAPACITY;
     header->places_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
@@ -140,7 +139,8 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
              identity->run_id ? identity->run_id : "");
     header->launch_run = identity->launch_run;
     if (identity->evidence_folder)
-        header->evidence_folder = ng_hash(0, identity->evidence_folder, strlen(identity->evidence_folder));
+        header->evidence_folder =
+            ng_hash(0, identity->evidence_folder, strlen(identity->evidence_folder));
     ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();
@@ -379,9 +379,9 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
         reserve(box->file.fd, box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
                 GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
-        error = reserve(box->file.fd,
-                        box->header->trails_offset + (uint64_t)first * NG_BOX_TRAIL_BYTES,
-                        GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+        error =
+            reserve(box->file.fd, box->header->trails_offset + (uint64_t)first * NG_BOX_TRAIL_BYTES,
+                    GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
     if (!error)
         box->groups_reserved = first + GROUPS_AT_ONCE;
     return error;
@@ -473,8 +473,8 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
         error = -EIO;
     void *copy = MAP_FAILED;
     if (!error) {
-        copy = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                    0);
+        copy = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (copy == MAP_FAILED)
             error = -errno;
     }

@@ -1,10 +1,10 @@
 /*
  * The black box: what one process tells about itself, in a file that outlives it.
  *
- * Step 3. Layout, version 1. The file is mapped shared by its process, and read, never mapped, by anybody with the
- * rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All numbers
- * are the host's byte order; offsets in the header, so that a reader needs no constant of the
- * writer's but this file.
+ * Step 3. Layout, version 1. The file is mapped shared by its process, and read, never mapped, by
+ * anybody with the rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during
+ * SIGSTOP. All numbers are the host's byte order; offsets in the header, so that a reader needs no
+ * constant of the writer's but this file.
  *
  *   header     one page: who, since when, how it lives
  *   groups     group_capacity slots: one per communicator handle
@@ -17,17 +17,17 @@
  *   frames     frames_capacity slots, as many as records, or none: where each call was made
  *   modules    module_capacity slots: the program's files, and
  *   places     place_capacity slots: what is known of the addresses in frames
- *   trails     trail_capacity slots: rolling hashes of the group in the same slot: core/view/hash_log.h
- *   python     python_capacity slots, as many as records, or none: the same in Python,
- *   codes      code_capacity slots: the code objects that occur in them, and
- *   lines      lines_capacity bytes: their line tables: core/recorder/python_code.h
+ *   trails     trail_capacity slots: rolling hashes of the group in the same slot:
+ * core/view/hash_log.h python     python_capacity slots, as many as records, or none: the same in
+ * Python, codes      code_capacity slots: the code objects that occur in them, and lines
+ * lines_capacity bytes: their line tables: core/recorder/python_code.h
  *
- * Writers: the program's threads (threads, records, frames, python, codes, lines, faults, registrations, `entered` and
- * `scheduled` of groups), the watchdog (states, `started`, `completed`, ages, `cuda_error`, durations,
- * samples, `memory`), and another
- * thread of the guard (frames, modules, places). Every shared field is atomic and is read and
- * written relaxed; a slot is valid when its own guard word says so (record.id_state, group.state,
- * thread.tid, duration.group_id, sample.number, fault.times, registrations.generation, frames.id_state,
+ * Writers: the program's threads (threads, records, frames, python, codes, lines, faults,
+ * registrations, `entered` and `scheduled` of groups), the watchdog (states, `started`,
+ * `completed`, ages, `cuda_error`, durations, samples, `memory`), and another thread of the guard
+ * (frames, modules, places). Every shared field is atomic and is read and written relaxed; a slot
+ * is valid when its own guard word says so (record.id_state, group.state, thread.tid,
+ * duration.group_id, sample.number, fault.times, registrations.generation, frames.id_state,
  * python.id_state, code.complete, and of modules and places
  * the header's counts), which is written last with release. Readers copy a slot and check the guard
  * word before and after. A field may be added in reserved bytes, where zero means "not known",
@@ -42,8 +42,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util/descriptor.h"
 #include "core/nccl/op.h"
+#include "core/util/descriptor.h"
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
 #define NG_BOX_VERSION 1
@@ -78,13 +78,13 @@ enum ng_box_life {
 
 /* The first numbers that are none in what this process was to send: core/check/nan.h. */
 struct ng_box_nan {
-    _Atomic int64_t found_mono_ns; /* guard word; 0 none were */
+    _Atomic int64_t found_mono_ns;  /* guard word; 0 none were */
     _Atomic uint64_t group_id, seq; /* of the call; seq 0: a send */
     _Atomic uint32_t op;
     _Atomic int32_t dtype;
     _Atomic uint64_t elements, bad; /* that it was to send, and those that are none */
     _Atomic uint64_t element, bits; /* the first of these, and what it is */
-    _Atomic uint32_t held; /* the call does not get to the device: the process is ended for it */
+    _Atomic uint32_t held;  /* the call does not get to the device: the process is ended for it */
     _Atomic uint32_t calls; /* in which any were found so far */
 };
 
@@ -135,8 +135,8 @@ struct ng_box_header {
     uint32_t sample_bytes, sample_capacity;
     _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
     _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
-    /* core/incident/monitor.h: the watchdog has made no round since then, in its process's own time; and what
-     * it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    /* core/incident/monitor.h: the watchdog has made no round since then, in its process's own
+     * time; and what it is in, as text in the bytes of the words. 0 it goes round. Text first. */
     _Atomic int64_t watchdog_stuck_mono_ns;
     _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
     /* What NCCL said of the first asynchronous error of a communicator (its group's `async_error`):
@@ -152,11 +152,11 @@ struct ng_box_header {
     uint32_t frames_bytes, frames_capacity;
     uint32_t module_bytes, module_capacity;
     uint32_t place_bytes, place_capacity;
-    _Atomic uint32_t module_used, place_used;    /* complete slots */
+    _Atomic uint32_t module_used, place_used;   /* complete slots */
     _Atomic uint64_t modules_lost, places_lost; /* no slot */
 
-    /* Which of core/config/variables.def were set, written once, before the file gets its name; "" none, or
-     * not told. */
+    /* Which of core/config/variables.def were set, written once, before the file gets its name; ""
+     * none, or not told. */
     char nccl_variables[NG_BOX_VARIABLES_BYTES];
 
     /* core/view/hash_log.h. 0 the writer has none. */
@@ -172,7 +172,8 @@ struct ng_box_header {
         _Atomic uint64_t segments, bytes;
     } memory[NG_BOX_MEMORY_KINDS];
 
-    /* Where calls were made in Python: core/recorder/python_code.h. 0 there is no Python, or nobody asked. */
+    /* Where calls were made in Python: core/recorder/python_code.h. 0 there is no Python, or nobody
+     * asked. */
     uint64_t python_offset, codes_offset, lines_offset;
     uint32_t python_bytes, python_capacity;
     uint32_t code_bytes, code_capacity;
@@ -182,17 +183,19 @@ struct ng_box_header {
 
     struct ng_box_nan nan;
 
-    /* For others to end what cannot end itself: one more than the mildest enum ng_on_timeout that a deadline
-     * may lead to here, by configuration or any rule. 0 not known: nobody ends it. */
+    /* For others to end what cannot end itself: one more than the mildest enum ng_on_timeout that a
+     * deadline may lead to here, by configuration or any rule. 0 not known: nobody ends it. */
     _Atomic uint32_t mildest_policy;
-    uint32_t takes_errors; /* 1: its calls return errors first, and it may go on: NCCLGUARD_BLOCKING_WAIT */
+    uint32_t takes_errors; /* 1: its calls return errors first, and it may go on:
+                              NCCLGUARD_BLOCKING_WAIT */
     /* A verdict ends it: the policy that is carried out, likewise, since when. 0 none does */
     _Atomic uint32_t ending_policy;
     _Atomic int64_t ending_mono_ns;
-    /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of nothing there */
+    /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of
+     * nothing there */
     _Atomic uint32_t cut_off;
-    /* Of the launcher's own words for its run (core/config/launch.h), written once, before the file gets its
-     * name; 0 it has none, or not told. */
+    /* Of the launcher's own words for its run (core/config/launch.h), written once, before the file
+     * gets its name; 0 it has none, or not told. */
     uint64_t launch_run;
     /* Of the path of the folder that its evidence goes to, likewise. */
     uint64_t evidence_folder;
@@ -244,8 +247,8 @@ struct ng_box_group {
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    /* ncclConfig_t.commName, or what the program or a rule (core/comm/rules.h) calls it, maybe later; ""
-     * none. Text in the bytes of the words, ended: ng_box_write_name. */
+    /* ncclConfig_t.commName, or what the program or a rule (core/comm/rules.h) calls it, maybe
+     * later; "" none. Text in the bytes of the words, ended: ng_box_write_name. */
     _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
@@ -267,22 +270,24 @@ struct ng_box_group {
 
     _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
     _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    /* Of the signatures of all collectives up to `entered`, in order: core/view/signature.h. 0 none. */
+    /* Of the signatures of all collectives up to `entered`, in order: core/view/signature.h. 0
+     * none. */
     _Atomic uint64_t rolling_hash;
     /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t pci_id[2];
-    /* core/comm/grow_id.h: what those who join it call the group, told by the rank that invited them, and
-     * by those themselves; its id until the right one was learned; who was left out. 0 none */
+    /* core/comm/grow_id.h: what those who join it call the group, told by the rank that invited
+     * them, and by those themselves; its id until the right one was learned; who was left out. 0
+     * none */
     _Atomic uint64_t joined_id, former_id, excluded;
     /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
      * and groups of two or more calls. Those of each stream are a group for themselves. */
     _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
-    /* core/comm/deadline.h: deadline of the oldest work, extensions included, else that of collectives;
-     * -1 none; 0 not known: the header has that of all groups. */
+    /* core/comm/deadline.h: deadline of the oldest work, extensions included, else that of
+     * collectives; -1 none; 0 not known: the header has that of all groups. */
     _Atomic int64_t timeout_ns;
     _Atomic uint32_t rests; /* its clock rests: enum ng_rest */
-    /* The oldest work is a replay of a CUDA graph of which another launch is queued behind: it is in
-     * pending_seq, or in a later call of that replay. */
+    /* The oldest work is a replay of a CUDA graph of which another launch is queued behind: it is
+     * in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
     uint8_t reserved[8];
@@ -310,8 +315,9 @@ enum ng_record_state {
     NG_RECORD_SCHEDULED = 2, /* on the stream */
     NG_RECORD_STARTED = 3,   /* the device has reached it */
     NG_RECORD_COMPLETED = 4,
-    NG_RECORD_FAILED = 5,    /* NCCL returned an error; see result */
-    NG_RECORD_CAPTURED = 6,  /* went into a CUDA graph, and did not happen: its replays have records of their own */
+    NG_RECORD_FAILED = 5, /* NCCL returned an error; see result */
+    NG_RECORD_CAPTURED =
+        6, /* went into a CUDA graph, and did not happen: its replays have records of their own */
     NG_RECORD_UNWATCHED = 7, /* on the stream, but no event could be had: completion not observed */
 };
 
@@ -319,8 +325,9 @@ enum ng_record_state {
 #define NG_RECORD_IN_PLACE 2u
 #define NG_RECORD_P2P      4u
 #define NG_RECORD_INVALID  16u /* its arguments were not valid: core/check/arguments.h */
-#define NG_RECORD_BLOCKED  8u /* seen inside the host call for longer than the suspect time */
-#define NG_RECORD_REPLAYED 32u /* came with the launch of a CUDA graph: graph, replay and position tell which */
+#define NG_RECORD_BLOCKED  8u  /* seen inside the host call for longer than the suspect time */
+#define NG_RECORD_REPLAYED                                                                         \
+    32u /* came with the launch of a CUDA graph: graph, replay and position tell which */
 
 /* One call. 192 bytes. */
 struct ng_box_record {
@@ -360,7 +367,7 @@ struct ng_box_record {
  */
 #define NG_DURATION_BUCKETS 28
 struct ng_box_duration {
-    _Atomic uint64_t group_id; /* guard word; 0 free */
+    _Atomic uint64_t group_id;   /* guard word; 0 free */
     _Atomic uint32_t op;         /* enum ng_op; NG_OP_GroupEnd: several calls of one NCCL group */
     _Atomic uint32_t size_class; /* up to 2^size_class bytes, and more than half of that */
     _Atomic uint64_t count, sum_ns, min_ns, max_ns;
@@ -389,10 +396,10 @@ struct ng_box_fault {
     _Atomic uint64_t times; /* guard word: that it has happened; 0 not yet */
     _Atomic int64_t first_mono_ns, last_mono_ns;
     /* The call that it happened to, the newest. */
-    _Atomic uint64_t group_id; /* 0 none, or not made yet */
-    _Atomic uint64_t seq;      /* collective; 0 none */
-    _Atomic uint32_t op;       /* enum ng_op */
-    _Atomic int32_t rank;      /* -1 not known */
+    _Atomic uint64_t group_id;    /* 0 none, or not made yet */
+    _Atomic uint64_t seq;         /* collective; 0 none */
+    _Atomic uint32_t op;          /* enum ng_op */
+    _Atomic int32_t rank;         /* -1 not known */
     char text[NG_BOX_FAULT_TEXT]; /* as it was asked for; written once, before any can happen */
     uint8_t reserved[80];
 };
@@ -432,10 +439,10 @@ struct ng_box_frames {
 /* A file of the program in memory: itself, or a library. Written once. 512 bytes. */
 #define NG_BOX_PATH_BYTES 440
 struct ng_box_module {
-    uint64_t start, end;      /* where it lies in memory */
-    uint64_t bias;            /* address in memory minus address in the file */
-    uint32_t build_id_bytes;  /* 0 none */
-    uint8_t build_id[32];     /* of those that are longer, the first */
+    uint64_t start, end;     /* where it lies in memory */
+    uint64_t bias;           /* address in memory minus address in the file */
+    uint32_t build_id_bytes; /* 0 none */
+    uint8_t build_id[32];    /* of those that are longer, the first */
     uint8_t reserved[12];
     char path[NG_BOX_PATH_BYTES];
 };
@@ -449,8 +456,8 @@ struct ng_box_place {
     /* Of the name, which may come later, and a better one after it: 0 there is none, odd: it is
      * being written. */
     _Atomic uint32_t name_version;
-    _Atomic int64_t gone_mono_ns;   /* no longer this code since then at the latest; 0 it still is */
-    _Atomic uint64_t name_offset;   /* of the address from the function's start */
+    _Atomic int64_t gone_mono_ns; /* no longer this code since then at the latest; 0 it still is */
+    _Atomic uint64_t name_offset; /* of the address from the function's start */
     _Atomic uint64_t name[NG_BOX_PLACE_NAME_BYTES / 8]; /* text in the bytes of the words, ended */
     uint8_t reserved[8];
 };
@@ -466,16 +473,18 @@ struct ng_box_python {
 };
 #define NG_BOX_PYTHON_BYTES 72
 
-/* A code object of Python, or all those that are alike in what is told here. Written once. 384 bytes. */
+/* A code object of Python, or all those that are alike in what is told here. Written once. 384
+ * bytes. */
 #define NG_BOX_CODE_FILE_BYTES 200
 #define NG_BOX_CODE_NAME_BYTES 144
 struct ng_box_code {
     _Atomic uint32_t complete; /* guard word: 1 */
     int32_t first_line;
-    uint32_t file_bytes, name_bytes; /* of the two texts, UTF-8 without an end; "..." and the last of a longer one */
-    uint32_t lines_bytes;            /* of its line table */
-    uint32_t lines_kept, lines_at;   /* of them, the first, and where they are in `lines` */
-    uint32_t hash;                   /* of all this */
+    uint32_t file_bytes,
+        name_bytes; /* of the two texts, UTF-8 without an end; "..." and the last of a longer one */
+    uint32_t lines_bytes;          /* of its line table */
+    uint32_t lines_kept, lines_at; /* of them, the first, and where they are in `lines` */
+    uint32_t hash;                 /* of all this */
     char file[NG_BOX_CODE_FILE_BYTES];
     char name[NG_BOX_CODE_NAME_BYTES]; /* the qualified one */
     uint8_t reserved[8];
@@ -486,24 +495,30 @@ struct ng_box_code {
 #define NG_TRAIL_NEWEST 16u /* a power of two */
 #define NG_TRAIL_LEVELS 18u
 struct ng_box_trail {
-    _Atomic uint64_t newest[NG_TRAIL_NEWEST]; /* of the newest collectives, by seq % NG_TRAIL_NEWEST */
+    _Atomic uint64_t
+        newest[NG_TRAIL_NEWEST]; /* of the newest collectives, by seq % NG_TRAIL_NEWEST */
     /* Of the newest two multiples of 16, 32, 64 … */
     _Atomic uint64_t marks[NG_TRAIL_LEVELS][2];
     _Atomic uint64_t captured; /* the first collective that went into a CUDA graph; 0 none */
     _Atomic uint64_t refused;  /* collectives that core/check/lockstep_check.h has turned down */
     _Atomic uint64_t heard;    /* of what rank 0 has told, the turn that was heard first; 0 none */
     _Atomic uint32_t across;   /* enum ng_trail_across */
-    _Atomic uint32_t shared;   /* 1: another communicator of this process had the same id while this one lived */
+    _Atomic uint32_t
+        shared; /* 1: another communicator of this process had the same id while this one lived */
     /* Agreeing across hosts (core/check/lockstep_check.h). Of each rank: */
-    _Atomic uint64_t passed;  /* the newest collective that it made without asking, as in an NCCL group */
-    _Atomic uint64_t unasked; /* from this collective on nobody waits: some rank's go into a CUDA graph; 0 none */
+    _Atomic uint64_t
+        passed; /* the newest collective that it made without asking, as in an NCCL group */
+    _Atomic uint64_t unasked; /* from this collective on nobody waits: some rank's go into a CUDA
+                                 graph; 0 none */
     /* Where it is the lowest of its host: */
-    _Atomic uint64_t here;       /* the newest collective that all ranks of the host have come to, alike */
-    _Atomic uint64_t agreed;     /* likewise of all hosts */
-    _Atomic uint64_t apart;      /* a collective that another host has come to, but not alike; 0 none … */
-    _Atomic uint32_t apart_after; /* … after so many had been turned down */
-    _Atomic uint32_t apart_rank;  /* the lowest rank there */
-    _Atomic uint32_t given_up;    /* collectives that another host has turned down */
+    _Atomic uint64_t
+        here; /* the newest collective that all ranks of the host have come to, alike */
+    _Atomic uint64_t agreed; /* likewise of all hosts */
+    _Atomic uint64_t
+        apart; /* a collective that another host has come to, but not alike; 0 none … */
+    _Atomic uint32_t apart_after;   /* … after so many had been turned down */
+    _Atomic uint32_t apart_rank;    /* the lowest rank there */
+    _Atomic uint32_t given_up;      /* collectives that another host has turned down */
     _Atomic uint32_t given_up_rank; /* a rank that the reason has to do with */
     _Atomic uint32_t here_count;    /* ranks of the host; 0: this one does not speak for it */
     _Atomic uint32_t whole;         /* of each rank: 1: the host has all ranks of the group */
@@ -518,7 +533,8 @@ _Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout 
 _Static_assert(sizeof(struct ng_box_trail) == NG_BOX_TRAIL_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_fault) == NG_BOX_FAULT_BYTES, "layout version 1");
-_Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES,
+               "layout version 1");
 _Static_assert(sizeof(struct ng_box_frames) == NG_BOX_FRAMES_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_module) == NG_BOX_MODULE_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_place) == NG_BOX_PLACE_ROW_BYTES, "layout version 1");
@@ -529,7 +545,8 @@ _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 
  * at `before_mono_ns` or later? Any thread. */
 bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns);
 
-/* A black box: of this process, mapped; or of another, possibly damaged, as a copy of what was read last. */
+/* A black box: of this process, mapped; or of another, possibly damaged, as a copy of what was read
+ * last. */
 struct ng_box {
     struct ng_box_header *header;
     struct ng_box_group *groups;
@@ -551,9 +568,9 @@ struct ng_box {
     uint32_t fault_capacity;                     /* 0: of one that injects nothing */
     uint32_t registration_capacity;              /* 0: of one that registers nothing */
     uint32_t frames_capacity, module_capacity, place_capacity; /* 0: calls have no frames */
-    uint32_t trail_capacity;                     /* 0: of a writer that has none */
+    uint32_t trail_capacity;                                   /* 0: of a writer that has none */
     uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no frames of Python */
-    uint32_t groups_reserved; /* slots whose pages exist for sure */
+    uint32_t groups_reserved;                                /* slots whose pages exist for sure */
     size_t map_bytes;
     uint64_t inode;            /* of its file; 0 none */
     char name[64];             /* of its file, without the folder; "" none, or not ours to write */
@@ -567,14 +584,14 @@ struct ng_box {
 struct ng_box_identity {
     int rank, world_size, local_rank;
     const char *job;
-    const char *run_id; /* of the `ncclguard run` above the process; NULL none */
-    uint64_t launch_run; /* of the launcher; 0 none */
+    const char *run_id;          /* of the `ncclguard run` above the process; NULL none */
+    uint64_t launch_run;         /* of the launcher; 0 none */
     const char *evidence_folder; /* its path; NULL none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
-    uint32_t faults; /* that are to be injected */
+    uint32_t faults;         /* that are to be injected */
     bool with_registrations; /* keeps what is registered */
-    bool with_frames; /* keeps where each call was made */
-    bool with_python; /* in Python too */
+    bool with_frames;        /* keeps where each call was made */
+    bool with_python;        /* in Python too */
 };
 
 /*
@@ -588,7 +605,8 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
 
 /*
  * Open another process's box (or a saved copy), and read its header. Sizes and offsets are checked
- * against the file: -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or -errno.
+ * against the file: -EBADMSG not a black box, -EPROTO another layout version, -EIO cut off, or
+ * -errno.
  */
 int ng_box_open(const char *path, struct ng_box *ret_box);
 

@@ -1,12 +1,12 @@
 /*
  * What the black box of another process says: a copy of it, read from the file.
  *
- * Beside step 3, between steps 8 and 9. Entered by the incident thread, and by tools. Must never map
- * the file: a mapping of a file that somebody cuts off ends whoever looks at it, by SIGBUS. What was
- * read before the file was cut off is kept.
+ * Beside step 3, between steps 8 and 9. Entered by the incident thread, and by tools. Must never
+ * map the file: a mapping of a file that somebody cuts off ends whoever looks at it, by SIGBUS.
+ * What was read before the file was cut off is kept.
  *
- * The writer goes on meanwhile, and a copy is made in any order. So a slot with a guard word is read
- * three times: the guard words of the first and the third count for what the second has.
+ * The writer goes on meanwhile, and a copy is made in any order. So a slot with a guard word is
+ * read three times: the guard words of the first and the third count for what the second has.
  */
 #include "core/recorder/box.h"
 
@@ -21,7 +21,8 @@
 static bool copy(const struct ng_box *box, void *ret_bytes, uint64_t offset, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(box->file.fd, (char *)ret_bytes + done, bytes - done, (off_t)(offset + done));
+        ssize_t got =
+            pread(box->file.fd, (char *)ret_bytes + done, bytes - done, (off_t)(offset + done));
         if (got <= 0 && !(got < 0 && errno == EINTR))
             return false;
         done += got > 0 ? (size_t)got : 0;
@@ -29,8 +30,8 @@ static bool copy(const struct ng_box *box, void *ret_bytes, uint64_t offset, siz
     return true;
 }
 
-/* `before` and `after` are the slot as it was before and after it was read: guard words of these two
- * count, as those that are loaded before and after the rest of a mapped one. */
+/* `before` and `after` are the slot as it was before and after it was read: guard words of these
+ * two count, as those that are loaded before and after the rest of a mapped one. */
 typedef void settle_fn(void *slot, const void *before, const void *after);
 
 struct table {
@@ -41,13 +42,15 @@ struct table {
 };
 
 /* Slots `first` up to `end`. False: not all of them are there. */
-static bool take_slots(const struct ng_box *box, const struct table *table, uint64_t first, uint64_t end)
+static bool take_slots(const struct ng_box *box, const struct table *table, uint64_t first,
+                       uint64_t end)
 {
     _Alignas(8) char before[PART_BYTES], after[PART_BYTES];
     size_t each = table->slot_bytes;
 
     if (!table->settle)
-        return copy(box, table->slots + first * each, table->offset + first * each, (end - first) * each);
+        return copy(box, table->slots + first * each, table->offset + first * each,
+                    (end - first) * each);
     while (first < end) {
         uint64_t count = end - first < PART_BYTES / each ? end - first : PART_BYTES / each;
         uint64_t offset = table->offset + first * each;
@@ -63,7 +66,8 @@ static bool take_slots(const struct ng_box *box, const struct table *table, uint
 }
 
 /* The next slots of which the file has more than a hole. False: none. */
-static bool next_slots(const struct ng_box *box, const struct table *table, uint64_t *first, uint64_t *end)
+static bool next_slots(const struct ng_box *box, const struct table *table, uint64_t *first,
+                       uint64_t *end)
 {
     size_t each = table->slot_bytes;
     off_t data = lseek(box->file.fd, (off_t)(table->offset + *first * each), SEEK_DATA);
@@ -79,13 +83,16 @@ static bool next_slots(const struct ng_box *box, const struct table *table, uint
 }
 
 /* `count` slots of a table. False: not all of them are there. */
-static bool take(const struct ng_box *box, void *slots, size_t slot_bytes, uint64_t count, settle_fn *settle)
+static bool take(const struct ng_box *box, void *slots, size_t slot_bytes, uint64_t count,
+                 settle_fn *settle)
 {
-    struct table table = {slots, (uint64_t)((char *)slots - (char *)box->header), slot_bytes, settle};
+    struct table table = {slots, (uint64_t)((char *)slots - (char *)box->header), slot_bytes,
+                          settle};
 
     if (count * slot_bytes <= SPARSE_BYTES)
         return take_slots(box, &table, 0, count);
-    for (uint64_t first = 0, end = count; next_slots(box, &table, &first, &end); first = end, end = count)
+    for (uint64_t first = 0, end = count; next_slots(box, &table, &first, &end);
+         first = end, end = count)
         if (!take_slots(box, &table, first, end))
             return false;
     return true;
@@ -95,7 +102,8 @@ static void settle_group(void *slot, const void *before, const void *after)
 {
     struct ng_box_group *group = slot;
     const struct ng_box_group *was = before, *is = after;
-    bool same = NG_LOAD(was->generation) == NG_LOAD(is->generation) && NG_LOAD(was->id) == NG_LOAD(is->id);
+    bool same =
+        NG_LOAD(was->generation) == NG_LOAD(is->generation) && NG_LOAD(was->id) == NG_LOAD(is->id);
 
     NG_STORE(group->state, same ? NG_LOAD(was->state) : NG_GROUP_FREE);
     /* What is done is never ahead of what was entered. */
@@ -111,7 +119,8 @@ static void settle_thread(void *slot, const void *before, const void *after)
 {
     const struct ng_box_thread *was = before, *is = after;
 
-    if (NG_LOAD(was->op) != NG_LOAD(is->op) || NG_LOAD(was->since_mono_ns) != NG_LOAD(is->since_mono_ns))
+    if (NG_LOAD(was->op) != NG_LOAD(is->op) ||
+        NG_LOAD(was->since_mono_ns) != NG_LOAD(is->since_mono_ns))
         NG_STORE(((struct ng_box_thread *)slot)->op, 0);
 }
 
@@ -121,13 +130,15 @@ static void settle_record(void *slot, const void *before, const void *after)
     uint64_t was = NG_LOAD(((const struct ng_box_record *)before)->id_state);
     uint64_t is = NG_LOAD(((const struct ng_box_record *)after)->id_state);
 
-    NG_STORE(((struct ng_box_record *)slot)->id_state, ng_record_id(was) == ng_record_id(is) ? was : 0);
+    NG_STORE(((struct ng_box_record *)slot)->id_state,
+             ng_record_id(was) == ng_record_id(is) ? was : 0);
 }
 
 /* Frames, those of Python, samples and durations: the guard word comes first, and 0 is none. */
 static void settle_first_word(void *slot, const void *before, const void *after)
 {
-    uint64_t was = NG_LOAD(*(const _Atomic uint64_t *)before), is = NG_LOAD(*(const _Atomic uint64_t *)after);
+    uint64_t was = NG_LOAD(*(const _Atomic uint64_t *)before),
+             is = NG_LOAD(*(const _Atomic uint64_t *)after);
 
     NG_STORE(*(_Atomic uint64_t *)slot, was == is ? was : 0);
 }
@@ -136,7 +147,8 @@ static void settle_duration(void *slot, const void *before, const void *after)
 {
     settle_first_word(slot, before, after);
     /* Never behind what it counts. */
-    NG_STORE(((struct ng_box_duration *)slot)->count, NG_LOAD(((const struct ng_box_duration *)after)->count));
+    NG_STORE(((struct ng_box_duration *)slot)->count,
+             NG_LOAD(((const struct ng_box_duration *)after)->count));
 }
 
 static void settle_registrations(void *slot, const void *before, const void *after)
@@ -158,7 +170,8 @@ static void settle_place(void *slot, const void *before, const void *after)
 static void settle_code(void *slot, const void *before, const void *after)
 {
     (void)after; /* written once */
-    NG_STORE(((struct ng_box_code *)slot)->complete, NG_LOAD(((const struct ng_box_code *)before)->complete));
+    NG_STORE(((struct ng_box_code *)slot)->complete,
+             NG_LOAD(((const struct ng_box_code *)before)->complete));
 }
 
 static void settle_header(struct ng_box_header *header, const struct ng_box_header *before,
@@ -183,20 +196,25 @@ static bool take_rest(const struct ng_box *box)
     uint64_t records = NG_LOAD(header->record_next);
     uint64_t codes = least(box->code_capacity, NG_LOAD(header->code_used));
 
-    return take(box, box->durations, NG_BOX_DURATION_BYTES, box->duration_capacity, settle_duration) &&
-           take(box, box->samples, NG_BOX_SAMPLE_BYTES, least(box->sample_capacity, NG_LOAD(header->sample_next)),
-                settle_first_word) &&
+    return take(box, box->durations, NG_BOX_DURATION_BYTES, box->duration_capacity,
+                settle_duration) &&
+           take(box, box->samples, NG_BOX_SAMPLE_BYTES,
+                least(box->sample_capacity, NG_LOAD(header->sample_next)), settle_first_word) &&
            take(box, box->faults, NG_BOX_FAULT_BYTES, box->fault_capacity, NULL) &&
            take(box, box->registrations, NG_BOX_REGISTRATIONS_BYTES,
-                least(box->registration_capacity, NG_LOAD(header->group_used)), settle_registrations) &&
-           take(box, box->frames, NG_BOX_FRAMES_BYTES, least(box->frames_capacity, records), settle_first_word) &&
-           take(box, box->modules, NG_BOX_MODULE_BYTES, least(box->module_capacity, NG_LOAD(header->module_used)),
-                NULL) &&
-           take(box, box->places, NG_BOX_PLACE_ROW_BYTES, least(box->place_capacity, NG_LOAD(header->place_used)),
-                settle_place) &&
-           take(box, box->python, NG_BOX_PYTHON_BYTES, least(box->python_capacity, records), settle_first_word) &&
+                least(box->registration_capacity, NG_LOAD(header->group_used)),
+                settle_registrations) &&
+           take(box, box->frames, NG_BOX_FRAMES_BYTES, least(box->frames_capacity, records),
+                settle_first_word) &&
+           take(box, box->modules, NG_BOX_MODULE_BYTES,
+                least(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
+           take(box, box->places, NG_BOX_PLACE_ROW_BYTES,
+                least(box->place_capacity, NG_LOAD(header->place_used)), settle_place) &&
+           take(box, box->python, NG_BOX_PYTHON_BYTES, least(box->python_capacity, records),
+                settle_first_word) &&
            take(box, box->codes, NG_BOX_CODE_BYTES, codes, settle_code) &&
-           take(box, box->lines, 1, codes ? least(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
+           take(box, box->lines, 1,
+                codes ? least(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
 }
 
 /* What is written once is what it was: else it is not this file, or no longer this box. */
@@ -226,8 +244,9 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     uint64_t threads = least(box->thread_capacity, NG_LOAD(box->header->thread_used));
     uint64_t records = least(box->record_capacity, NG_LOAD(box->header->record_next));
     if (parts & NG_BOX_GROUPS)
-        whole = take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
-                take(box, box->trails, NG_BOX_TRAIL_BYTES, least(box->trail_capacity, groups), NULL);
+        whole =
+            take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
+            take(box, box->trails, NG_BOX_TRAIL_BYTES, least(box->trail_capacity, groups), NULL);
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)

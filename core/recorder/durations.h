@@ -1,10 +1,10 @@
 /*
  * Measured durations: what is kept of them in the black box, and reading it.
  *
- * Step 7. Two tables (core/recorder/box.h): figures of each group, operation and size since the process
- * began, and the newest samples of collectives in which every rank waits for every other, which
- * ranks compare (core/verdict/straggler.h). Written by the watchdog alone; read by anybody, any thread,
- * without a lock, while it is written.
+ * Step 7. Two tables (core/recorder/box.h): figures of each group, operation and size since the
+ * process began, and the newest samples of collectives in which every rank waits for every other,
+ * which ranks compare (core/verdict/straggler.h). Written by the watchdog alone; read by anybody,
+ * any thread, without a lock, while it is written.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_DURATIONS_H
 #define NCCLGUARD_CORE_RECORDER_DURATIONS_H
@@ -28,8 +28,8 @@ struct ng_duration {
 struct ng_duration_sample {
     uint64_t group_id;
     uint32_t group_slot; /* of the communicator in the box */
-    uint64_t seq;   /* of its last collective, from 1 */
-    uint32_t calls; /* in the work */
+    uint64_t seq;        /* of its last collective, from 1 */
+    uint32_t calls;      /* in the work */
     int64_t duration_ns;
 };
 
@@ -40,8 +40,8 @@ uint32_t ng_duration_size_class(uint64_t bytes);
 unsigned ng_duration_bucket(int64_t duration_ns);
 int64_t ng_duration_bucket_end_ns(unsigned bucket);
 
-/* Count a measured work. Watchdog. Where the table is full, the oldest row of a group that has ended
- * is given to another one; where there is none, durations_lost of the header grows. */
+/* Count a measured work. Watchdog. Where the table is full, the oldest row of a group that has
+ * ended is given to another one; where there is none, durations_lost of the header grows. */
 void ng_durations_add(struct ng_box *box, uint64_t group_id, enum ng_op op, uint64_t bytes,
                       int64_t duration_ns);
 

@@ -70,8 +70,8 @@ static int make_one(const char *path)
     return 0;
 }
 
-/* Where our own folder per user begins in a path; the path itself where it has none. What lies above
- * it (/dev/shm, the temporary folder) is the system's, and not ours to make. */
+/* Where our own folder per user begins in a path; the path itself where it has none. What lies
+ * above it (/dev/shm, the temporary folder) is the system's, and not ours to make. */
 static const char *find_per_user(const char *path)
 {
     char name[32];

@@ -25,7 +25,8 @@ static uint32_t copy_text(char *ret_text, const char *text, uint32_t bytes, uint
     return bytes;
 }
 
-bool ng_python_code_read(const struct ng_box *box, uint32_t index, struct ng_python_code_row *ret_row)
+bool ng_python_code_read(const struct ng_box *box, uint32_t index,
+                         struct ng_python_code_row *ret_row)
 {
     const struct ng_box_code *row = &box->codes[index];
 
@@ -48,7 +49,8 @@ bool ng_python_code_read_frames(const struct ng_box *box, uint64_t record_id,
 {
     if (!box->python_capacity || !record_id)
         return false;
-    const struct ng_box_python *slot = &box->python[ng_record_slot(record_id, box->python_capacity)];
+    const struct ng_box_python *slot =
+        &box->python[ng_record_slot(record_id, box->python_capacity)];
     uint64_t before = atomic_load_explicit(&slot->id_state, memory_order_acquire);
     enum ng_frames_state state = (enum ng_frames_state)(before & 0xff);
     uint64_t frame;
@@ -59,7 +61,8 @@ bool ng_python_code_read_frames(const struct ng_box *box, uint64_t record_id,
     while (count < NG_BOX_PYTHON_FRAMES && (frame = NG_LOAD(slot->frame[count]))) {
         uint32_t code = (uint32_t)(frame >> 32);
         ret_frames[count++] = (struct ng_python_frame){
-            .code = code && code <= box->code_capacity ? code - 1 : NG_PYTHON_CODE_UNKNOWN, .offset = (uint32_t)frame};
+            .code = code && code <= box->code_capacity ? code - 1 : NG_PYTHON_CODE_UNKNOWN,
+            .offset = (uint32_t)frame};
     }
     atomic_thread_fence(memory_order_acquire);
     if (NG_LOAD(slot->id_state) != before)
@@ -77,15 +80,16 @@ static bool take(_Atomic uint32_t *used, uint32_t wanted, uint32_t capacity, uin
     do {
         if (first > capacity || wanted > capacity - first)
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(used, &first, first + wanted, memory_order_relaxed,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(used, &first, first + wanted,
+                                                    memory_order_relaxed, memory_order_relaxed));
     *ret_first = first;
     return true;
 }
 
 uint32_t ng_python_code_add(struct ng_box *box, const struct ng_python_code *code, uint32_t hash)
 {
-    uint32_t kept = code->lines_bytes < NG_PYTHON_LINES_MAX ? code->lines_bytes : NG_PYTHON_LINES_MAX;
+    uint32_t kept =
+        code->lines_bytes < NG_PYTHON_LINES_MAX ? code->lines_bytes : NG_PYTHON_LINES_MAX;
     uint32_t index, at = 0;
 
     if (!take(&box->header->code_used, 1, box->code_capacity, &index)) {
@@ -110,17 +114,19 @@ uint32_t ng_python_code_add(struct ng_box *box, const struct ng_python_code *cod
     return index;
 }
 
-void ng_python_code_write_frames(struct ng_box *box, uint64_t record_id, const struct ng_python_frame *frames,
-                                 uint32_t count, bool cut)
+void ng_python_code_write_frames(struct ng_box *box, uint64_t record_id,
+                                 const struct ng_python_frame *frames, uint32_t count, bool cut)
 {
     struct ng_box_python *slot = &box->python[ng_record_slot(record_id, box->python_capacity)];
 
     NG_STORE(slot->id_state, record_id << 8 | NG_FRAMES_WRITING);
     atomic_thread_fence(memory_order_release);
     for (uint32_t i = 0; i < count; i++)
-        NG_STORE(slot->frame[i], (uint64_t)(frames[i].code == NG_PYTHON_CODE_UNKNOWN ? UINT32_MAX : frames[i].code + 1)
-                                         << 32 |
-                                     frames[i].offset);
+        NG_STORE(
+            slot->frame[i],
+            (uint64_t)(frames[i].code == NG_PYTHON_CODE_UNKNOWN ? UINT32_MAX : frames[i].code + 1)
+                    << 32 |
+                frames[i].offset);
     if (count < NG_BOX_PYTHON_FRAMES)
         NG_STORE(slot->frame[count], 0);
     atomic_store_explicit(&slot->id_state, record_id << 8 | (cut ? NG_FRAMES_CUT : NG_FRAMES_WHOLE),

@@ -1,10 +1,10 @@
 /*
  * Where calls were made in Python: what the black box keeps of it, and reading it.
  *
- * Step 3. Three tables (core/recorder/box.h): the frames of each record, as code objects and places in them;
- * what is told of each code object; and their line tables. A code object may be freed, and another
- * one lie at its address, so nothing here is an address. Written by the program's threads; read by
- * anybody, any thread, without a lock, while they are written.
+ * Step 3. Three tables (core/recorder/box.h): the frames of each record, as code objects and places
+ * in them; what is told of each code object; and their line tables. A code object may be freed, and
+ * another one lie at its address, so nothing here is an address. Written by the program's threads;
+ * read by anybody, any thread, without a lock, while they are written.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_PYTHON_CODE_H
 #define NCCLGUARD_CORE_RECORDER_PYTHON_CODE_H
@@ -37,14 +37,16 @@ struct ng_python_frame {
 /* How many rows may be read of any mapped box. */
 uint32_t ng_python_code_count(const struct ng_box *box);
 
-/* Row `index`, below the count, with its texts ended. False: it is not complete, or damaged. `lines` is in the box. */
+/* Row `index`, below the count, with its texts ended. False: it is not complete, or damaged.
+ * `lines` is in the box. */
 struct ng_python_code_row {
     char file[NG_BOX_CODE_FILE_BYTES + 1], name[NG_BOX_CODE_NAME_BYTES + 1];
     int32_t first_line;
     const uint8_t *lines;
     uint32_t lines_kept;
 };
-bool ng_python_code_read(const struct ng_box *box, uint32_t index, struct ng_python_code_row *ret_row);
+bool ng_python_code_read(const struct ng_box *box, uint32_t index,
+                         struct ng_python_code_row *ret_row);
 
 /* The frames of Python of a record, innermost first. False: they are not there, or overwritten
  * meanwhile. */
@@ -52,12 +54,12 @@ bool ng_python_code_read_frames(const struct ng_box *box, uint64_t record_id,
                                 struct ng_python_frame ret_frames[NG_BOX_PYTHON_FRAMES],
                                 uint32_t *ret_count, bool *ret_cut);
 
-/* A complete row for what is told here; NG_PYTHON_CODE_UNKNOWN: no room. Where there is none for its line table, it is
- * one without. Writer, any thread of the program. */
+/* A complete row for what is told here; NG_PYTHON_CODE_UNKNOWN: no room. Where there is none for
+ * its line table, it is one without. Writer, any thread of the program. */
 uint32_t ng_python_code_add(struct ng_box *box, const struct ng_python_code *code, uint32_t hash);
 
 /* The frames of record `record_id`. Only the thread that writes where that record was made. */
-void ng_python_code_write_frames(struct ng_box *box, uint64_t record_id, const struct ng_python_frame *frames,
-                                 uint32_t count, bool cut);
+void ng_python_code_write_frames(struct ng_box *box, uint64_t record_id,
+                                 const struct ng_python_frame *frames, uint32_t count, bool cut);
 
 #endif

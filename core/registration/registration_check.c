@@ -14,18 +14,18 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "core/comm/comm.h"
+#include "core/nccl/op.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
-#include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
-#include "core/nccl/op.h"
 #include "core/watchdog/watchdog.h"
 
-#define ENTRIES     4096u
-#define PLACES      256u
-#define ROUND_NS    (250 * NG_MS) /* for the watchdog to look once more */
-#define PAUSE_NS    (200 * NG_US)
+#define ENTRIES  4096u
+#define PLACES   256u
+#define ROUND_NS (250 * NG_MS) /* for the watchdog to look once more */
+#define PAUSE_NS (200 * NG_US)
 
 struct entry {
     const struct ng_comm *comm; /* NULL free */
@@ -112,7 +112,8 @@ static void tell(const struct finding *finding, const void *caller)
     switch (finding->fault) {
     case NG_REGISTRATION_AGAIN:
         ng_log(NG_LOG_WARN,
-               "NCCLGUARD_CHECK: %zu bytes at 0x%" PRIxPTR " are registered with %s a second time, at %s; "
+               "NCCLGUARD_CHECK: %zu bytes at 0x%" PRIxPTR
+               " are registered with %s a second time, at %s; "
                "they were already at %s",
                finding->bytes, finding->base, group, here, there);
         return;
@@ -123,7 +124,8 @@ static void tell(const struct finding *finding, const void *caller)
         return;
     case NG_REGISTRATION_FREED:
         ng_log(NG_LOG_WARN,
-               "NCCLGUARD_CHECK: memory at 0x%" PRIxPTR " is freed at %s while %zu bytes of it are registered "
+               "NCCLGUARD_CHECK: memory at 0x%" PRIxPTR
+               " is freed at %s while %zu bytes of it are registered "
                "with %s, at %s",
                finding->base, here, finding->bytes, group, there);
         return;
@@ -203,10 +205,8 @@ static bool make_locked(const struct entry *made, struct finding *ret_finding)
 void ng_registration_check_made(const struct ng_comm *comm, const void *buffer, size_t bytes,
                                 const void *handle, const void *caller)
 {
-    struct finding finding = {.fault = NG_REGISTRATION_AGAIN,
-                              .comm = comm,
-                              .base = (uintptr_t)buffer,
-                              .bytes = bytes};
+    struct finding finding = {
+        .fault = NG_REGISTRATION_AGAIN, .comm = comm, .base = (uintptr_t)buffer, .bytes = bytes};
     int saved = errno;
 
     /* Without a handle NCCL has not kept it. */
@@ -293,9 +293,8 @@ static bool uses(const struct ng_box_record *record, const struct ng_comm *comm,
     uint64_t each = NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
     int nranks = NG_LOAD(comm->group->nranks);
 
-    return each &&
-           ((sent && overlap(sent, each * times(op, nranks, true), base, bytes)) ||
-            (received && overlap(received, each * times(op, nranks, false), base, bytes)));
+    return each && ((sent && overlap(sent, each * times(op, nranks, true), base, bytes)) ||
+                    (received && overlap(received, each * times(op, nranks, false), base, bytes)));
 }
 
 static bool find_use(uintptr_t base, size_t bytes, struct finding *ret_finding)
@@ -319,8 +318,8 @@ static bool find_use(uintptr_t base, size_t bytes, struct finding *ret_finding)
                                   .before = (const void *)(uintptr_t)NG_LOAD(record->caller),
                                   .op = (enum ng_op)NG_LOAD(record->op),
                                   .seq = NG_LOAD(record->coll_seq)};
-        if (NG_LOAD(record->group_id) == NG_LOAD(comm->group->id) && uses(record, comm, base, bytes) &&
-            NG_LOAD(record->id_state) == guard) {
+        if (NG_LOAD(record->group_id) == NG_LOAD(comm->group->id) &&
+            uses(record, comm, base, bytes) && NG_LOAD(record->id_state) == guard) {
             *ret_finding = finding;
             return true;
         }

@@ -2,17 +2,17 @@
  * What a program does wrong with the buffers that it registers itself (ncclCommRegister), and with
  * memory that is in use.
  *
- * Beside the steps of a call; part of `+args` (NCCLGUARD_CHECK). Told in the log, once for each place
- * in the program, with both places: where it was registered or used, and where it was registered
- * again, deregistered or freed. Nothing is changed, and no call is turned down.
+ * Beside the steps of a call; part of `+args` (NCCLGUARD_CHECK). Told in the log, once for each
+ * place in the program, with both places: where it was registered or used, and where it was
+ * registered again, deregistered or freed. Nothing is changed, and no call is turned down.
  *
  *   again     a range that is registered already with that communicator. NCCL counts, and wants as
  *             many deregistrations
  *   unknown   a handle is deregistered that never was one of that communicator, or is none any more
  *   freed     memory that is still registered is freed or unmapped
  *   in use    memory is unmapped, or freed by ncclMemFree, that a collective uses which is not
- *             through. What cuMemFree frees is not told: it waits for the device; nor what is freed in
- *             stream order, which others may have waited for
+ *             through. What cuMemFree frees is not told: it waits for the device; nor what is freed
+ * in stream order, which others may have waited for
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_REGISTRATION_CHECK_H
 #define NCCLGUARD_CORE_REGISTRATION_REGISTRATION_CHECK_H

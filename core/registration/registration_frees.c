@@ -1,23 +1,25 @@
 /*
- * Frees of what is registered: they ask, wait for a moment, and go on; what they have asked for is given
- * back by the thread of core/registration/registration_thread.h, or by the communicator's next call.
+ * Frees of what is registered: they ask, wait for a moment, and go on; what they have asked for is
+ * given back by the thread of core/registration/registration_thread.h, or by the communicator's
+ * next call.
  *
- * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by that
- * thread. Must never keep a free waiting for longer than a moment, nor ask a peer that may not answer.
+ * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by
+ * that thread. Must never keep a free waiting for longer than a moment, nor ask a peer that may not
+ * answer.
  */
 #include "core/registration/registration_frees.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "core/policy/abort.h"
-#include "core/nccl/call.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/comm/shared_resources.h"
+#include "core/nccl/call.h"
+#include "core/policy/abort.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
 #include "core/registration/registrations.h"
+#include "core/util/clock.h"
 
 #define ANSWER_WAIT_NS (500 * NG_MS) /* of a free, in all, for what it frees to be given back */
 
@@ -49,7 +51,8 @@ void ng_registration_frees_forget(struct ng_registration_table *table)
 }
 
 /* Ask for it. The number of the question. */
-static uint64_t defer(struct ng_registration_table *table, const struct ng_registration_range *range, bool in_use)
+static uint64_t defer(struct ng_registration_table *table,
+                      const struct ng_registration_range *range, bool in_use)
 {
     lock_deferred(table);
     if (table->deferred_count < NG_REGISTRATION_DEFERRED)
@@ -97,7 +100,8 @@ static bool take_deferred(struct ng_registration_table *table, const struct defe
 
 /* ---- Giving back ---- */
 
-bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration_table *table, bool waits)
+bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration_table *table,
+                                    bool waits)
 {
     struct deferral deferral;
     bool all;
@@ -109,10 +113,12 @@ bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration
         /* Where all go, also what was not freed: the device may be in the middle of it. What a free
          * has not waited for is freed by now, or the driver waits for the device itself. */
         all = deferral.count > NG_REGISTRATION_DEFERRED;
-        bool busy = all || ng_registration_table_takes_plain_memory() || (deferral.in_use && !waits);
-        if (busy && !ng_registration_table_await_idle(comm, table,
-                                                      waits ? ng_registration_table_close_wait_ns(comm)
-                                                            : NG_REGISTRATION_IDLE_WAIT_NS))
+        bool busy =
+            all || ng_registration_table_takes_plain_memory() || (deferral.in_use && !waits);
+        if (busy &&
+            !ng_registration_table_await_idle(comm, table,
+                                              waits ? ng_registration_table_close_wait_ns(comm)
+                                                    : NG_REGISTRATION_IDLE_WAIT_NS))
             return false;
         if (ng_registration_table_is_cut_off(comm))
             return false;
@@ -138,7 +144,8 @@ void ng_registration_frees_drop_all(struct ng_registration_table *table)
     atomic_store(&table->retired, false);
 }
 
-void ng_registration_frees_drop_cut_off(const struct ng_comm *comm, struct ng_registration_table *table)
+void ng_registration_frees_drop_cut_off(const struct ng_comm *comm,
+                                        struct ng_registration_table *table)
 {
     if (!ng_registration_table_is_cut_off(comm))
         return;
@@ -147,7 +154,8 @@ void ng_registration_frees_drop_cut_off(const struct ng_comm *comm, struct ng_re
 }
 
 /* Held: on the guard's thread. False: not now. */
-static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng_registration_table *table)
+static bool serve_held(struct ng_comm *comm, struct ng_family *family,
+                       struct ng_registration_table *table)
 {
     struct ng_comm *guest;
     bool done = true;
@@ -161,7 +169,8 @@ static bool serve_held(struct ng_comm *comm, struct ng_family *family, struct ng
         return true;
     }
     if (guest == comm && ng_registration_table_lives(comm)) {
-        done = ng_registration_table_peers_answer(comm) && ng_registration_frees_catch_up(comm, table, false);
+        done = ng_registration_table_peers_answer(comm) &&
+               ng_registration_frees_catch_up(comm, table, false);
         if (done && atomic_load(&table->retired)) {
             done = !table->unobserved && ng_registration_table_await_idle(comm, table, 0);
             if (done)
@@ -189,7 +198,8 @@ static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
     uint64_t asked = read_deferred(table).asked;
     bool done = false;
 
-    if (ng_registration_table_hold(comm, family, ng_clock_mono_ns() + NG_REGISTRATION_FREE_WAIT_NS)) {
+    if (ng_registration_table_hold(comm, family,
+                                   ng_clock_mono_ns() + NG_REGISTRATION_FREE_WAIT_NS)) {
         ng_registration_thread_begin();
         done = serve_held(comm, family, table);
         ng_registration_thread_end();
@@ -227,7 +237,8 @@ static bool is_stuck(void)
     return busy && ng_clock_mono_ns() - busy > ANSWER_WAIT_NS;
 }
 
-/* NCCL must not look at memory that is gone: what is being registered is at first, which asks no peer. */
+/* NCCL must not look at memory that is gone: what is being registered is at first, which asks no
+ * peer. */
 static void await_registered(const struct ng_registration_table *table)
 {
     int64_t until = ng_clock_mono_ns() + ANSWER_WAIT_NS;
@@ -238,12 +249,14 @@ static void await_registered(const struct ng_registration_table *table)
 
 /* A free goes on without what it has asked for, sooner or later: the memory of what NCCL can share
  * stays until the last of its mappings goes, and NCCL looks at the registration no more. */
-static void await_given_back(struct ng_registration_table *table, uint64_t number, int64_t until_mono_ns)
+static void await_given_back(struct ng_registration_table *table, uint64_t number,
+                             int64_t until_mono_ns)
 {
     int64_t pause = NG_REGISTRATION_PAUSE_NS;
 
     while (atomic_load(&table->done) < number) {
-        if (atomic_load(&table->tried) >= number || ng_clock_mono_ns() >= until_mono_ns || is_stuck()) {
+        if (atomic_load(&table->tried) >= number || ng_clock_mono_ns() >= until_mono_ns ||
+            is_stuck()) {
             atomic_fetch_add(&table->told->deferred, 1);
             return;
         }

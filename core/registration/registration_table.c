@@ -1,10 +1,10 @@
 /*
- * The registrations of each communicator: who holds them, what NCCL is asked to register and to give
- * back, and that a communicator is closed for good.
+ * The registrations of each communicator: who holds them, what NCCL is asked to register and to
+ * give back, and that a communicator is closed for good.
  *
- * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by the
- * one that gives registrations back. Must never call NCCL with a communicator that is condemned or has
- * ended, nor change the context or the capture mode of the thread by it.
+ * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by
+ * the one that gives registrations back. Must never call NCCL with a communicator that is condemned
+ * or has ended, nor change the context or the capture mode of the thread by it.
  */
 #include "core/registration/registration_table.h"
 
@@ -12,23 +12,25 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/comm/shared_resources.h"
 #include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
 #include "core/registration/segments.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
-#define LEAVE_AT_ONCE 64u         /* entries, where there is no room: each time the device is waited for */
-#define CLOSE_WAIT_NS (30 * NG_S) /* of a call, for the device, at most: see ng_registration_table_close_wait_ns */
-#define PEER_WAIT_NS  NG_S        /* a peer that lets a work wait for longer may not answer either */
-#define LOOKS         64u         /* at a table that changes, before it is held instead */
+#define LEAVE_AT_ONCE 64u /* entries, where there is no room: each time the device is waited for   \
+                           */
+#define CLOSE_WAIT_NS                                                                              \
+    (30 * NG_S) /* of a call, for the device, at most: see ng_registration_table_close_wait_ns */
+#define PEER_WAIT_NS NG_S /* a peer that lets a work wait for longer may not answer either */
+#define LOOKS        64u  /* at a table that changes, before it is held instead */
 
 static _Atomic(struct ng_registration_table *) tables[NG_COMM_CAPACITY];
-static _Atomic uint32_t table_count; /* tables lie in slots below it */
+static _Atomic uint32_t table_count;         /* tables lie in slots below it */
 static _Atomic uint64_t all_made, all_ended; /* also of records that others have now */
 
 /* ---- Who holds a table ---- */
@@ -49,12 +51,14 @@ bool ng_registration_table_lives(const struct ng_comm *comm)
     return atomic_load(&comm->fate) == NG_FATE_LIVES && atomic_load(&comm->handle);
 }
 
-bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *family, int64_t until_mono_ns)
+bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *family,
+                                int64_t until_mono_ns)
 {
     int64_t pause = NG_REGISTRATION_PAUSE_NS;
 
     while (!ng_family_try_hold(family)) {
-        if (until_mono_ns ? ng_clock_mono_ns() >= until_mono_ns : ng_registration_table_is_cut_off(comm))
+        if (until_mono_ns ? ng_clock_mono_ns() >= until_mono_ns
+                          : ng_registration_table_is_cut_off(comm))
             return false;
         ng_registration_table_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
@@ -62,8 +66,8 @@ bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *fa
     return true;
 }
 
-/* The record may have gone to one of another family while the turn was taken; the family is looked at
- * last, since only then the rest was read under its turn. */
+/* The record may have gone to one of another family while the turn was taken; the family is looked
+ * at last, since only then the rest was read under its turn. */
 bool ng_registration_table_is_of_turn(const struct ng_comm *comm, const struct ng_family *family,
                                       const struct ng_registration_table *table)
 {
@@ -211,7 +215,8 @@ static void end_call(struct ng_registration_table *table, struct surroundings *b
         cuda->thread_exchange_capture_mode(&before->mode);
     if (before->has_context)
         cuda->ctx_set_current(before->context);
-    ng_registration_table_count(&table->told->spent_ns, (uint64_t)(ng_clock_mono_ns() - before->begun_mono_ns));
+    ng_registration_table_count(&table->told->spent_ns,
+                                (uint64_t)(ng_clock_mono_ns() - before->begun_mono_ns));
 }
 
 /* Held. */
@@ -230,8 +235,8 @@ static void drop_entry(struct ng_registration_table *table, uint32_t index)
 }
 
 /*
- * Held. NCCL asks a peer to let go of its mapping, and waits for the answer: for ever, where that is
- * stopped, or until an abort, and then the others must not be touched any more.
+ * Held. NCCL asks a peer to let go of its mapping, and waits for the answer: for ever, where that
+ * is stopped, or until an abort, and then the others must not be touched any more.
  */
 static void end_entry(struct ng_comm *comm, struct ng_registration_table *table, uint32_t index)
 {
@@ -253,7 +258,8 @@ static void end_entry(struct ng_comm *comm, struct ng_registration_table *table,
     ng_registration_table_count(&table->told->failed, result != NG_NCCL_SUCCESS);
 }
 
-static bool overlap(const struct ng_registration_entry *entry, const struct ng_registration_range *range)
+static bool overlap(const struct ng_registration_entry *entry,
+                    const struct ng_registration_range *range)
 {
     uintptr_t base = atomic_load_explicit(&entry->base, memory_order_acquire);
     size_t bytes = atomic_load_explicit(&entry->bytes, memory_order_acquire);
@@ -284,7 +290,8 @@ bool ng_registration_table_may_overlap(const struct ng_registration_table *table
     return true;
 }
 
-void ng_registration_table_end_overlapping(struct ng_comm *comm, struct ng_registration_table *table,
+void ng_registration_table_end_overlapping(struct ng_comm *comm,
+                                           struct ng_registration_table *table,
                                            const struct ng_registration_range *range)
 {
     for (uint32_t i = atomic_load(&table->count); i-- > 0;)
@@ -298,8 +305,8 @@ void ng_registration_table_end_all(struct ng_comm *comm, struct ng_registration_
         end_entry(comm, table, i);
 }
 
-bool ng_registration_table_await_idle(const struct ng_comm *comm, const struct ng_registration_table *table,
-                                      int64_t wait_ns)
+bool ng_registration_table_await_idle(const struct ng_comm *comm,
+                                      const struct ng_registration_table *table, int64_t wait_ns)
 {
     int64_t until = ng_clock_mono_ns() + wait_ns, pause = NG_REGISTRATION_PAUSE_NS;
     const struct ng_cuda *cuda = ng_guard_cuda();
@@ -332,7 +339,8 @@ int64_t ng_registration_table_close_wait_ns(const struct ng_comm *comm)
 
     if (!timeout_ns || timeout_ns / 2 > CLOSE_WAIT_NS)
         return CLOSE_WAIT_NS;
-    return timeout_ns / 2 > 2 * NG_REGISTRATION_IDLE_WAIT_NS ? timeout_ns / 2 : 2 * NG_REGISTRATION_IDLE_WAIT_NS;
+    return timeout_ns / 2 > 2 * NG_REGISTRATION_IDLE_WAIT_NS ? timeout_ns / 2
+                                                             : 2 * NG_REGISTRATION_IDLE_WAIT_NS;
 }
 
 bool ng_registration_table_takes_plain_memory(void)
@@ -355,21 +363,27 @@ static const struct {
     const char *text;
 } reasons[NG_CLOSED_REASONS] = {
     [NG_CLOSED_NO_FUNCTION] = {NG_LOG_WARN, "this NCCL cannot register buffers"},
-    [NG_CLOSED_NOT_MEASURED] = {NG_LOG_WARN, "it was not tried whether that is safe with this NCCL"},
+    [NG_CLOSED_NOT_MEASURED] = {NG_LOG_WARN,
+                                "it was not tried whether that is safe with this NCCL"},
     [NG_CLOSED_NONBLOCKING] = {NG_LOG_WARN, "it is nonblocking"},
     [NG_CLOSED_ELSEWHERE] = {NG_LOG_WARN, "its NCCL has a CUDA of its own"},
     [NG_CLOSED_COLLECTIVES] = {NG_LOG_INFO, "it is used for collectives, too"},
     [NG_CLOSED_CAPTURE] = {NG_LOG_INFO, "its work goes into CUDA graphs"},
-    [NG_CLOSED_MIXED] = {NG_LOG_WARN,
-                         "it sends or receives memory that NCCL cannot share, too; where this differs between "
-                         "ranks, transfers do not end: set NCCLGUARD_REGISTER=off"},
-    [NG_CLOSED_SWITCHED_OFF] = {NG_LOG_WARN, "NCCL takes no registrations (NCCL_LOCAL_REGISTER=0?)"},
-    [NG_CLOSED_CROWDED] = {NG_LOG_WARN, "one NCCL group of it moves more segments than are kept registered"},
-    [NG_CLOSED_STUCK] = {NG_LOG_ERROR, "its sends and receives have not ended before a collective begins; they "
-                                       "stay registered, and that collective may not end"},
+    [NG_CLOSED_MIXED] =
+        {NG_LOG_WARN,
+         "it sends or receives memory that NCCL cannot share, too; where this differs between "
+         "ranks, transfers do not end: set NCCLGUARD_REGISTER=off"},
+    [NG_CLOSED_SWITCHED_OFF] = {NG_LOG_WARN,
+                                "NCCL takes no registrations (NCCL_LOCAL_REGISTER=0?)"},
+    [NG_CLOSED_CROWDED] = {NG_LOG_WARN,
+                           "one NCCL group of it moves more segments than are kept registered"},
+    [NG_CLOSED_STUCK] = {NG_LOG_ERROR,
+                         "its sends and receives have not ended before a collective begins; they "
+                         "stay registered, and that collective may not end"},
 };
 
-void ng_registration_table_tell_closed(const struct ng_comm *comm, enum ng_registration_reason reason)
+void ng_registration_table_tell_closed(const struct ng_comm *comm,
+                                       enum ng_registration_reason reason)
 {
     static atomic_bool told[NG_CLOSED_REASONS];
     char name[160];
@@ -377,8 +391,9 @@ void ng_registration_table_tell_closed(const struct ng_comm *comm, enum ng_regis
     if (atomic_exchange(&told[reason], true))
         return;
     ng_comm_describe(comm, name, sizeof(name));
-    ng_log(reasons[reason].level, "NCCLGUARD_REGISTER: the buffers of %s are left alone: %s (said once)",
-           name, reasons[reason].text);
+    ng_log(reasons[reason].level,
+           "NCCLGUARD_REGISTER: the buffers of %s are left alone: %s (said once)", name,
+           reasons[reason].text);
 }
 
 bool ng_registration_table_end_closed(struct ng_comm *comm, struct ng_registration_table *table)
@@ -398,15 +413,16 @@ void ng_registration_table_close(struct ng_comm *comm, struct ng_registration_ta
 {
     atomic_store(&table->state, NG_REGISTRATION_CLOSED);
     NG_STORE(table->told->closed, 1);
-    ng_registration_table_tell_closed(comm, ng_registration_table_end_closed(comm, table) ? reason : NG_CLOSED_STUCK);
+    ng_registration_table_tell_closed(
+        comm, ng_registration_table_end_closed(comm, table) ? reason : NG_CLOSED_STUCK);
 }
 
 /* ---- Registering ---- */
 
 /*
  * Held: those that were used longest ago go. False: they cannot, now. NCCL looks for the buffers of
- * an open group at its end, where both sides of each transfer must still be alike: what it holds may
- * not go, unless all do.
+ * an open group at its end, where both sides of each transfer must still be alike: what it holds
+ * may not go, unless all do.
  */
 static bool make_room(struct ng_comm *comm, struct ng_registration_table *table)
 {
@@ -422,7 +438,8 @@ static bool make_room(struct ng_comm *comm, struct ng_registration_table *table)
     }
     if (!ng_registration_table_await_idle(comm, table, ng_registration_table_close_wait_ns(comm)))
         return false;
-    for (unsigned left = 0; left < LEAVE_AT_ONCE && !ng_registration_table_is_cut_off(comm); left++) {
+    for (unsigned left = 0; left < LEAVE_AT_ONCE && !ng_registration_table_is_cut_off(comm);
+         left++) {
         uint32_t oldest = 0;
         for (uint32_t i = 1; i < atomic_load(&table->count); i++)
             if (table->entries[i].used < table->entries[oldest].used)
@@ -467,8 +484,8 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
     if (result != NG_NCCL_SUCCESS || !handle) {
         drop_entry(table, index);
         ng_registration_table_count(&table->told->failed, 1);
-        ng_registration_table_close(comm, table,
-                                    result == NG_NCCL_SUCCESS ? NG_CLOSED_SWITCHED_OFF : NG_CLOSED_MIXED);
+        ng_registration_table_close(
+            comm, table, result == NG_NCCL_SUCCESS ? NG_CLOSED_SWITCHED_OFF : NG_CLOSED_MIXED);
         return false;
     }
     tell_now(table, 1, segment->bytes);

@@ -1,8 +1,8 @@
 /*
  * The thread that gives registrations back: when it looks, and how long it has been at it.
  *
- * Beside the steps of a call. Entered by its own thread, and by the program's that free memory. Must
- * never keep the latter waiting.
+ * Beside the steps of a call. Entered by its own thread, and by the program's that free memory.
+ * Must never keep the latter waiting.
  */
 #include "core/registration/registration_thread.h"
 
@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define AGAIN_NS (50 * NG_MS) /* what could not be given back is tried again */
 #define LOOK_NS  NG_S         /* whether the process ends */

@@ -2,8 +2,8 @@
  * The thread that gives registrations back when the program frees memory.
  *
  * Beside the steps of a call. NCCL asks the peers of a registration to let go of it, and waits for
- * their answer without a bound: for one that is stopped, until it goes on. A free of the program must
- * not, so it asks this thread ("ncclguard/regs"), waits for a moment, and goes on without it.
+ * their answer without a bound: for one that is stopped, until it goes on. A free of the program
+ * must not, so it asks this thread ("ncclguard/regs"), waits for a moment, and goes on without it.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_REGISTRATION_THREAD_H
 #define NCCLGUARD_CORE_REGISTRATION_REGISTRATION_THREAD_H

@@ -1,27 +1,28 @@
 /*
- * What calls, segments and the ends of communicators do with registrations, and what may be registered.
+ * What calls, segments and the ends of communicators do with registrations, and what may be
+ * registered.
  *
  * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and where memory is
- * allocated. Must never call NCCL with a communicator that is condemned or has ended, nor let a call
- * reach NCCL whose buffers have to be given back before.
+ * allocated. Must never call NCCL with a communicator that is condemned or has ended, nor let a
+ * call reach NCCL whose buffers have to be given back before.
  */
 #include "core/registration/registrations.h"
 
 #include <errno.h>
 #include <inttypes.h>
 
-#include "core/policy/abort.h"
-#include "core/nccl/call.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/comm/shared_resources.h"
+#include "core/comm/thread.h"
 #include "core/device/gpu.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log.h"
+#include "core/nccl/call.h"
+#include "core/policy/abort.h"
 #include "core/registration/registration_frees.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
-#include "core/comm/thread.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define GUEST_WAIT_NS (250 * NG_MS) /* of the program's abort, for a free to come out of NCCL */
 
@@ -112,8 +113,8 @@ static bool open_table(struct ng_comm *comm, struct ng_registration_table *table
     return false;
 }
 
-static struct ng_registration_entry *find_entry(struct ng_registration_table *table, uintptr_t address,
-                                                uint64_t bytes)
+static struct ng_registration_entry *find_entry(struct ng_registration_table *table,
+                                                uintptr_t address, uint64_t bytes)
 {
     uint32_t entries = atomic_load_explicit(&table->count, memory_order_relaxed);
 
@@ -136,7 +137,8 @@ static bool is_captured(void *stream)
 }
 
 /* Held, and open: the buffer of a send or receive. */
-static void use_buffer(struct ng_comm *comm, struct ng_registration_table *table, const struct ng_call *call)
+static void use_buffer(struct ng_comm *comm, struct ng_registration_table *table,
+                       const struct ng_call *call)
 {
     const void *buffer = call->send_buffer ? call->send_buffer : call->recv_buffer;
     uint64_t bytes = call->count * ng_dtype_bytes(call->dtype);
@@ -174,8 +176,9 @@ static bool touches_buffer(const struct ng_comm *comm, const struct ng_registrat
                            const struct ng_call *call, const void *buffer)
 {
     int nranks = NG_LOAD(comm->group->nranks);
-    struct ng_registration_range range = {(uintptr_t)buffer, call->count * ng_dtype_bytes(call->dtype) *
-                                                                 (nranks > 0 ? (uint64_t)nranks : 1)};
+    struct ng_registration_range range = {(uintptr_t)buffer,
+                                          call->count * ng_dtype_bytes(call->dtype) *
+                                              (nranks > 0 ? (uint64_t)nranks : 1)};
 
     return buffer && ng_registration_table_any_overlaps(table, &range);
 }
@@ -202,16 +205,18 @@ static bool touches(const struct ng_comm *comm, const struct ng_registration_tab
 }
 
 /*
- * Held: a collective. From now on nothing is registered, on any rank; what is goes at once where the
- * collective, or what is in its NCCL group already, would meet it, and that waits for the device.
- * Else it goes when the device is through with it, and before the next send or receive at the latest:
- * those want it alike on all ranks.
+ * Held: a collective. From now on nothing is registered, on any rank; what is goes at once where
+ * the collective, or what is in its NCCL group already, would meet it, and that waits for the
+ * device. Else it goes when the device is through with it, and before the next send or receive at
+ * the latest: those want it alike on all ranks.
  */
-static void meet_collective(struct ng_comm *comm, struct ng_registration_table *table, const struct ng_call *call)
+static void meet_collective(struct ng_comm *comm, struct ng_registration_table *table,
+                            const struct ng_call *call)
 {
     bool grouped = atomic_load(&comm->open_groups) && table->clock > table->before_group;
 
-    if (atomic_load(&table->state) <= NG_REGISTRATION_OPEN && (grouped || touches(comm, table, call))) {
+    if (atomic_load(&table->state) <= NG_REGISTRATION_OPEN &&
+        (grouped || touches(comm, table, call))) {
         ng_registration_table_close(comm, table, NG_CLOSED_COLLECTIVES);
     } else if (atomic_load(&table->state) <= NG_REGISTRATION_OPEN) {
         atomic_store(&table->state, NG_REGISTRATION_CLOSED);
@@ -232,7 +237,8 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     struct ng_family *family = ng_family_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
 
-    if (!table && (!p2p || !(table = ng_registration_table_make(comm))) && !atomic_load(&family->shared))
+    if (!table && (!p2p || !(table = ng_registration_table_make(comm))) &&
+        !atomic_load(&family->shared))
         return true;
     if (!ng_registration_table_hold(comm, family, 0))
         return !atomic_load(&comm->cut_off);
@@ -256,7 +262,8 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     return !atomic_load(&comm->cut_off);
 }
 
-static void let_go(const struct ng_comm *comm, struct ng_family *family, struct ng_registration_table *table)
+static void let_go(const struct ng_comm *comm, struct ng_family *family,
+                   struct ng_registration_table *table)
 {
     if (table)
         ng_registration_frees_drop_cut_off(comm, table);
@@ -336,8 +343,9 @@ void ng_registrations_made(struct ng_comm *comm)
     know(comm, table);
     /* The call that made it is over for its thread's slot: a guest, so that an abort waits. */
     bool lives_on = ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) == NG_CALL_PROCEED;
-    while (lives_on && guest == comm && !ng_registration_table_is_cut_off(comm) && open_table(comm, table) &&
-           atomic_load(&table->count) < NG_REGISTRATION_ENTRIES && ng_segments_next(from, &segment)) {
+    while (lives_on && guest == comm && !ng_registration_table_is_cut_off(comm) &&
+           open_table(comm, table) && atomic_load(&table->count) < NG_REGISTRATION_ENTRIES &&
+           ng_segments_next(from, &segment)) {
         if (is_meant(comm, &segment))
             ng_registration_table_register(comm, table, &segment, false);
         from = segment.base + 1;
@@ -346,8 +354,8 @@ void ng_registrations_made(struct ng_comm *comm)
     let_go(comm, family, table);
 }
 
-static void add_to(struct ng_comm *comm, const struct ng_family *family, struct ng_registration_table *table,
-                   const struct ng_segment *segment)
+static void add_to(struct ng_comm *comm, const struct ng_family *family,
+                   struct ng_registration_table *table, const struct ng_segment *segment)
 {
     struct ng_comm *guest;
 
@@ -385,14 +393,15 @@ void ng_registrations_added(const struct ng_segment *segment)
 
 /* ---- The end ---- */
 
-/* Held: NCCL is about to wait for the device itself. False: what is registered goes with the communicator. */
+/* Held: NCCL is about to wait for the device itself. False: what is registered goes with the
+ * communicator. */
 static bool await_last(const struct ng_comm *comm, const struct ng_registration_table *table)
 {
     int64_t until = ng_clock_mono_ns() + ng_registration_table_close_wait_ns(comm);
 
     while (!ng_registration_table_await_idle(comm, table, NG_REGISTRATION_IDLE_WAIT_NS))
-        if (table->unobserved || ng_registration_table_is_cut_off(comm) || ng_clock_mono_ns() >= until ||
-            !ng_registration_table_peers_answer(comm))
+        if (table->unobserved || ng_registration_table_is_cut_off(comm) ||
+            ng_clock_mono_ns() >= until || !ng_registration_table_peers_answer(comm))
             return false;
     return NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS;
 }
@@ -459,8 +468,10 @@ void ng_registrations_tell_end(void)
         if (ng_registration_table_at(slot) && ng_registrations_count(ng_comm_at(slot), &count))
             held += count.held;
     if (made)
-        ng_log(NG_LOG_INFO, "NCCLGUARD_REGISTER: of %" PRIu64 " registrations %" PRIu64 " were given back, %" PRIu64
-                            " ended with their communicators, %" PRIu64 " are still held",
+        ng_log(NG_LOG_INFO,
+               "NCCLGUARD_REGISTER: of %" PRIu64 " registrations %" PRIu64
+               " were given back, %" PRIu64 " ended with their communicators, %" PRIu64
+               " are still held",
                made, ended, made > ended + held ? made - ended - held : 0, held);
 }
 

@@ -21,8 +21,8 @@ void ng_segments_unmapped(uintptr_t base, size_t bytes);
 
 /*
  * Before the driver frees it, since afterwards the address may be another thread's: what is
- * registered is given back, as far as core/registration/registrations.h promises. False: not known, or not where
- * a segment begins. If the driver refuses: ng_segments_restore.
+ * registered is given back, as far as core/registration/registrations.h promises. False: not known,
+ * or not where a segment begins. If the driver refuses: ng_segments_restore.
  */
 bool ng_segments_freeing(uintptr_t base, struct ng_segment *ret_segment);
 void ng_segments_restore(const struct ng_segment *segment);

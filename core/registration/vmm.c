@@ -2,7 +2,8 @@
  * Blocks of mapped memory in place of plain allocations.
  *
  * Beside the steps of a call. Entered by the program's threads, which allocate and free. Must never
- * keep the lock while the driver is called, nor leave a part of a block behind where one step fails.
+ * keep the lock while the driver is called, nor leave a part of a block behind where one step
+ * fails.
  */
 #include "core/registration/vmm.h"
 
@@ -13,14 +14,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/runtime/runtime.h"
 #include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64
 #define KEPT_MAX    256u /* freed while a stream was captured */
 
-/* Protects the blocks, and those that are kept. Nests inside nothing; nothing is called with it held. */
+/* Protects the blocks, and those that are kept. Nests inside nothing; nothing is called with it
+ * held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_vmm_block *blocks; /* by address; BLOCKS_MAX of them, touched as they fill */
 static uint32_t block_count;
@@ -175,7 +177,8 @@ static bool give_access(const struct ng_vmm_driver *driver, const struct ng_vmm_
         devices = 0;
     for (int other = 0; other < devices && count < DEVICES_MAX; other++) {
         if (other == block->device ||
-            driver->device_can_access_peer(&reaches, other, block->device) != CUDA_SUCCESS || !reaches)
+            driver->device_can_access_peer(&reaches, other, block->device) != CUDA_SUCCESS ||
+            !reaches)
             continue;
         access[count] = access[0];
         access[count++].location.id = other;
@@ -220,8 +223,7 @@ bool ng_vmm_alloc(const struct ng_vmm_driver *driver, size_t bytes, struct ng_vm
 
     if (bytes < NG_VMM_BYTES_MIN || atomic_load_explicit(&stopped, memory_order_relaxed) ||
         driver->ctx_get_current(&block.context) != CUDA_SUCCESS || !block.context ||
-        driver->ctx_get_device(&device) != CUDA_SUCCESS ||
-        !describe(driver, device, &properties) ||
+        driver->ctx_get_device(&device) != CUDA_SUCCESS || !describe(driver, device, &properties) ||
         driver->mem_get_granularity(&granularity, &properties,
                                     CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
         !granularity || bytes > SIZE_MAX - granularity)
@@ -253,7 +255,8 @@ static void undo(const struct ng_vmm_driver *driver, const struct ng_vmm_block *
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
         !atomic_exchange(&told_failure, true))
         ng_log(NG_LOG_WARN,
-               "NCCLGUARD_ALLOC: %zu bytes at 0x%llx could not be given back (CUDA error %d; said once)",
+               "NCCLGUARD_ALLOC: %zu bytes at 0x%llx could not be given back (CUDA error %d; said "
+               "once)",
                block->mapped, (unsigned long long)block->base, (int)result);
 }
 
@@ -394,10 +397,13 @@ void ng_vmm_stop(CUdeviceptr address)
     struct ng_vmm_block block;
 
     if (!atomic_exchange(&stopped, true))
-        ng_log(NG_LOG_INFO, "NCCLGUARD_ALLOC: the program uses CUDA IPC: from now on its memory is the driver's");
+        ng_log(
+            NG_LOG_INFO,
+            "NCCLGUARD_ALLOC: the program uses CUDA IPC: from now on its memory is the driver's");
     if (address && ng_vmm_find(address, &block))
         ng_log(NG_LOG_ERROR,
-               "NCCLGUARD_ALLOC=vmm: cuIpcGetMemHandle cannot hand out the memory at 0x%llx, which was allocated "
+               "NCCLGUARD_ALLOC=vmm: cuIpcGetMemHandle cannot hand out the memory at 0x%llx, which "
+               "was allocated "
                "before the program was known to use CUDA IPC: set NCCLGUARD_ALLOC=keep",
                (unsigned long long)address);
 }

@@ -5,10 +5,10 @@
  * Beside the steps of a call. Program threads, from the hooks on the driver; several at once. What
  * cannot be had so is left to the driver's own allocator, errors included.
  *
- * What the program sees is as before, but for this: memory is rounded up to the device's granularity
- * (2 MiB) where the driver counts it (cuMemGetInfo); all devices that can reach it may read and write
- * it without cuCtxEnablePeerAccess; legacy IPC cannot hand it out. So the first sign of legacy IPC
- * ends it for good: what is allocated from then on is the driver's own.
+ * What the program sees is as before, but for this: memory is rounded up to the device's
+ * granularity (2 MiB) where the driver counts it (cuMemGetInfo); all devices that can reach it may
+ * read and write it without cuCtxEnablePeerAccess; legacy IPC cannot hand it out. So the first sign
+ * of legacy IPC ends it for good: what is allocated from then on is the driver's own.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_VMM_H
 #define NCCLGUARD_CORE_REGISTRATION_VMM_H
@@ -39,9 +39,9 @@
     NG_VMM_CALL(device_can_access_peer, "cuDeviceCanAccessPeer", (int *, CUdevice, CUdevice))      \
     NG_VMM_CALL(mem_get_granularity, "cuMemGetAllocationGranularity",                              \
                 (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))         \
-    NG_VMM_CALL(mem_create, "cuMemCreate",                                                         \
-                (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,              \
-                 unsigned long long))                                                              \
+    NG_VMM_CALL(                                                                                   \
+        mem_create, "cuMemCreate",                                                                 \
+        (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long)) \
     NG_VMM_CALL(mem_release, "cuMemRelease", (CUmemGenericAllocationHandle))                       \
     NG_VMM_CALL(mem_address_reserve, "cuMemAddressReserve",                                        \
                 (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                  \
@@ -78,26 +78,26 @@ bool ng_vmm_find(CUdeviceptr address, struct ng_vmm_block *ret_block);
 
 /*
  * Free the block that begins at `base`, after the work of its context, as cuMemFree does. False:
- * there is none, the driver has to answer; else *ret_result is the answer, and where it is no success
- * the block is still there.
+ * there is none, the driver has to answer; else *ret_result is the answer, and where it is no
+ * success the block is still there.
  */
 bool ng_vmm_free(const struct ng_vmm_driver *driver, CUdeviceptr base, CUresult *ret_result);
 
-/* The program begins to capture a stream (1), or ends that (-1). Meanwhile nobody may wait for the device,
- * or the capture is void, where cuMemFree would not harm it: what is freed then stays until a later
- * allocation or free. */
+/* The program begins to capture a stream (1), or ends that (-1). Meanwhile nobody may wait for the
+ * device, or the capture is void, where cuMemFree would not harm it: what is freed then stays until
+ * a later allocation or free. */
 void ng_vmm_capturing(int more);
 
-/* A context is gone, and with it what was allocated in it. `forget`, with each block that goes, may be
- * NULL. */
+/* A context is gone, and with it what was allocated in it. `forget`, with each block that goes, may
+ * be NULL. */
 void ng_vmm_context_gone(const struct ng_vmm_driver *driver, CUcontext context,
                          void (*forget)(const struct ng_vmm_block *block));
 
 /* The primary context of a device that has blocks; NULL: it has none, or is not active. */
 CUcontext ng_vmm_primary(const struct ng_vmm_driver *driver, CUdevice device);
 
-/* The program uses legacy IPC: nothing more is allocated. With an address of a block: a line that says
- * what to do. */
+/* The program uses legacy IPC: nothing more is allocated. With an address of a block: a line that
+ * says what to do. */
 void ng_vmm_stop(CUdeviceptr address);
 
 /* Blocks and bytes that there are. Any thread. */

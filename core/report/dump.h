@@ -28,26 +28,19 @@
  *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
  *     watchdog_stuck_ns   its watchdog has made no round for so long; 0 it does, or not known
  *     watchdog_in         and what that is in; "" not known
- *     nan                 struct ng_view_nan, the first NaN in what it sends: age_ns, group_id (16 hex
- *                         digits), seq (0: a send), op, op_number, dtype, dtype_number, elements that
- *                         are sent, bad: how many of them are no numbers, element: index of the first,
- *                         bits of it as 16 hex digits, held: it does not leave the rank; null: none
- *     life_age_ns         how long ago its life ended; 0 unknown or alive
- *     alive_age_ns        life "dead": its last sign of life was so long ago; 0 not known
+ *     nan                 struct ng_view_nan, the first NaN in what it sends: age_ns, group_id (16
+ * hex digits), seq (0: a send), op, op_number, dtype, dtype_number, elements that are sent, bad:
+ * how many of them are no numbers, element: index of the first, bits of it as 16 hex digits, held:
+ * it does not leave the rank; null: none life_age_ns         how long ago its life ended; 0 unknown
+ * or alive alive_age_ns        life "dead": its last sign of life was so long ago; 0 not known
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
- *     nccl_variables      those of NCCL's variables that it had, as NAME=VALUE; "" none, or not known
- *   faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent: nothing
- *     fault               as it was written
- *     times               how often
- *     rank, op, op_number, group_id, seq    of the first
- *     first_age_ns, last_age_ns             int
- *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
- *     tid                 int
- *     op, op_number       name and number of core/nccl/op.def
- *     group_id            16 hex digits; all zero: none
- *     group_rank          in that group; -1 not known
- *     seq, record_id      counts; 0 none
- *     age_ns              int
+ *     nccl_variables      those of NCCL's variables that it had, as NAME=VALUE; "" none, or not
+ * known faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent:
+ * nothing fault               as it was written times               how often rank, op, op_number,
+ * group_id, seq    of the first first_age_ns, last_age_ns             int calls            array of
+ * struct ng_view_call: NCCL calls that its threads are inside tid                 int op, op_number
+ * name and number of core/nccl/op.def group_id            16 hex digits; all zero: none group_rank
+ * in that group; -1 not known seq, record_id      counts; 0 none age_ns              int
  *   calling_threads  array: threads that have called NCCL, and live
  *     tid                 int
  *     name                when it made its first call; "" not known
@@ -80,14 +73,12 @@
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
- *     rolling_hash        16 hex digits: of all its collectives up to `entered`, core/view/signature.h;
- *                         all zero: not known
- *     last                object: signature of collective `entered`, see below
- *     registration        struct ng_view_registration, of what the guard has registered with it;
- *                         null: nothing, or not known
- *     timeout_ns          deadline of its collectives; 0 none, or not known
- *     rests               its clock rests: nothing becomes suspect, no deadline passes
- *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
+ *     rolling_hash        16 hex digits: of all its collectives up to `entered`,
+ * core/view/signature.h; all zero: not known last                object: signature of collective
+ * `entered`, see below registration        struct ng_view_registration, of what the guard has
+ * registered with it; null: nothing, or not known timeout_ns          deadline of its collectives;
+ * 0 none, or not known rests               its clock rests: nothing becomes suspect, no deadline
+ * passes coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group, and
  *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
@@ -126,11 +117,9 @@
  *                               0 not known; missing else
  *       frames_whole          bool: up to the function that the thread began with
  *       frames_python_cut     true: there were more frames of Python; missing else
- *     composed            array: what sends and receives make up together, core/view/p2p_patterns.h (derived)
- *       op, op_number         AlltoAll, AllToAllv, Gather or Scatter
- *       root                  of a gather or scatter; -1 else
- *       sent, received        elements
- *       records               ids of the parts
+ *     composed            array: what sends and receives make up together, core/view/p2p_patterns.h
+ * (derived) op, op_number         AlltoAll, AllToAllv, Gather or Scatter root                  of a
+ * gather or scatter; -1 else sent, received        elements records               ids of the parts
  *     samples             array, oldest first: struct ng_view_sample, measured collectives in which
  *                         every rank waits for every other, which ranks can compare
  *       seq                   of its last collective

@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/util/clock.h"
-#include "core/view/p2p_patterns.h"
-#include "core/report/dump.h"
 #include "core/recorder/paths.h"
+#include "core/report/dump.h"
+#include "core/util/clock.h"
 #include "core/util/pickle.h"
+#include "core/view/p2p_patterns.h"
 
 #define RANKS_MAX  (1 << 17) /* groups that claim more are told with those ranks that are known */
 #define RANK_BYTES 12u       /* ", 1234567890" */
@@ -403,7 +403,8 @@ static void put_time(struct flight *flight, const char *key, int64_t age_ns)
         ng_pickle_none(&flight->pickle, key);
 }
 
-/* As PyTorch tells frames: where no name is known, the address in the file. Lines are known of Python alone. */
+/* As PyTorch tells frames: where no name is known, the address in the file. Lines are known of
+ * Python alone. */
 static void put_frames(struct flight *flight, const struct ng_view_record *record)
 {
     const struct ng_view_call_stack *stack = ng_view_call_stack(flight->view, record);

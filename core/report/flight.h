@@ -7,18 +7,15 @@
  *
  *   version           "2.10"
  *   comm_lib_version  "2.28.9"
- *   time_dumped_ns    Unix time at which it was so: of a process that ended, its end. A file's own time is new
- *                     where it was copied. Ours alone
- *   on_request        True: somebody asked for it, and nothing need be wrong; missing: there was an
- *                     incident. Ours alone
- *   pg_config         {name: {"name", "desc", "ranks"}}: the process groups of the entries. Ranks
- *                     are global, as text: "[0, 1]"; of a group of several hosts those that this
- *                     host knows, unless it is the whole job in order. desc is the communicator's
- *                     name, "undefined" where it has none
- *   entries           list, oldest first; see below
- *   pg_status         {pg_id as text: {"last_enqueued_collective", "last_started_collective",
- *                     "last_completed_collective"}}, in the numbers of collective_seq_id; -1 none
- *   nccl_comm_state   {communicator's id: {what the black box says of it, all as text}}
+ *   time_dumped_ns    Unix time at which it was so: of a process that ended, its end. A file's own
+ * time is new where it was copied. Ours alone on_request        True: somebody asked for it, and
+ * nothing need be wrong; missing: there was an incident. Ours alone pg_config         {name:
+ * {"name", "desc", "ranks"}}: the process groups of the entries. Ranks are global, as text: "[0,
+ * 1]"; of a group of several hosts those that this host knows, unless it is the whole job in order.
+ * desc is the communicator's name, "undefined" where it has none entries           list, oldest
+ * first; see below pg_status         {pg_id as text: {"last_enqueued_collective",
+ * "last_started_collective", "last_completed_collective"}}, in the numbers of collective_seq_id; -1
+ * none nccl_comm_state   {communicator's id: {what the black box says of it, all as text}}
  *
  * An entry is one call that NCCL took:
  *
@@ -38,9 +35,8 @@
  *   is_p2p, retired   bool; retired: the watchdog no longer waits for it
  *   time_created_ns, time_discovered_started_ns, time_discovered_completed_ns    Unix time; the
  *                     latter None where it has not happened
- *   duration_ms       float, only where it was measured (NCCLGUARD_TIMING): how long the device took
- *                     for the launch; of a NCCL group, in its closing entry
- *   timeout_ms, thread_id, thread_name
+ *   duration_ms       float, only where it was measured (NCCLGUARD_TIMING): how long the device
+ * took for the launch; of a NCCL group, in its closing entry timeout_ms, thread_id, thread_name
  *   frames            list of {"name", "filename", "line"}, innermost first, only with
  *                     NCCLGUARD_STACKS=call: function, or address in the file where its name is not
  *                     known; program or library; 0

@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
-#include "core/view/p2p_patterns.h"
-#include "core/util/json.h"
 #include "core/evidence/stacks.h"
+#include "core/util/clock.h"
+#include "core/util/json.h"
 #include "core/util/text.h"
+#include "core/view/p2p_patterns.h"
 
-#define FRAMES_TOLD 8 /* of a call, in the text */
+#define FRAMES_TOLD     8 /* of a call, in the text */
 #define CALL_TEXT_BYTES 1536
-#define STACKS_TOLD 4 /* of culprits, in the text; the others' lie beside it */
+#define STACKS_TOLD     4 /* of culprits, in the text; the others' lie beside it */
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
 static const struct {
@@ -41,8 +41,8 @@ static const struct {
     [NG_KIND_INIT_MISSING_RANK] = {"never came to", "lacks a rank", false},
     [NG_KIND_INIT_MISMATCH] = {"disagrees with the others on", "is not called alike by all", true},
     [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
-    [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in",
-                             "got an asynchronous error", true},
+    [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in", "got an asynchronous error",
+                             true},
     [NG_KIND_NAN] = {"had NaN to send in", "had NaN to send", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",
@@ -55,7 +55,8 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
-/* "; 1048576 float32": what of it is known. Behind all else, since people and programs look for "AllReduce #7 of". */
+/* "; 1048576 float32": what of it is known. Behind all else, since people and programs look for
+ * "AllReduce #7 of". */
 static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (!verdict->count_known && !verdict->dtype)
@@ -82,7 +83,8 @@ static void add_operation(struct ng_text *line, const struct ng_verdict *verdict
         return;
     ng_text_add(line, " in replay %" PRIu64 " of graph %" PRIu64, verdict->replay, verdict->graph);
     if (verdict->graph_position)
-        ng_text_add(line, " (call %" PRIu32 " of %" PRIu32 ")", verdict->graph_position, verdict->graph_calls);
+        ng_text_add(line, " (call %" PRIu32 " of %" PRIu32 ")", verdict->graph_position,
+                    verdict->graph_calls);
 }
 
 static void add_group(struct ng_text *line, const struct ng_verdict *verdict, bool with_id)
@@ -461,8 +463,10 @@ static bool is_of_program(const struct ng_view_frame *frame)
     return true;
 }
 
-/* Who is told of: frames of Python, if there are any, from the innermost of the program's own on; else all. */
-static void choose_frames(const struct ng_verdict_call *call, uint32_t *ret_first, uint32_t *ret_end)
+/* Who is told of: frames of Python, if there are any, from the innermost of the program's own on;
+ * else all. */
+static void choose_frames(const struct ng_verdict_call *call, uint32_t *ret_first,
+                          uint32_t *ret_end)
 {
     uint32_t count = 0, first = 0;
 
@@ -488,7 +492,8 @@ static void add_frame(struct ng_text *line, const struct ng_view_frame *frame)
         ng_text_add(line, "%.60s+%#" PRIx64, file, frame->offset);
 }
 
-/* "member_issue < member_call < main < libc.so.6+0x27249", "step (train.py:42) < <module> (train.py:80)" */
+/* "member_issue < member_call < main < libc.so.6+0x27249", "step (train.py:42) < <module>
+ * (train.py:80)" */
 static void add_frames(struct ng_text *line, const struct ng_verdict_call *call)
 {
     uint32_t first, end;

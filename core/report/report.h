@@ -21,27 +21,22 @@
  *
  *   schema           "ncclguard.verdict/1"
  *   job              string
- *   time_unix_ns     when it was reached; of `analyze`, when that was so: when a guard reached the same, else up
- *                    to when the evidence tells, 0 not known
- *   kind             name of verdict.def
- *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
- *   seq              the group's collective, from 1; 0 where it is no collective
- *   op               "AllReduce"; null where there is none
- *   count, dtype     elements that each rank passed to it, and NCCL's name of their type ("float32"); each
- *                    missing where it is not known, or ranks did not pass the same
- *   composed         where sends and receives are waited in that make up an operation: its name,
- *                    AlltoAll, AllToAllv, Gather or Scatter; missing else
- *   culprits         array of {"rank", "group_rank": int, -1 not known; "host": string;
- *                    "pid": int, 0 not known; "why": string}
- *   waiting          array of int: global ranks
- *   confidence       "certain", "likely", "unknown"
- *   missing_evidence array of string
+ *   time_unix_ns     when it was reached; of `analyze`, when that was so: when a guard reached the
+ * same, else up to when the evidence tells, 0 not known kind             name of verdict.def group
+ * {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none seq              the
+ * group's collective, from 1; 0 where it is no collective op               "AllReduce"; null where
+ * there is none count, dtype     elements that each rank passed to it, and NCCL's name of their
+ * type ("float32"); each missing where it is not known, or ranks did not pass the same composed
+ * where sends and receives are waited in that make up an operation: its name, AlltoAll, AllToAllv,
+ * Gather or Scatter; missing else culprits         array of {"rank", "group_rank": int, -1 not
+ * known; "host": string; "pid": int, 0 not known; "why": string} waiting          array of int:
+ * global ranks confidence       "certain", "likely", "unknown" missing_evidence array of string
  *   detected_by      global rank; -1 offline
  *   stalled_ms       int
- *   deadline_ms      int: how long ranks may wait in it; missing where there is no deadline, or it is not known
- *   action           what was done about it: "none", "log", "kill" and the other policies
- *   cycle            of an order_deadlock only: array of {"rank", "group_rank": int; "group": 16
- * hex digits; "group_name", "op": string; "seq": int, 0 where it is no collective;
+ *   deadline_ms      int: how long ranks may wait in it; missing where there is no deadline, or it
+ * is not known action           what was done about it: "none", "log", "kill" and the other
+ * policies cycle            of an order_deadlock only: array of {"rank", "group_rank": int;
+ * "group": 16 hex digits; "group_name", "op": string; "seq": int, 0 where it is no collective;
  *                    "waits_for_rank": int; "queued": bool}. The rank is in the operation, which
  *                    needs the rank it waits for: that of the next step, and after the last step
  *                    of the first. That one has not entered the operation; or, where "queued", it
@@ -50,13 +45,13 @@
  *                    reason; missing else: array of {"rank": int, -1 not known; "fault": string, as
  *                    it was asked for; "times": int; "op": string; "group": 16 hex digits; "seq":
  *                    int, 0 where it is no collective; "age_ms": int}, of the newest time
- *   calls            only where calls have frames (NCCLGUARD_STACKS=call): where culprits made their
- *                    newest call, and one of the ranks that wait the one it waits in. Array of
+ *   calls            only where calls have frames (NCCLGUARD_STACKS=call): where culprits made
+ * their newest call, and one of the ranks that wait the one it waits in. Array of
  *                    {"rank": int; "waits": bool, false: a culprit; "group": 16 hex digits; "op":
  *                    string, null not known; "seq": int, 0 where it is no collective; "frames":
  *                    array, innermost first, of {"name": string, null not known; "file": string,
- *                    null not known; "offset": int}, as in rank_<r>.json: those of Python first, with
- *                    "line", int, 0 not known; "from": string, the same as a sentence}
+ *                    null not known; "offset": int}, as in rank_<r>.json: those of Python first,
+ * with "line", int, 0 not known; "from": string, the same as a sentence}
  *
  * 0, or the first -errno of writing to `fd`.
  */

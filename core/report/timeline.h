@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/view/clock_sync.h"
 #include "core/verdict/verdict.h"
+#include "core/view/clock_sync.h"
 #include "core/view/view.h"
 
 #define NG_TIMELINE_NOBODY UINT32_MAX

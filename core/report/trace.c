@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/report/dump.h"
-#include "core/util/json.h"
 #include "core/report/timeline.h"
+#include "core/util/clock.h"
+#include "core/util/json.h"
 
 #define THREADS_MAX 16u   /* of a rank that have a track; the others share one */
 #define STREAMS_MAX 8u    /* of a group in a rank, likewise */

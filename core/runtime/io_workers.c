@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/nccl/group_id.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define BEAT_NS (250 * NG_MS) /* between two heartbeats of who waits */
 

@@ -9,19 +9,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "core/runtime/log_writer.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/runtime/log_writer.h"
 #include "core/util/text.h"
 
 #define PATIENCE_MS 200

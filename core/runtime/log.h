@@ -34,8 +34,8 @@ void ng_log_write(const char *line, size_t length);
 /* In a forked child: its lines go to a file of its own. Async-signal-safe. */
 void ng_log_after_fork(void);
 
-/* One line without its newline; longer than about 1,000 bytes is cut. This host and the time stand behind it: fixed
- * words can be searched for from its beginning. */
+/* One line without its newline; longer than about 1,000 bytes is cut. This host and the time stand
+ * behind it: fixed words can be searched for from its beginning. */
 __attribute__((format(printf, 2, 3))) void ng_log(enum ng_log_level level, const char *format, ...);
 
 /* A file's name as options have it: %r `rank`, %p this process, %h this host. Always ended. */

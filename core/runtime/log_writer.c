@@ -1,8 +1,8 @@
 /*
  * The log's own thread.
  *
- * Beside steps 9 and 10. Entered by it, by the incident thread, and by whoever logs. Must never make those wait for
- * long, nor allocate.
+ * Beside steps 9 and 10. Entered by it, by the incident thread, and by whoever logs. Must never
+ * make those wait for long, nor allocate.
  */
 #include "core/runtime/log_writer.h"
 
@@ -15,14 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 #define LINES       16u
 #define PATIENCE_NS (200 * NG_MS) /* for one line */
 
-/* Line `i` is in place `i % LINES`: written by who gives it, read once `given` says so, and free again once `written`
- * does. */
+/* Line `i` is in place `i % LINES`: written by who gives it, read once `given` says so, and free
+ * again once `written` does. */
 static struct {
     size_t length;
     char text[NG_LOG_LINE_BYTES];
@@ -91,7 +91,8 @@ static void await(uint32_t number)
 {
     int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left_ns;
 
-    for (uint32_t seen = atomic_load(&written); (int32_t)(seen - number) <= 0; seen = atomic_load(&written)) {
+    for (uint32_t seen = atomic_load(&written); (int32_t)(seen - number) <= 0;
+         seen = atomic_load(&written)) {
         left_ns = until - ng_clock_mono_ns();
         if (left_ns <= 0) {
             atomic_store(&late, true);

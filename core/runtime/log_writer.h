@@ -1,9 +1,10 @@
 /*
  * A thread that writes the log for one that must not be held up by it.
  *
- * Beside steps 9 and 10. A log in a file may be of a file server that is dead, and then whoever writes to it, or
- * opens it, does not come back. The incident thread must, so its lines go by way of this one: it waits for each, but
- * not for long. Where nothing of the kind can happen there is no such thread.
+ * Beside steps 9 and 10. A log in a file may be of a file server that is dead, and then whoever
+ * writes to it, or opens it, does not come back. The incident thread must, so its lines go by way
+ * of this one: it waits for each, but not for long. Where nothing of the kind can happen there is
+ * no such thread.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 #define NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
@@ -20,9 +21,9 @@ int ng_log_writer_start(void);
 void ng_log_writer_adopt(void);
 
 /*
- * False: the caller is to write the line itself. True: it has been seen to. A line of the adopted thread is written
- * when this returns, or will be once the file answers; while it does not, lines of others are counted as lost, and
- * so are more than there is room for. Any thread.
+ * False: the caller is to write the line itself. True: it has been seen to. A line of the adopted
+ * thread is written when this returns, or will be once the file answers; while it does not, lines
+ * of others are counted as lost, and so are more than there is room for. Any thread.
  */
 bool ng_log_writer_take(const char *line, size_t length);
 

@@ -13,26 +13,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/nccl/board.h"
-#include "core/recorder/box.h"
 #include "core/config/config.h"
-#include "core/nccl/cuda.h"
 #include "core/config/launch.h"
+#include "core/nccl/board.h"
+#include "core/nccl/cuda.h"
+#include "core/recorder/box.h"
 
 struct ng_guard {
     struct ng_config config;
     struct ng_launch launch;
     struct ng_box box;
-    struct ng_board *board; /* NULL: this process knows only itself */
-    char dir[PATH_MAX];     /* of the black boxes; "" none */
-    char dump_dir[PATH_MAX];  /* as it is configured: see ng_guard_dump_dir */
-    char apart_dirs[2][PATH_MAX];   /* in it, */
-    const char *_Atomic apart_dir;  /* one of these, while other runs of the job's name have the same; NULL else */
-    char dump_pipe[PATH_MAX]; /* what the FIFO's name begins with; "" none is wanted */
+    struct ng_board *board;       /* NULL: this process knows only itself */
+    char dir[PATH_MAX];           /* of the black boxes; "" none */
+    char dump_dir[PATH_MAX];      /* as it is configured: see ng_guard_dump_dir */
+    char apart_dirs[2][PATH_MAX]; /* in it, */
+    const char *_Atomic
+        apart_dir; /* one of these, while other runs of the job's name have the same; NULL else */
+    char dump_pipe[PATH_MAX];    /* what the FIFO's name begins with; "" none is wanted */
     char metrics_file[PATH_MAX]; /* a pattern of ng_log_expand; "" none */
-    char rules_path[PATH_MAX]; /* "" none */
-    char run_id[64];     /* of the `ncclguard run` above the process; "" none */
-    struct ng_cuda cuda; /* complete once `cuda_found` */
+    char rules_path[PATH_MAX];   /* "" none */
+    char run_id[64];             /* of the `ncclguard run` above the process; "" none */
+    struct ng_cuda cuda;         /* complete once `cuda_found` */
     atomic_bool cuda_found;
 
     /* From the composition root. */
@@ -43,12 +44,13 @@ struct ng_guard {
     int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
 
-    bool reads_python;          /* calls keep frames of Python: core/comm/python_frames.h */
-    bool follows_memory;        /* the hooks report device memory: core/registration/segments.h */
-    bool checks_registrations;  /* core/registration/registration_check.h */
-    bool registers;   /* calls hold what is registered: core/registration/registrations.h */
+    bool reads_python;         /* calls keep frames of Python: core/comm/python_frames.h */
+    bool follows_memory;       /* the hooks report device memory: core/registration/segments.h */
+    bool checks_registrations; /* core/registration/registration_check.h */
+    bool registers;    /* calls hold what is registered: core/registration/registrations.h */
     bool checks_calls; /* core/check/check.h looks at each before it is made */
-    bool tends_works; /* a call has more to do than to hand its work over: core/device/poison.h and wait.h */
+    bool tends_works;  /* a call has more to do than to hand its work over: core/device/poison.h and
+                          wait.h */
 
     atomic_uint generation; /* grows with each start: a forked child starts its own guard */
     atomic_bool running;    /* box and threads exist */
@@ -65,7 +67,8 @@ static inline const char *ng_guard_dump_dir(void)
     return apart ? apart : ng_guard.dump_dir;
 }
 
-/* Evidence goes into a folder of this run's own while others are there beside it. The incident thread. */
+/* Evidence goes into a folder of this run's own while others are there beside it. The incident
+ * thread. */
 void ng_guard_keep_apart(void);
 
 /* A guard thread: this process is not frozen. At least once a second, whatever it is at. */

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/util/clock.h"
+#include "core/unwind/fast_unwind.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
 #include "core/unwind/unwind.h"
-#include "core/unwind/fast_unwind.h"
+#include "core/util/clock.h"
 
 #define FRAMES  32u
 #define NAME_NS (20 * NG_MS)
@@ -41,9 +41,9 @@ static bool is_between(const struct ng_images *images, uint64_t address)
 __attribute__((noinline)) uintptr_t ng_call_site_find(const void *caller)
 {
     struct ng_walk here = ng_walk_here();
-    struct ng_registers registers = {
-        .known = UINT64_C(1) << NG_REGISTER_STACK | UINT64_C(1) << NG_REGISTER_FRAME |
-                 UINT64_C(1) << NG_REGISTER_PROGRAM};
+    struct ng_registers registers = {.known = UINT64_C(1) << NG_REGISTER_STACK |
+                                              UINT64_C(1) << NG_REGISTER_FRAME |
+                                              UINT64_C(1) << NG_REGISTER_PROGRAM};
     struct ng_frame frames[FRAMES];
     struct ng_images images;
     struct ng_arena arena = {0};

@@ -1,8 +1,8 @@
 /*
  * Reading call frame information.
  *
- * Serves step 11, and the walks of core/unwind/fast_unwind.h. Entered by the guard's threads. Must never trust a
- * byte of what it reads.
+ * Serves step 11, and the walks of core/unwind/fast_unwind.h. Entered by the guard's threads. Must
+ * never trust a byte of what it reads.
  */
 #include "core/unwind/cfi.h"
 
@@ -344,8 +344,7 @@ static bool run(struct ng_cfi_machine *machine, const struct ng_cfi_entry *rules
             break;
         case 2: /* offset */
             *rule_of(machine, low) = (struct ng_cfi_rule){
-                .how = NG_CFI_AT_OFFSET,
-                .value = aligned(rules, ng_cursor_take_uleb(&at))};
+                .how = NG_CFI_AT_OFFSET, .value = aligned(rules, ng_cursor_take_uleb(&at))};
             break;
         case 3: /* restore */
             if (low < NG_CFI_RULES)

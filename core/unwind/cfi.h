@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/util/cursor.h"
 #include "core/unwind/image.h"
 #include "core/unwind/registers.h"
+#include "core/util/cursor.h"
 
 #define NG_CFI_CIE_BYTES  1024
 #define NG_CFI_FDE_BYTES  4096

@@ -1,17 +1,17 @@
 /*
  * Names for addresses of any images: the functions that they lie in.
  *
- * Asks one source (core/unwind/symbols.h) for all addresses of an image at once. No malloc, no lock; any
- * guard thread.
+ * Asks one source (core/unwind/symbols.h) for all addresses of an image at once. No malloc, no
+ * lock; any guard thread.
  */
 #ifndef NCCLGUARD_CORE_UNWIND_SYMBOLIZE_H
 #define NCCLGUARD_CORE_UNWIND_SYMBOLIZE_H
 
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
+#include "core/util/arena.h"
 
 /* An address in memory that wants a name. */
 struct ng_name_wanted {

@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/unwind/image.h"
+#include "core/util/arena.h"
 
 #define NG_SYMBOL_NAME_BYTES 768 /* with its end; longer names are cut */
 

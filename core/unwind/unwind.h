@@ -3,8 +3,8 @@
  *
  * The thread is another one of this process and stands still. Rules come from the .eh_frame of the
  * image that holds the code; where there is none, from frame pointers. Everything is read through
- * core/util/memory.h, so that a damaged stack ends the walk and nothing else. No allocation, no lock;
- * about 10 KiB of stack.
+ * core/util/memory.h, so that a damaged stack ends the walk and nothing else. No allocation, no
+ * lock; about 10 KiB of stack.
  */
 #ifndef NCCLGUARD_CORE_UNWIND_UNWIND_H
 #define NCCLGUARD_CORE_UNWIND_UNWIND_H

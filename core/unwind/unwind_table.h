@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "core/unwind/image.h"
 #include "core/unwind/fast_unwind.h"
+#include "core/unwind/image.h"
 
 /* How a walk goes on from `place`, in `images`. Always gives one. Guard threads; no allocation, no
  * lock; about 10 KiB of stack. */

@@ -27,17 +27,18 @@ static void add_block(struct ng_sha256 *sha, const unsigned char *block)
     uint32_t w[64], s[8];
 
     for (unsigned t = 0; t < 16; t++)
-        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 |
-               block[4 * t + 3];
+        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
+               (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
     for (unsigned t = 16; t < 64; t++)
-        w[t] = w[t - 16] + w[t - 7] + (turned(w[t - 15], 7) ^ turned(w[t - 15], 18) ^ w[t - 15] >> 3) +
+        w[t] = w[t - 16] + w[t - 7] +
+               (turned(w[t - 15], 7) ^ turned(w[t - 15], 18) ^ w[t - 15] >> 3) +
                (turned(w[t - 2], 17) ^ turned(w[t - 2], 19) ^ w[t - 2] >> 10);
     memcpy(s, sha->state, sizeof(s));
     for (unsigned t = 0; t < 64; t++) {
         uint32_t first = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
                          ((s[4] & s[5]) ^ (~s[4] & s[6])) + constants[t] + w[t];
-        uint32_t second =
-            (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        uint32_t second = (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) +
+                          ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
         memmove(&s[1], &s[0], 7 * sizeof(s[0]));
         s[4] += first;
         s[0] = first + second;
@@ -48,8 +49,8 @@ static void add_block(struct ng_sha256 *sha, const unsigned char *block)
 
 void ng_sha256_init(struct ng_sha256 *sha)
 {
-    *sha = (struct ng_sha256){
-        .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+    *sha = (struct ng_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                        0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 void ng_sha256_add(struct ng_sha256 *sha, const void *data, size_t bytes)

@@ -1,8 +1,8 @@
 /*
  * HMAC with SHA-256 (FIPS 180-4, RFC 2104): whether who wrote some bytes knew a key.
  *
- * Of our own, since the preloaded library brings no cryptographic library into programs. Pure: no allocation, no lock,
- * any thread. For records of some kilobytes: it is not fast.
+ * Of our own, since the preloaded library brings no cryptographic library into programs. Pure: no
+ * allocation, no lock, any thread. For records of some kilobytes: it is not fast.
  */
 #ifndef NCCLGUARD_CORE_UTIL_HMAC_H
 #define NCCLGUARD_CORE_UTIL_HMAC_H

@@ -3,7 +3,8 @@
  *
  * Beside the steps of a call. Entered by any thread of the program, from the hooks on the driver's
  * allocations. Must never call malloc, the driver or NCCL. Both searches are binary, and what is
- * moved is at most one leaf: cheaper than any tree of single ranges at the sizes that programs have.
+ * moved is at most one leaf: cheaper than any tree of single ranges at the sizes that programs
+ * have.
  */
 #include "core/util/memory_map.h"
 
@@ -243,7 +244,8 @@ static int add_locked(struct ng_memory_map *map, const struct ng_segment *segmen
     return 0;
 }
 
-int ng_memory_map_put(struct ng_memory_map *map, const struct ng_segment *segment, bool *ret_replaced)
+int ng_memory_map_put(struct ng_memory_map *map, const struct ng_segment *segment,
+                      bool *ret_replaced)
 {
     *ret_replaced = false;
     if (!segment->bytes || segment->base > UINTPTR_MAX - (segment->bytes - 1) ||

@@ -1,9 +1,10 @@
 /*
  * A map of address ranges: which allocation, mapping or reservation an address lies in.
  *
- * Beside the steps of a call. Any thread, one mutex a map, never held across a call of the driver or
- * of NCCL. Ranges never overlap: one that is added over others replaces them, since what was there
- * must have been freed unseen. Memory comes from mmap, once for a map, and is touched as it fills.
+ * Beside the steps of a call. Any thread, one mutex a map, never held across a call of the driver
+ * or of NCCL. Ranges never overlap: one that is added over others replaces them, since what was
+ * there must have been freed unseen. Memory comes from mmap, once for a map, and is touched as it
+ * fills.
  */
 #ifndef NCCLGUARD_CORE_UTIL_MEMORY_MAP_H
 #define NCCLGUARD_CORE_UTIL_MEMORY_MAP_H
@@ -62,13 +63,15 @@ struct ng_memory_map {
 
 /* 0; -EINVAL: no bytes, or they go around the end of the address space; -ENOMEM. *ret_replaced, set
  * whatever the answer is: others lay there, which were freed unseen. Any thread. */
-int ng_memory_map_put(struct ng_memory_map *map, const struct ng_segment *segment, bool *ret_replaced);
+int ng_memory_map_put(struct ng_memory_map *map, const struct ng_segment *segment,
+                      bool *ret_replaced);
 
 /* The same, for who does not ask. */
 int ng_memory_map_add(struct ng_memory_map *map, const struct ng_segment *segment);
 
 /* Take out the range that begins at `base`. False: there is none. Any thread. */
-bool ng_memory_map_remove(struct ng_memory_map *map, uintptr_t base, struct ng_segment *ret_segment);
+bool ng_memory_map_remove(struct ng_memory_map *map, uintptr_t base,
+                          struct ng_segment *ret_segment);
 
 /* The range that holds an address. False: none does. Any thread. */
 bool ng_memory_map_find(struct ng_memory_map *map, uintptr_t address,

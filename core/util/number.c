@@ -8,17 +8,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Magnitude of the infinity, by ncclDataType_t; float8e4m3 has none, and its only NaN is all ones. */
+/* Magnitude of the infinity, by ncclDataType_t; float8e4m3 has none, and its only NaN is all ones.
+ */
 static const struct {
     unsigned shift;
     uint64_t infinity, largest; /* largest: of what is a number, or infinity */
 } types[] = {
-    [6] = {1, 0x7c00, 0x7c00},                                  /* float16 */
-    [7] = {2, 0x7f800000, 0x7f800000},                          /* float32 */
-    [8] = {3, 0x7ff0000000000000, 0x7ff0000000000000},          /* float64 */
-    [9] = {1, 0x7f80, 0x7f80},                                  /* bfloat16 */
-    [10] = {0, 0, 0x7e},                                        /* float8e4m3 */
-    [11] = {0, 0x7c, 0x7c},                                     /* float8e5m2 */
+    [6] = {1, 0x7c00, 0x7c00},                         /* float16 */
+    [7] = {2, 0x7f800000, 0x7f800000},                 /* float32 */
+    [8] = {3, 0x7ff0000000000000, 0x7ff0000000000000}, /* float64 */
+    [9] = {1, 0x7f80, 0x7f80},                         /* bfloat16 */
+    [10] = {0, 0, 0x7e},                               /* float8e4m3 */
+    [11] = {0, 0x7c, 0x7c},                            /* float8e5m2 */
 };
 
 bool ng_number_type(int dtype, bool with_infinity, struct ng_number_type *ret_type)
@@ -43,6 +44,6 @@ void ng_number_text(int dtype, uint64_t bits, char *ret_text, size_t bytes)
     const char *name = magnitude > type.limit                                        ? "NaN"
                        : types[dtype].infinity && magnitude == types[dtype].infinity ? "Inf"
                                                                                      : "a number";
-    snprintf(ret_text, bytes, "%s%s (0x%0*" PRIx64 ")", bits & sign && name[0] == 'I' ? "-" : "", name,
-             width / 4, bits);
+    snprintf(ret_text, bytes, "%s%s (0x%0*" PRIx64 ")", bits & sign && name[0] == 'I' ? "-" : "",
+             name, width / 4, bits);
 }

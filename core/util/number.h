@@ -16,7 +16,8 @@ struct ng_number_type {
     uint64_t limit;
 };
 
-/* Of an ncclDataType_t; `with_infinity`: infinities are none, too. False: it is no floating type. */
+/* Of an ncclDataType_t; `with_infinity`: infinities are none, too. False: it is no floating type.
+ */
 bool ng_number_type(int dtype, bool with_infinity, struct ng_number_type *ret_type);
 
 /* "NaN (0x7fc0)", "-Inf (0xff80)" */

@@ -2,9 +2,9 @@
  * Python's pickle format, protocol 2, into a file descriptor, through a fixed buffer.
  *
  * For evidence that PyTorch's tools read: dictionaries, lists, tuples and plain values, and nothing
- * that a reader would have to execute. Like core/util/json.h: no malloc, no lock; the first error is
- * remembered and nothing is written after it, so that a caller looks once, at the end. One owner at
- * a time.
+ * that a reader would have to execute. Like core/util/json.h: no malloc, no lock; the first error
+ * is remembered and nothing is written after it, so that a caller looks once, at the end. One owner
+ * at a time.
  */
 #ifndef NCCLGUARD_CORE_UTIL_PICKLE_H
 #define NCCLGUARD_CORE_UTIL_PICKLE_H

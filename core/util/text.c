@@ -42,8 +42,9 @@ void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds)
 
     month = month < 10 ? month + 3 : month - 9;
     year += era * 400 + (month <= 2);
-    ng_text_add(text, "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64, year, month,
-                of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
+    ng_text_add(text,
+                "%04" PRId64 "-%02" PRId64 "-%02" PRId64 " %02" PRId64 ":%02" PRId64 ":%02" PRId64,
+                year, month, of_month, of_day / 3600, of_day / 60 % 60, of_day % 60);
     if (milliseconds)
         ng_text_add(text, ".%03" PRId64, unix_ns / NG_MS % 1000);
     ng_text_add(text, " UTC");

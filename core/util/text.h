@@ -17,17 +17,18 @@ struct ng_text {
 /* Append what fits. Any thread that owns the text. */
 __attribute__((format(printf, 2, 3))) void ng_text_add(struct ng_text *text, const char *format,
                                                        ...);
-__attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text, const char *format,
-                                                            va_list arguments);
+__attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text,
+                                                            const char *format, va_list arguments);
 
-/* Append "2026-11-25 21:24:00 UTC", with milliseconds behind the seconds if so wished. Async-signal-safe. */
+/* Append "2026-11-25 21:24:00 UTC", with milliseconds behind the seconds if so wished.
+ * Async-signal-safe. */
 void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds);
 
 /*
- * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters and zeros, marks that
- * let a terminal show another text than there is, and bytes that are no UTF-8 become '?'; a character that was cut off
- * at the end goes. text[bytes] must be 0; returns the new length, which is no longer. `lines`: of a document, where
- * lines and tabs stay.
+ * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters
+ * and zeros, marks that let a terminal show another text than there is, and bytes that are no UTF-8
+ * become '?'; a character that was cut off at the end goes. text[bytes] must be 0; returns the new
+ * length, which is no longer. `lines`: of a document, where lines and tabs stay.
  */
 size_t ng_text_clean(char *text, size_t bytes, bool lines);
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "core/verdict/verdict.h"
-#include "core/view/view.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/view.h"
 
 bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id)
 {
@@ -49,16 +49,19 @@ static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_pr
     return false;
 }
 
-/* Has it left for an end that NCCL had told it of? Then it was in the middle of things everywhere. */
+/* Has it left for an end that NCCL had told it of? Then it was in the middle of things everywhere.
+ */
 static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
 {
     for (uint32_t i = 0; i < process->member_count; i++)
-        if (ng_wait_left_since_told(view, &view->members[view->by_process[process->first_member + i]]))
+        if (ng_wait_left_since_told(view,
+                                    &view->members[view->by_process[process->first_member + i]]))
             return true;
     return false;
 }
 
-/* Who has left otherwise, and who is only not heard of, may have done its part in all other groups. */
+/* Who has left otherwise, and who is only not heard of, may have done its part in all other groups.
+ */
 static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_process *process)
 {
     return process->life == NG_LIFE_DEAD ||

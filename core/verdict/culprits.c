@@ -52,8 +52,9 @@ static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
 }
 
 /*
- * Of a group in the making that is to have as many ranks as the job has processes: those that have told nothing of it
- * are its absentees. *ret_only: which one, where it is only one; UINT32_MAX else. False: there are others, or fewer.
+ * Of a group in the making that is to have as many ranks as the job has processes: those that have
+ * told nothing of it are its absentees. *ret_only: which one, where it is only one; UINT32_MAX
+ * else. False: there are others, or fewer.
  */
 static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint32_t *ret_only)
 {
@@ -64,7 +65,8 @@ static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint
         return false;
     for (uint32_t i = 0; i < view->process_count; i++) {
         bool in_group = false;
-        for (uint32_t k = judge->processes.first[i]; k < judge->processes.first[i + 1] && !in_group; k++)
+        for (uint32_t k = judge->processes.first[i]; k < judge->processes.first[i + 1] && !in_group;
+             k++)
             in_group = view->members[judge->processes.members[k]].group == group;
         if (!in_group)
             only = found++ ? UINT32_MAX : i;
@@ -76,8 +78,10 @@ static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint
     return true;
 }
 
-/* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not known. */
-static const struct ng_view_process *name_unseen(const struct ng_judge *judge, const struct unseen *unseen,
+/* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not
+ * known. */
+static const struct ng_view_process *name_unseen(const struct ng_judge *judge,
+                                                 const struct unseen *unseen,
                                                  struct ng_absentee *absentee,
                                                  struct ng_culprit *culprit)
 {
@@ -286,11 +290,13 @@ int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
     const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
 
     judge->verdict->kind = NG_KIND_MISMATCH;
-    judge->verdict->confidence = wait->type == NG_WAIT_COLLECTIVE ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+    judge->verdict->confidence =
+        wait->type == NG_WAIT_COLLECTIVE ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
             continue;
-        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_why_surplus(wait, culprit->why, sizeof(culprit->why));

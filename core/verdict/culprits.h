@@ -2,7 +2,8 @@
  * Who is to blame for a wait whose cause is known: the culprits of the verdict, each with a
  * sentence.
  *
- * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
+ * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or
+ * -ENOMEM.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_CULPRITS_H
 #define NCCLGUARD_CORE_VERDICT_CULPRITS_H
@@ -39,18 +40,21 @@ int ng_blame_parted(struct ng_judge *judge, const struct ng_wait *wait,
 int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait);
 
 /*
- * Everyone that is where a step of the cycle is, and so holds up the step before; of two steps, those of the one that
- * has fewer ranks. *ret_wait: the wait that is told of, which those have not come to.
+ * Everyone that is where a step of the cycle is, and so holds up the step before; of two steps,
+ * those of the one that has fewer ranks. *ret_wait: the wait that is told of, which those have not
+ * come to.
  */
 int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait);
 
 /*
- * Is it no cycle across communicators, but one communicator of which some make another (split, shrink, grow), and some
- * are in another call? All calls on it come in one order, so one side has made the wrong call.
+ * Is it no cycle across communicators, but one communicator of which some make another (split,
+ * shrink, grow), and some are in another call? All calls on it come in one order, so one side has
+ * made the wrong call.
  */
 bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycle);
 
-/* The side that has fewer ranks; both, where nobody can tell. *ret_wait: the wait that is told of. */
+/* The side that has fewer ranks; both, where nobody can tell. *ret_wait: the wait that is told of.
+ */
 int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Who is to blame for ranks that wait for each other in a round: the fewer, where it is two calls, be they of one
- * communicator or of two; else the one that departs from its own earlier rounds; where nothing tells, all.
+ * Who is to blame for ranks that wait for each other in a round: the fewer, where it is two calls,
+ * be they of one communicator or of two; else the one that departs from its own earlier rounds;
+ * where nothing tells, all.
  *
  * Step 9, pure.
  */
@@ -8,13 +9,14 @@
 #include <stdio.h>
 
 #include "core/verdict/culprits.h"
-#include "core/verdict/usual.h"
 #include "core/verdict/explain.h"
+#include "core/verdict/usual.h"
 
 /* The history of more is not looked at. */
 #define SUSPECTS_MAX 64u
 
-/* Where a rank departed: mostly in the call that does not finish, or right before it; else some calls before that. */
+/* Where a rank departed: mostly in the call that does not finish, or right before it; else some
+ * calls before that. */
 #define SHORTLY_BEFORE 2u
 #define LONG_BEFORE    16u
 
@@ -57,24 +59,27 @@ static uint32_t count_at(const struct ng_judge *judge, const struct ng_cycle *cy
     uint32_t count = 0;
 
     for (uint32_t k = 0; k < wait->absentee_count; k++)
-        count += ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k], &cycle->steps[at]);
+        count += ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k],
+                                &cycle->steps[at]);
     return count;
 }
 
 /*
- * Are the two steps a collective, and sends and receives, of one communicator? All calls on it come in one order, so it
- * is no cycle across communicators; but what others call says nothing of what two ranks send each other.
+ * Are the two steps a collective, and sends and receives, of one communicator? All calls on it come
+ * in one order, so it is no cycle across communicators; but what others call says nothing of what
+ * two ranks send each other.
  */
 static bool is_of_one(const struct ng_waits *waits, const struct ng_cycle *cycle)
 {
-    const struct ng_wait *a = &waits->waits[cycle->steps[0].wait], *b = &waits->waits[cycle->steps[1].wait];
+    const struct ng_wait *a = &waits->waits[cycle->steps[0].wait],
+                         *b = &waits->waits[cycle->steps[1].wait];
 
     return a->group == b->group && a->type != b->type;
 }
 
 /*
- * Of two communicators that ranks took in different orders: which step the fewer are in. They are wrong, as in any call
- * that most make alike. cycle->count: neither, or the cycle is longer.
+ * Of two communicators that ranks took in different orders: which step the fewer are in. They are
+ * wrong, as in any call that most make alike. cycle->count: neither, or the cycle is longer.
  */
 static uint32_t find_fewer(const struct ng_judge *judge, const struct ng_cycle *cycle)
 {
@@ -84,7 +89,8 @@ static uint32_t find_fewer(const struct ng_judge *judge, const struct ng_cycle *
     return first == second ? cycle->count : first < second ? 0 : 1;
 }
 
-/* The member with which the rank that `absentee` is of is stuck in a step of the cycle; UINT32_MAX none. */
+/* The member with which the rank that `absentee` is of is stuck in a step of the cycle; UINT32_MAX
+ * none. */
 static uint32_t stuck_at(const struct ng_judge *judge, const struct ng_cycle_step *step,
                          const struct ng_absentee *absentee)
 {
@@ -100,18 +106,19 @@ static uint32_t stuck_at(const struct ng_judge *judge, const struct ng_cycle_ste
     return UINT32_MAX;
 }
 
-/* Who of a cycle is to blame: of step `step`, cycle->count: of each; of that the rank of this member, ALL: each. */
+/* Who of a cycle is to blame: of step `step`, cycle->count: of each; of that the rank of this
+ * member, ALL: each. */
 struct choice {
     uint32_t step, member;
 };
 #define ALL UINT32_MAX
 
 /*
- * Who departs from what it called in earlier rounds, where that is one alone: all others are known, and departed as
- * often as each other, as all ranks do where a program comes to another phase.
+ * Who departs from what it called in earlier rounds, where that is one alone: all others are known,
+ * and departed as often as each other, as all ranks do where a program comes to another phase.
  */
-static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t calls_before,
-                             struct choice *ret_choice)
+static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle,
+                             uint32_t calls_before, struct choice *ret_choice)
 {
     struct choice found = {.step = cycle->count, .member = ALL};
     int most = -1, least = -1;
@@ -122,12 +129,14 @@ static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycl
         const struct ng_wait *wait = &judge->waits.waits[before->wait];
         for (uint32_t k = 0; k < wait->absentee_count; k++) {
             int departures = -1;
-            if (!ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k], &cycle->steps[i]))
+            if (!ng_cycle_leads(judge->view, &judge->waits, before, &wait->absentees[k],
+                                &cycle->steps[i]))
                 continue;
             uint32_t member = stuck_at(judge, &cycle->steps[i], &wait->absentees[k]);
             if (++suspects > SUSPECTS_MAX || member == UINT32_MAX)
                 return 0;
-            int error = ng_usual_look(&judge->processes, member, calls_before, &judge->scratch, &departures);
+            int error = ng_usual_look(&judge->processes, member, calls_before, &judge->scratch,
+                                      &departures);
             if (error)
                 return error;
             if (departures < 0)
@@ -150,9 +159,10 @@ static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycl
     return 0;
 }
 
-/* All ranks that are where step `at` is, and chosen; of which the group that is told of is `group`. */
-static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle, const struct choice *choice, uint32_t at,
-                      uint32_t group)
+/* All ranks that are where step `at` is, and chosen; of which the group that is told of is `group`.
+ */
+static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle,
+                      const struct choice *choice, uint32_t at, uint32_t group)
 {
     const struct ng_cycle_step *before = step_before(cycle, at);
     const struct ng_wait *wait = &judge->waits.waits[before->wait];
@@ -160,10 +170,11 @@ static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle, cons
     for (uint32_t k = 0; k < wait->absentee_count; k++) {
         const struct ng_absentee *absentee = &wait->absentees[k];
         if (!ng_cycle_leads(judge->view, &judge->waits, before, absentee, &cycle->steps[at]) ||
-            (choice->member != ALL && stuck_at(judge, &cycle->steps[at], absentee) != choice->member))
+            (choice->member != ALL &&
+             stuck_at(judge, &cycle->steps[at], absentee) != choice->member))
             continue;
-        struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, absentee->member, ng_judge_rank_in(judge, group, absentee->member));
+        struct ng_culprit *culprit = ng_judge_add_culprit(
+            judge, absentee->member, ng_judge_rank_in(judge, group, absentee->member));
         if (!culprit)
             return -ENOMEM;
         ng_why_order(judge->verdict, at, culprit->why, sizeof(culprit->why));
@@ -186,12 +197,15 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
         error = choose_by_history(judge, cycle, LONG_BEFORE, &choice);
     if (error)
         return error;
-    uint32_t from = choice.step == cycle->count ? 0 : choice.step ? choice.step - 1 : cycle->count - 1;
+    uint32_t from = choice.step == cycle->count ? 0
+                    : choice.step               ? choice.step - 1
+                                                : cycle->count - 1;
     *ret_wait = cycle->steps[from].wait;
     const struct ng_wait *told = &judge->waits.waits[*ret_wait];
     ng_judge_set_group(judge, told->group);
     verdict->kind = of_one ? NG_KIND_MISMATCH : NG_KIND_ORDER_DEADLOCK;
-    verdict->confidence = choice.member != ALL || cycle->blurred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
+    verdict->confidence =
+        choice.member != ALL || cycle->blurred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
     if (of_one && choice.member == ALL)
         verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->seq = told->seq;
@@ -213,13 +227,15 @@ bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycl
 {
     if (cycle->count != 2)
         return false;
-    const struct ng_wait *a = &waits->waits[cycle->steps[0].wait], *b = &waits->waits[cycle->steps[1].wait];
+    const struct ng_wait *a = &waits->waits[cycle->steps[0].wait],
+                         *b = &waits->waits[cycle->steps[1].wait];
 
     return a->group == b->group && (a->type == NG_WAIT_CREATE) != (b->type == NG_WAIT_CREATE);
 }
 
 /* Each rank that is in wait `wait`, which called that where the others called `other`. */
-static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_wait *other, bool undecided)
+static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_wait *other,
+                        bool undecided)
 {
     uint32_t count;
     const struct ng_view_member *members =
@@ -228,10 +244,12 @@ static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_w
     for (uint32_t i = 0; i < count; i++) {
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)wait)
             continue;
-        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_stray(&judge->waits.waits[wait], other, undecided, culprit->why, sizeof(culprit->why));
+        ng_why_stray(&judge->waits.waits[wait], other, undecided, culprit->why,
+                     sizeof(culprit->why));
     }
     return 0;
 }
@@ -242,16 +260,18 @@ int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
     uint32_t a = cycle->steps[0].wait, b = cycle->steps[1].wait;
     const struct ng_wait *waits = judge->waits.waits;
     bool undecided = waits[a].waiter_count == waits[b].waiter_count;
-    uint32_t most = waits[b].waiter_count > waits[a].waiter_count ? b : a, least = most == a ? b : a;
+    uint32_t most = waits[b].waiter_count > waits[a].waiter_count ? b : a,
+             least = most == a ? b : a;
     const struct ng_wait *told = &waits[most];
 
     ng_judge_set_group(judge, told->group);
     verdict->kind = NG_KIND_MISMATCH;
     /* Ranks that are in neither call may come to either. */
-    verdict->confidence = undecided ? NG_CONFIDENCE_UNKNOWN
-                          : 2 * (int64_t)told->waiter_count > judge->view->groups[told->group].nranks
-                              ? NG_CONFIDENCE_CERTAIN
-                              : NG_CONFIDENCE_LIKELY;
+    verdict->confidence =
+        undecided ? NG_CONFIDENCE_UNKNOWN
+        : 2 * (int64_t)told->waiter_count > judge->view->groups[told->group].nranks
+            ? NG_CONFIDENCE_CERTAIN
+            : NG_CONFIDENCE_LIKELY;
     verdict->seq = told->seq;
     verdict->op = told->op;
     verdict->composed = told->composed;

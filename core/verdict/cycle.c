@@ -283,8 +283,10 @@ static int search_all(const struct graph *graph, struct search *search)
     return 0;
 }
 
-/* What the rank of a step called; of sends and receives that nobody looked at one by one, its oldest in flight. */
-static enum ng_op op_called(const struct graph *graph, const struct edge *out, const struct ng_cycle_step *step)
+/* What the rank of a step called; of sends and receives that nobody looked at one by one, its
+ * oldest in flight. */
+static enum ng_op op_called(const struct graph *graph, const struct edge *out,
+                            const struct ng_cycle_step *step)
 {
     const struct ng_view_member *member = &graph->view->members[step->stuck];
 

@@ -23,7 +23,8 @@ struct ng_cycle {
     struct ng_cycle_step *steps;
     uint32_t count; /* 0: there is no cycle */
     bool blurred;   /* sends and receives behind other work of a device: which of them need whom is
-                       not looked at; or work of NCCL groups, of which the order on the device is not sure */
+                       not looked at; or work of NCCL groups, of which the order on the device is not
+                       sure */
 };
 
 /*

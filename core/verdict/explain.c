@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/util/clock.h"
-#include "core/view/p2p_patterns.h"
 #include "core/nccl/nccl.h"
+#include "core/util/clock.h"
 #include "core/util/number.h"
 #include "core/util/text.h"
+#include "core/view/p2p_patterns.h"
 
 /* No %f: the locale would choose the point. */
 static void add_seconds(struct ng_text *text, int64_t ns)
@@ -35,7 +35,8 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
 {
     if (wait->type == NG_WAIT_COLLECTIVE)
         ng_text_add(text, "%s #%" PRIu64 "%s", ng_op_name(wait->op), wait->seq,
-                    wait->cold ? ", the first, in which NCCL connects the ranks inside the call" : "");
+                    wait->cold ? ", the first, in which NCCL connects the ranks inside the call"
+                               : "");
     else if (wait->type == NG_WAIT_P2P)
         ng_text_add(text, "the %s that group rank %d waits for%s%s",
                     absentee->send ? "send" : "receive", absentee->for_rank,
@@ -59,7 +60,8 @@ static void add_last(struct ng_text *text, const struct ng_view_member *member)
             !ng_view_record_counts(record))
             continue;
         if (record->graph)
-            ng_text_add(text, " in replay %" PRIu64 " of graph %" PRIu64, record->replay, record->graph);
+            ng_text_add(text, " in replay %" PRIu64 " of graph %" PRIu64, record->replay,
+                        record->graph);
         ng_text_add(text, ", ");
         add_seconds(text, record->entered_age_ns);
         ng_text_add(text, " ago");
@@ -213,7 +215,9 @@ void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *w
 {
     struct ng_text text = {ret_why, 0, bytes};
     const struct ng_view_member *member = absentee->member;
-    const char *before = absentee->failed ? "after a failure of" : absentee->came ? "inside" : "before";
+    const char *before = absentee->failed ? "after a failure of"
+                         : absentee->came ? "inside"
+                                          : "before";
 
     ret_why[0] = '\0';
     switch (absentee->absence) {
@@ -322,11 +326,14 @@ void ng_why_disagreement(const struct ng_disagreement *disagreement, int other_g
         ng_text_add(&text, "called something else than group rank %d as #%" PRIu64,
                     other_group_rank, last);
     else if (first > 1)
-        ng_text_add(&text, "called something else than group rank %d in one of #%" PRIu64
-                           " to #%" PRIu64, other_group_rank, first, last);
+        ng_text_add(&text,
+                    "called something else than group rank %d in one of #%" PRIu64 " to #%" PRIu64,
+                    other_group_rank, first, last);
     else
-        ng_text_add(&text, "called something else than group rank %d in one of the collectives up "
-                           "to #%" PRIu64, other_group_rank, last);
+        ng_text_add(&text,
+                    "called something else than group rank %d in one of the collectives up "
+                    "to #%" PRIu64,
+                    other_group_rank, last);
     ng_text_add(&text, ", of which no records are left: the rolling hashes of their calls differ; "
                        "nothing tells who is wrong");
 }
@@ -355,13 +362,14 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
 
 static void add_call(struct ng_text *text, const struct ng_wait *wait)
 {
-    ng_text_add(text, "called %s", wait->composed ? ng_composed_words(wait->composed) : ng_op_name(wait->op));
+    ng_text_add(text, "called %s",
+                wait->composed ? ng_composed_words(wait->composed) : ng_op_name(wait->op));
     if (wait->seq)
         ng_text_add(text, " #%" PRIu64, wait->seq);
 }
 
-void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
-                  size_t bytes)
+void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
+                  char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
 
@@ -379,7 +387,8 @@ void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
     uint32_t ended = 0;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        ended += wait->absentees[i].absence == NG_ABSENT_EXITED || ng_absentee_has_left(&wait->absentees[i]);
+        ended += wait->absentees[i].absence == NG_ABSENT_EXITED ||
+                 ng_absentee_has_left(&wait->absentees[i]);
     ret_why[0] = '\0';
     add_call(&text, wait);
     ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end without it", ended);
@@ -470,7 +479,8 @@ void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
 
     ng_number_text(nan->dtype, nan->bits, number, sizeof(number));
     snprintf(ret_why, bytes,
-             "of %" PRIu64 " elements of %s that it sends, %" PRIu64 " are no numbers, the first is "
+             "of %" PRIu64 " elements of %s that it sends, %" PRIu64
+             " are no numbers, the first is "
              "element %" PRIu64 ": %s%s",
              nan->elements, ng_dtype_name(nan->dtype), nan->bad, nan->element, number,
              nan->held ? "; none of it has left the rank" : "");

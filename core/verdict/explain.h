@@ -5,10 +5,10 @@
 #define NCCLGUARD_CORE_VERDICT_EXPLAIN_H
 
 #include "core/verdict/divergence.h"
-#include "core/view/view_index.h"
-#include "core/view/signature.h"
 #include "core/verdict/verdict.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/signature.h"
+#include "core/view/view_index.h"
 
 /* A rank that `wait` needs. */
 void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *wait,
@@ -40,8 +40,8 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
 void ng_why_departs(char *why, size_t bytes);
 
 /* A rank that is in `wait`, a call of one communicator on which others are in another, `other`. */
-void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided, char *ret_why,
-                  size_t bytes);
+void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
+                  char *ret_why, size_t bytes);
 
 /* The one rank that is in `wait`, a call that the others have come to their end without. */
 void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes);

@@ -1,9 +1,9 @@
 /*
  * Ranks that came to the making of a communicator, and do not mean the same one.
  *
- * Step 9, pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with most
- * others is right; else who does as its launcher numbered it, which makes it likely; else nobody
- * knows.
+ * Step 9, pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with
+ * most others is right; else who does as its launcher numbered it, which makes it likely; else
+ * nobody knows.
  */
 #include "core/verdict/init_mismatch.h"
 
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/variables.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/util/text.h"
 #include "core/verdict/verdict.h"
-#include "core/config/variables.h"
 
 struct search {
     const struct ng_view *view;
@@ -67,9 +67,8 @@ static int nranks_of(const struct search *search, const struct ng_view_member *m
     return member->nranks ? member->nranks : search->view->groups[member->group].nranks;
 }
 
-static __attribute__((format(printf, 3, 4))) int add_odd(struct search *search,
-                                                          const struct ng_view_member *member,
-                                                          const char *format, ...)
+static __attribute__((format(printf, 3, 4))) int
+add_odd(struct search *search, const struct ng_view_member *member, const char *format, ...)
 {
     struct ng_init_mismatch *mismatch = search->mismatch;
     char why[sizeof(((struct ng_culprit *)0)->why)];
@@ -114,7 +113,8 @@ static bool is_twin(const struct search *search, const struct ng_view_member *a,
                     const struct ng_view_member *b)
 {
     return a != b && a->group_rank == b->group_rank && takes_part(search, b) &&
-           (a->process != b->process || (a->state == NG_GROUP_CREATING && b->state == NG_GROUP_CREATING));
+           (a->process != b->process ||
+            (a->state == NG_GROUP_CREATING && b->state == NG_GROUP_CREATING));
 }
 
 static const struct ng_view_member *twin_of(const struct search *search,
@@ -211,8 +211,8 @@ static int majority_of(const struct search *search, number_fn *number, bool *ret
         all++;
     }
     for (uint32_t i = 0; i < search->count; i++)
-        alike += takes_part(search, &search->members[i]) &&
-                 number(search, &search->members[i]) == best;
+        alike +=
+            takes_part(search, &search->members[i]) && number(search, &search->members[i]) == best;
     *ret_differ = alike < all;
     *ret_sure = 2 * alike > all;
     return best;
@@ -348,8 +348,7 @@ static int find_parts(struct search *search, struct parts *parts)
     for (uint32_t w = 0; w < waits->count; w++) {
         const struct ng_wait *wait = &waits->waits[w];
         uint32_t count;
-        const struct ng_view_member *members =
-            ng_view_members(search->view, wait->group, &count);
+        const struct ng_view_member *members = ng_view_members(search->view, wait->group, &count);
         if (search->view->groups[wait->group].nranks != nranks || !is_by_id(search, wait))
             continue;
         for (uint32_t i = 0; i < count; i++) {
@@ -419,8 +418,8 @@ static int find_ids(struct search *search)
                 search, &members[k],
                 "called %s as rank %d of %d with another unique id (group %016llx) than %s (group "
                 "%016llx), where exactly that rank is missing",
-                ng_op_name(search->wait->op), members[k].group_rank, nranks,
-                (unsigned long long)id, most ? "most others" : "rank 0",
+                ng_op_name(search->wait->op), members[k].group_rank, nranks, (unsigned long long)id,
+                most ? "most others" : "rank 0",
                 (unsigned long long)search->view->groups[right].id);
             if (error)
                 return error;
@@ -447,28 +446,31 @@ static int by_hash(const void *a, const void *b)
     return (first->hash > second->hash) - (first->hash < second->hash);
 }
 
-/* Ranks are of one host if they have one NCCL_HOSTID, wherever they are; without it, where they are. */
+/* Ranks are of one host if they have one NCCL_HOSTID, wherever they are; without it, where they
+ * are. */
 static int find_hosts(struct search *search)
 {
     char id[VALUE_BYTES];
     uint32_t named_count = 0;
 
     search->host_count = search->processes->host_count;
-    search->host = ng_arena_alloc(search->arena, (search->view->process_count + 1) * sizeof(*search->host));
+    search->host =
+        ng_arena_alloc(search->arena, (search->view->process_count + 1) * sizeof(*search->host));
     struct named *named = ng_arena_alloc(search->arena, (search->count + 1) * sizeof(*named));
     if (!search->host || !named)
         return -ENOMEM;
     for (uint32_t i = 0; i < search->count; i++) {
         uint32_t process = search->members[i].process;
         search->host[process] = search->processes->host[process];
-        if (ng_variables_value(process_of(search, &search->members[i])->nccl_variables, "NCCL_HOSTID", id,
-                               sizeof(id)))
+        if (ng_variables_value(process_of(search, &search->members[i])->nccl_variables,
+                               "NCCL_HOSTID", id, sizeof(id)))
             named[named_count++] = (struct named){ng_hash(0, id, strlen(id)), process};
     }
     qsort(named, named_count, sizeof(*named), by_hash);
     for (uint32_t i = 0; i < named_count; i++) {
         bool is_new = i == 0 || named[i].hash != named[i - 1].hash;
-        search->host[named[i].process] = is_new ? search->host_count++ : search->host[named[i - 1].process];
+        search->host[named[i].process] =
+            is_new ? search->host_count++ : search->host[named[i - 1].process];
     }
     return 0;
 }
@@ -504,18 +506,17 @@ static int find_devices(struct search *search)
             /* One of the two is where its launcher put it. */
             bool odd = local >= 0 && local != member->device;
             if (pass == 0) {
-                told &= local >= 0 && other_local >= 0 &&
-                        odd != (other_local != other->device);
+                told &= local >= 0 && other_local >= 0 && odd != (other_local != other->device);
                 continue;
             }
             if (told && !odd)
                 continue;
-            error = add_odd(search, member,
-                            "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
-                            "one rank on each%s",
-                            member->device, member->pci_id, other->group_rank,
-                            process_of(search, other)->pid,
-                            told ? "" : "; nothing tells who is wrong");
+            error =
+                add_odd(search, member,
+                        "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
+                        "one rank on each%s",
+                        member->device, member->pci_id, other->group_rank,
+                        process_of(search, other)->pid, told ? "" : "; nothing tells who is wrong");
         }
     if (!any)
         return error;
@@ -705,9 +706,9 @@ int ng_init_mismatch_find(const struct ng_processes *processes, const struct ng_
 const char *ng_init_differ_text(enum ng_init_differ differ)
 {
     static const char *const texts[] = {
-        [NG_INIT_RANK] = "rank",       [NG_INIT_NRANKS] = "number of ranks",
-        [NG_INIT_ID] = "unique id",    [NG_INIT_VERSION] = "NCCL version",
-        [NG_INIT_DEVICE] = "device",   [NG_INIT_VARIABLE] = "variable of NCCL",
+        [NG_INIT_RANK] = "rank",     [NG_INIT_NRANKS] = "number of ranks",
+        [NG_INIT_ID] = "unique id",  [NG_INIT_VERSION] = "NCCL version",
+        [NG_INIT_DEVICE] = "device", [NG_INIT_VARIABLE] = "variable of NCCL",
     };
 
     return texts[differ];

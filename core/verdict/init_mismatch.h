@@ -3,14 +3,14 @@
  *
  * Step 9, pure. What NCCL's bootstrap does not forgive: one rank number twice, another number of
  * ranks, another unique id; and what it refuses once all have come: another version, one device
- * twice. Sources: NCCL 2.28.9, bootstrap.cc (bootstrapRoot gives up without a word to those who have
- * come) and init.cc (initTransportsRank); for variables core/config/variables.def.
+ * twice. Sources: NCCL 2.28.9, bootstrap.cc (bootstrapRoot gives up without a word to those who
+ * have come) and init.cc (initTransportsRank); for variables core/config/variables.def.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H
 #define NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H
 
-#include "core/view/view_index.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/view_index.h"
 
 enum ng_init_differ {
     NG_INIT_RANK,     /* one rank number twice */
@@ -29,7 +29,7 @@ struct ng_init_odd {
 struct ng_init_mismatch {
     enum ng_init_differ differ;
     uint32_t group; /* what the others mean */
-    int nranks;     /* and how many ranks it has; 0: that is what they disagree on, and nobody knows */
+    int nranks; /* and how many ranks it has; 0: that is what they disagree on, and nobody knows */
     /* Those who do not mean what most do; both sides where nothing tells who is wrong. */
     struct ng_init_odd *odds;
     uint32_t odd_count;

@@ -1,16 +1,17 @@
 /*
  * Does a rank call what it called after the same calls before?
  *
- * Step 9, pure. A call departs where the longest row of calls before it that has come earlier, too, was never followed
- * by such a call, but by another. The row is looked for in the newest calls of each communicator alone: so it takes no
- * time to speak of, and a large job of which the newest are kept has the same verdict.
+ * Step 9, pure. A call departs where the longest row of calls before it that has come earlier, too,
+ * was never followed by such a call, but by another. The row is looked for in the newest calls of
+ * each communicator alone: so it takes no time to speak of, and a large job of which the newest are
+ * kept has the same verdict.
  */
 #include "core/verdict/usual.h"
 
 #include <errno.h>
 
-#include "core/view/signature.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/signature.h"
 
 /* Fewer calls alike say nothing; and more are not needed. */
 #define CONTEXT_MIN 2u
@@ -38,7 +39,8 @@ static uint32_t thread_of(const struct ng_view_member *member)
     return 0;
 }
 
-/* By the numbers of their records, which grow with every call of a process. False: two have the same. */
+/* By the numbers of their records, which grow with every call of a process. False: two have the
+ * same. */
 static bool sort(struct calls *calls)
 {
     for (uint32_t gap = calls->count / 2; gap > 0; gap /= 2)
@@ -56,8 +58,8 @@ static bool sort(struct calls *calls)
 }
 
 /* All calls of the thread, on all communicators of the same rank. */
-static int collect(const struct ng_processes *processes, const struct ng_view_member *stuck, struct ng_arena *arena,
-                   struct calls *ret_calls)
+static int collect(const struct ng_processes *processes, const struct ng_view_member *stuck,
+                   struct ng_arena *arena, struct calls *ret_calls)
 {
     const struct ng_view *view = processes->view;
     uint32_t first = processes->first[stuck->process], last = processes->first[stuck->process + 1];
@@ -71,10 +73,13 @@ static int collect(const struct ng_processes *processes, const struct ng_view_me
     ret_calls->count = 0;
     for (uint32_t m = first; m < last; m++) {
         const struct ng_view_member *member = &view->members[processes->members[m]];
-        uint32_t oldest = member->record_count > NG_USUAL_RECORDS ? member->record_count - NG_USUAL_RECORDS : 0;
-        for (uint32_t i = oldest; i < member->record_count && ng_same_actor(view, member, stuck); i++)
+        uint32_t oldest =
+            member->record_count > NG_USUAL_RECORDS ? member->record_count - NG_USUAL_RECORDS : 0;
+        for (uint32_t i = oldest; i < member->record_count && ng_same_actor(view, member, stuck);
+             i++)
             if (ng_view_record_counts(&member->records[i]) && member->records[i].tid == tid)
-                ret_calls->made[ret_calls->count++] = (struct made){&member->records[i], member->group};
+                ret_calls->made[ret_calls->count++] =
+                    (struct made){&member->records[i], member->group};
     }
     return 0;
 }
@@ -82,7 +87,8 @@ static int collect(const struct ng_processes *processes, const struct ng_view_me
 static bool alike(const struct calls *calls, uint32_t a, uint32_t b)
 {
     return calls->made[a].group == calls->made[b].group &&
-           !ng_signature_differ(&calls->made[a].record->signature, &calls->made[b].record->signature) &&
+           !ng_signature_differ(&calls->made[a].record->signature,
+                                &calls->made[b].record->signature) &&
            calls->made[a].record->signature.root == calls->made[b].record->signature.root;
 }
 
@@ -110,8 +116,8 @@ static int look_at(const struct calls *calls, uint32_t at)
     return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
 }
 
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
-                  int *ret_departures)
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before,
+                  struct ng_arena *arena, int *ret_departures)
 {
     struct calls calls;
     uint32_t at = 0;

@@ -1,6 +1,7 @@
 /*
- * Does a rank call what it called after the same calls before? Most programs go through the same calls again and again,
- * so of ranks that wait for each other the one that departs from its own earlier rounds is likely the reason.
+ * Does a rank call what it called after the same calls before? Most programs go through the same
+ * calls again and again, so of ranks that wait for each other the one that departs from its own
+ * earlier rounds is likely the reason.
  *
  * Step 9, pure.
  */
@@ -13,11 +14,11 @@
 #define NG_USUAL_RECORDS 24u
 
 /*
- * How often it departed: in the calls from so many `before` the oldest that has not finished, made by the thread that a
- * member of this index is stuck in, on whatever communicators. -1: its records tell too little. Memory from `arena`. 0
- * or -ENOMEM.
+ * How often it departed: in the calls from so many `before` the oldest that has not finished, made
+ * by the thread that a member of this index is stuck in, on whatever communicators. -1: its records
+ * tell too little. Memory from `arena`. 0 or -ENOMEM.
  */
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before, struct ng_arena *arena,
-                  int *ret_departures);
+int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before,
+                  struct ng_arena *arena, int *ret_departures);
 
 #endif

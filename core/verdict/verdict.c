@@ -3,14 +3,15 @@
  *
  * Step 9, pure. An essay, since this is what all the rest is for.
  *
- * A stall is seen as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck, each with the
- * ranks that it needs and that have not come. Most waits are victims: their absentees are
+ * A stall is seen as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck, each
+ * with the ranks that it needs and that have not come. Most waits are victims: their absentees are
  * themselves stuck in another wait. The reason of a stall is a wait that has a cause of its own, so
  * that every chain of victims ends there: an absentee that is dead, lost, left, frozen, or alive
  * and in no wait at all; ranks that called with different arguments; or nobody absent and a device
  * that does not finish. If no wait has a cause that is plain to see, the chains may close upon
- * themselves: a deadlock by order (core/verdict/cycle.h), which is one whatever else is not known; but between a
- * split of a communicator and another call on it, it is a call that the fewer should not have made.
+ * themselves: a deadlock by order (core/verdict/cycle.h), which is one whatever else is not known;
+ * but between a split of a communicator and another call on it, it is a call that the fewer should
+ * not have made.
  *
  * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
  * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
@@ -20,12 +21,13 @@
  * What is not known is said: a rank of which no evidence exists is missing evidence, never a
  * culprit, except in the making of a communicator, where not having come is itself the evidence. A
  * host that nobody hears of may be down or cut off: its ranks count as dead, but never for certain.
- * Calls that parted before all records (core/verdict/divergence.h) are a cause only of what is stuck soon
- * after.
+ * Calls that parted before all records (core/verdict/divergence.h) are a cause only of what is
+ * stuck soon after.
  *
- * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone NCCL
- * tells those that exchange data with it across hosts at once. Who then leaves is a victim, though others may wait for
- * nobody else: what it was in when it left is a wait, too, and has the cause.
+ * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone
+ * NCCL tells those that exchange data with it across hosts at once. Who then leaves is a victim,
+ * though others may wait for nobody else: what it was in when it left is a wait, too, and has the
+ * cause.
  */
 #include "core/verdict/verdict.h"
 
@@ -33,14 +35,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/verdict/culprits.h"
 #include "core/util/clock.h"
+#include "core/verdict/culprits.h"
 #include "core/verdict/cycle.h"
+#include "core/verdict/explain.h"
 #include "core/verdict/verdict_builder.h"
 #include "core/verdict/verdict_parts.h"
-#include "core/verdict/explain.h"
 
-/* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen (core/incident/deaths.c). */
+/* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen
+ * (core/incident/deaths.c). */
 #define FAILED_STALL_NS (200 * NG_MS)
 
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
@@ -76,7 +79,8 @@ void ng_verdict_fini(struct ng_verdict *verdict)
     memset(verdict, 0, sizeof(*verdict));
 }
 
-/* That of a replay which was recalled, and behind which other records may have come: core/device/graph.h. */
+/* That of a replay which was recalled, and behind which other records may have come:
+ * core/device/graph.h. */
 static const struct ng_view_record *recalled(const struct ng_view_member *member, uint64_t seq)
 {
     for (uint32_t i = member->record_count; i > 0; i--) {
@@ -298,8 +302,8 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
 }
 
 /*
- * NCCL tells ranks of a remote error as soon as a peer on another host is gone, when they have not waited for long:
- * what explains their waiting is behind the error.
+ * NCCL tells ranks of a remote error as soon as a peer on another host is gone, when they have not
+ * waited for long: what explains their waiting is behind the error.
  */
 static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
 {

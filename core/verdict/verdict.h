@@ -67,7 +67,7 @@ struct ng_verdict_call {
     bool waits; /* in this call, of the verdict's operation; else it is a culprit's newest call */
     uint64_t group_id;
     enum ng_op op;
-    uint64_t seq; /* 0 where it is no collective */
+    uint64_t seq;                       /* 0 where it is no collective */
     const struct ng_view_frame *frames; /* innermost first */
     uint32_t count;
 };
@@ -84,17 +84,20 @@ struct ng_verdict {
     enum ng_op op;
     enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
                             those are known to: core/view/p2p_patterns.h; NG_OP_NONE else */
-    bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects them there */
-    /* Of a remote error, or of who left since NCCL told it of one: nobody is known to be behind it, and ranks of the
-     * group do not answer. If they are gone, that will be known soon. */
+    bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects
+                  them there */
+    /* Of a remote error, or of who left since NCCL told it of one: nobody is known to be behind it,
+     * and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
-    /* Calls differ, and ranks of the group that have not come to that call yet may tell who is wrong. */
+    /* Calls differ, and ranks of the group that have not come to that call yet may tell who is
+     * wrong. */
     bool others_may_tell;
-    /* Nobody knows why, all ranks have come, and some are inside the host call: the making of a communicator, or a
-     * collective in which NCCL connects them, or which waits for an agreement (NCCLGUARD_CHECK=strict). */
+    /* Nobody knows why, all ranks have come, and some are inside the host call: the making of a
+     * communicator, or a collective in which NCCL connects them, or which waits for an agreement
+     * (NCCLGUARD_CHECK=strict). */
     bool all_came;
-    /* Where those that wait are in the replay of a CUDA graph: which, by their numbers in one of the processes. 0
-     * none. The position is 0 where a later launch hides it. */
+    /* Where those that wait are in the replay of a CUDA graph: which, by their numbers in one of
+     * the processes. 0 none. The position is 0 where a later launch hides it. */
     uint64_t graph, replay;
     uint32_t graph_position, graph_calls;
     /* What all known ranks passed to it alike; core/verdict/verdict_arguments.c. */
@@ -131,11 +134,11 @@ struct ng_verdict_query {
     /* Asked since a watchdog is stuck: that is told of, whatever else is wrong. Else it is told of
      * where nothing that needs no watchdog explains the stall. */
     bool watchdog;
-    /* Asked since numbers that are none were found: that is told of, whatever else is wrong. Else it is
-     * told of where the call that was to send them is held for it. */
+    /* Asked since numbers that are none were found: that is told of, whatever else is wrong. Else
+     * it is told of where the call that was to send them is held for it. */
     bool nan;
-    /* Asked for ends that are news: the end that a rank which lives waits for, and that nothing explains, goes before
-     * the one for which others left. */
+    /* Asked for ends that are news: the end that a rank which lives waits for, and that nothing
+     * explains, goes before the one for which others left. */
     bool ends;
     /* Asked since two ranks of this group were found to call different things, whether or not
      * anything hangs: that alone is judged. Its group_id 0: not so. */

@@ -1,12 +1,13 @@
 /*
  * What was passed to the operation that a verdict is about, and how long it may take.
  *
- * Step 9, pure. Only what all ranks that are known passed alike: what differs is told by the reason.
+ * Step 9, pure. Only what all ranks that are known passed alike: what differs is told by the
+ * reason.
  */
 #include <string.h>
 
-#include "core/view/signature.h"
 #include "core/verdict/verdict_parts.h"
+#include "core/view/signature.h"
 
 /* The call of one member that the verdict is about; false: not known, or it has none. */
 static bool call_of(const struct ng_view_member *member, const struct ng_verdict *verdict,
@@ -31,7 +32,8 @@ static bool has_count(enum ng_op op)
     return ng_op_table[op].op_class == NG_CLASS_P2P || ng_op_table[op].fields & NG_F_COUNT;
 }
 
-static void tell_arguments(const struct ng_view_member *members, uint32_t count, struct ng_verdict *verdict)
+static void tell_arguments(const struct ng_view_member *members, uint32_t count,
+                           struct ng_verdict *verdict)
 {
     struct ng_signature first = {0}, other = {0};
     uint32_t i = 0;
@@ -57,7 +59,8 @@ static void tell_arguments(const struct ng_view_member *members, uint32_t count,
 void ng_judge_tell_arguments(struct ng_judge *judge)
 {
     struct ng_verdict *verdict = judge->verdict;
-    uint32_t group = verdict->group_id ? ng_view_find_group(judge->view, verdict->group_id) : UINT32_MAX;
+    uint32_t group =
+        verdict->group_id ? ng_view_find_group(judge->view, verdict->group_id) : UINT32_MAX;
     uint32_t count;
 
     if (group == UINT32_MAX || verdict->op <= NG_OP_NONE || verdict->op >= NG_OP_LIMIT)
@@ -69,8 +72,10 @@ void ng_judge_tell_arguments(struct ng_judge *judge)
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         bool waits = (member->pending_record && member->pending_seq == verdict->seq) ||
-                     (verdict->seq && member->entered == verdict->seq && member->entered > member->scheduled);
-        if (waits && member->timeout_ns > 0 && (!verdict->deadline_ns || member->timeout_ns < verdict->deadline_ns))
+                     (verdict->seq && member->entered == verdict->seq &&
+                      member->entered > member->scheduled);
+        if (waits && member->timeout_ns > 0 &&
+            (!verdict->deadline_ns || member->timeout_ns < verdict->deadline_ns))
             verdict->deadline_ns = member->timeout_ns;
     }
 }

@@ -2,8 +2,8 @@
  * What the parts of the verdict engine share: one judgement under way, and what is written into its
  * verdict by more than one of them.
  *
- * Step 9, pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread that
- * judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
+ * Step 9, pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread
+ * that judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
@@ -12,12 +12,12 @@
 #include <stdint.h>
 
 #include "core/util/arena.h"
-#include "core/verdict/wait_cause.h"
 #include "core/util/clock.h"
 #include "core/verdict/init_mismatch.h"
-#include "core/view/view_index.h"
 #include "core/verdict/verdict.h"
+#include "core/verdict/wait_cause.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/view_index.h"
 
 /* Every watchdog measures for itself: waits that differ by less are equally old. */
 #define NG_JUDGE_SAME_AGE_NS NG_S

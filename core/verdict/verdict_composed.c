@@ -3,8 +3,8 @@
  *
  * Step 9, pure.
  */
-#include "core/view/p2p_patterns.h"
 #include "core/verdict/verdict_parts.h"
+#include "core/view/p2p_patterns.h"
 
 /* The work that a member is stuck in: its place among the works; NG_COMPOSED_NONE one cannot tell.
  */

@@ -7,9 +7,9 @@
 
 #include "core/verdict/culprits.h"
 #include "core/verdict/divergence.h"
-#include "core/view/signature.h"
-#include "core/verdict/verdict_parts.h"
 #include "core/verdict/explain.h"
+#include "core/verdict/verdict_parts.h"
+#include "core/view/signature.h"
 
 /* Of a difference that no records tell of any more, as far as those two ranks know. */
 static int blame_unrecorded(struct ng_judge *judge, uint32_t group,

@@ -8,9 +8,9 @@
 
 #include "core/device/async.h"
 #include "core/nccl/nccl.h"
-#include "core/view/signature.h"
-#include "core/verdict/verdict_parts.h"
 #include "core/verdict/explain.h"
+#include "core/verdict/verdict_parts.h"
+#include "core/view/signature.h"
 
 static bool is_error(int result)
 {
@@ -63,7 +63,8 @@ bool ng_judge_hears_of_gone(const struct ng_judge *judge)
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
         uint32_t count;
-        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        const struct ng_view_member *members =
+            ng_view_members(view, view->members[i].group, &count);
         if (!reports(judge, &view->members[i], false) || was_ended(judge, view->members[i].group))
             continue;
         for (uint32_t k = 0; k < count; k++)
@@ -136,13 +137,15 @@ static bool names_the_quiet(const struct ng_verdict *verdict)
     return false;
 }
 
-/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they waited for is behind
- * it. Deadlines of hosts are apart by less than the grace of an error; an older one has been told of by itself. */
+/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they
+ * waited for is behind it. Deadlines of hosts are apart by less than the grace of an error; an
+ * older one has been told of by itself. */
 static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng_view_member *told)
 {
     int64_t since_ns = verdict->stalled_ns - told->timeout_ns;
 
-    return told->timeout_ns && told->error_age_ns && since_ns >= 0 && told->error_age_ns < since_ns + NG_ASYNC_GRACE_NS;
+    return told->timeout_ns && told->error_age_ns && since_ns >= 0 &&
+           told->error_age_ns < since_ns + NG_ASYNC_GRACE_NS;
 }
 
 /*
@@ -162,7 +165,8 @@ int ng_judge_errors(struct ng_judge *judge)
     }
     const struct ng_view_member *own = find_error(judge, true);
     const struct ng_view_member *told = own ? own : find_error(judge, false);
-    if (!told || (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
+    if (!told ||
+        (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
         return 0;
     int error =
         judge->waits.count ? 0 : ng_processes_find(judge->view, &judge->scratch, &judge->processes);

@@ -23,7 +23,8 @@ int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait 
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
         /* Who is somewhere else, or is none, is no evidence that is missing. */
-        if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || wait->absentees[i].process_seen || reason->by_init) {
+        if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || wait->absentees[i].process_seen ||
+            reason->by_init) {
             i++;
             continue;
         }

@@ -1,16 +1,16 @@
 /*
  * Numbers that are none (NaN) in what ranks send.
  *
- * Step 9, pure. They spread: whoever receives one sends it on. So of those that were found in one group,
- * the first call tells where they came from.
+ * Step 9, pure. They spread: whoever receives one sends it on. So of those that were found in one
+ * group, the first call tells where they came from.
  */
 #include <errno.h>
 
-#include "core/verdict/verdict_parts.h"
 #include "core/verdict/explain.h"
+#include "core/verdict/verdict_parts.h"
 
-/* What is held is why others wait; else the oldest, which need not be the first call, since watchdogs look
- * now and then. NULL there is none. */
+/* What is held is why others wait; else the oldest, which need not be the first call, since
+ * watchdogs look now and then. NULL there is none. */
 static const struct ng_view_nan *find_nan(const struct ng_view *view)
 {
     const struct ng_view_nan *first = NULL;
@@ -39,7 +39,8 @@ static int blame_nan(struct ng_judge *judge, uint32_t group, const struct ng_vie
         if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
                               nan->seq == first->seq))
             continue;
-        struct ng_culprit *culprit = ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+        struct ng_culprit *culprit =
+            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_why_nan(nan, culprit->why, sizeof(culprit->why));
@@ -71,7 +72,8 @@ int ng_judge_nan(struct ng_judge *judge, bool asked)
     verdict->stalled_ns = 0;
     verdict->culprit_count = verdict->cycle_count = verdict->waiting_count = 0;
     error = blame_nan(judge, group, first);
-    /* Where all have them, they may have got them from each other in a call that was not looked at. */
+    /* Where all have them, they may have got them from each other in a call that was not looked at.
+     */
     verdict->confidence =
         verdict->culprit_count > 1 && (int)verdict->culprit_count == verdict->group_nranks
             ? NG_CONFIDENCE_LIKELY

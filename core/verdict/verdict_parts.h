@@ -1,7 +1,8 @@
 /*
  * What a verdict is made of beside the stall that it tells of.
  *
- * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
+ * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or
+ * -ENOMEM.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_PARTS_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_PARTS_H
@@ -17,7 +18,8 @@
  */
 int ng_judge_errors(struct ng_judge *judge);
 
-/* Does NCCL report a remote error of a group in which ranks are gone, and none of its own anywhere? */
+/* Does NCCL report a remote error of a group in which ranks are gone, and none of its own anywhere?
+ */
 bool ng_judge_hears_of_gone(const struct ng_judge *judge);
 
 /*

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/view/signature.h"
 #include "core/verdict/verdict_parts.h"
+#include "core/view/signature.h"
 
 static bool is_unwatched(const struct ng_view_process *process)
 {

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
+#include "core/nccl/nccl.h"
 #include "core/util/clock.h"
 #include "core/verdict/verdict_builder.h"
-#include "core/nccl/nccl.h"
 
 /* Clocks of different hosts differ by less. */
 #define CLOCKS_APART_NS NG_S
@@ -50,19 +50,21 @@ static bool outlived_leaver(const struct ng_judge *judge, const struct ng_absent
         return false;
     const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
     bool same_host = strcmp(process->host, judge->leaver->host) == 0;
-    int64_t alive_ns =
-        process->life == NG_LIFE_LOST ? process->life_age_ns : process->alive_age_ns;
+    int64_t alive_ns = process->life == NG_LIFE_LOST ? process->life_age_ns : process->alive_age_ns;
     return alive_ns &&
            judge->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
-/* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of an error? */
+/* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of
+ * an error? */
 static bool followed_leaver(const struct ng_judge *judge, const struct ng_wait *wait,
                             const struct ng_absentee *absentee)
 {
-    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member), *leaver = judge->leaver;
+    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member),
+                                 *leaver = judge->leaver;
 
-    if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq || !process->life_age_ns)
+    if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq ||
+        !process->life_age_ns)
         return false;
     if (has_heard(absentee) && !judge->leaver_heard)
         return true;
@@ -78,7 +80,8 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
     case NG_ABSENT_LOST:
         return outlived_leaver(judge, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
     case NG_ABSENT_EXITED:
-        return absentee->followed || followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_LEFT;
+        return absentee->followed || followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE
+                                                                            : NG_CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
         return NG_CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:
@@ -91,12 +94,14 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
     return wait->type == NG_WAIT_CREATE ? NG_CAUSE_MISSING : NG_CAUSE_UNSEEN;
 }
 
-/* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an error? */
+/* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an
+ * error? */
 static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *absentee)
 {
     const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
 
-    if (absentee->came || absentee->followed || absentee->may_follow || absentee->member->async_error)
+    if (absentee->came || absentee->followed || absentee->may_follow ||
+        absentee->member->async_error)
         return false;
     if (absentee->absence == NG_ABSENT_EXITED)
         return process->exit_status == 0;
@@ -104,16 +109,17 @@ static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *ab
 }
 
 /*
- * Does one rank wait alone in a call that the others came to their end without? Then it makes a call too many. Of a
- * collective those are most ranks of the group, right before it, and others may be held up elsewhere, as by this one;
- * of sends and receives all peers, which must be several.
+ * Does one rank wait alone in a call that the others came to their end without? Then it makes a
+ * call too many. Of a collective those are most ranks of the group, right before it, and others may
+ * be held up elsewhere, as by this one; of sends and receives all peers, which must be several.
  */
 static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
 {
     bool p2p = wait->type == NG_WAIT_P2P;
     int64_t ended = 0;
 
-    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers || wait->blind)
+    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers ||
+        wait->blind)
         return false;
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
@@ -130,7 +136,8 @@ static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].followed || (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index))
+        if (wait->absentees[i].followed ||
+            (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index))
             return true;
     return false;
 }

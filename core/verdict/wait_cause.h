@@ -10,14 +10,15 @@
 
 #include "core/verdict/divergence.h"
 #include "core/verdict/init_mismatch.h"
-#include "core/view/signature.h"
 #include "core/verdict/wait_graph.h"
+#include "core/view/signature.h"
 
 struct ng_judge;
 
 /* In rising order of how little can be behind it. */
 enum ng_cause {
-    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, or was when it left, or died after another left */
+    NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, or was when it left, or died
+                           after another left */
     NG_CAUSE_UNSEEN,    /* absentees without evidence */
     NG_CAUSE_DEVICE,    /* nobody is absent */
     NG_CAUSE_VARIABLE,  /* likewise, and ranks have variables by which NCCL may hang then */

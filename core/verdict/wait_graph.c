@@ -9,15 +9,17 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
+#include "core/util/clock.h"
 #include "core/view/signature.h"
 
-/* Clocks of different hosts differ by less; and a process that ends has closed its connections before it is gone. */
+/* Clocks of different hosts differ by less; and a process that ends has closed its connections
+ * before it is gone. */
 #define CLOCKS_APART_NS NG_S
 
-/* A program that NCCL tells of an end may end its communicators before it ends itself, so long before at most. */
+/* A program that NCCL tells of an end may end its communicators before it ends itself, so long
+ * before at most. */
 #define LEAVING_NS (5 * NG_S)
 
 struct finder {
@@ -25,9 +27,9 @@ struct finder {
     struct ng_arena *arena;
     struct ng_waits *waits;
     int64_t stalled_ns;
-    uint64_t farthest;          /* collective of the group looked at that a rank has finished */
-    /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were in; index of that
-     * wait, -1 none, in `left_in`. */
+    uint64_t farthest; /* collective of the group looked at that a rank has finished */
+    /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were
+     * in; index of that wait, -1 none, in `left_in`. */
     const bool *leavers;
     int32_t *left_in;
     uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
@@ -45,8 +47,8 @@ static bool gone(enum ng_life life)
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-/* Is it waiting for nothing any more? Its process has ended, or its program has ended the communicator, whose last
- * work may seem to be in flight until the watchdog looks again. */
+/* Is it waiting for nothing any more? Its process has ended, or its program has ended the
+ * communicator, whose last work may seem to be in flight until the watchdog looks again. */
 static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
 {
     if (finder->leavers)
@@ -196,11 +198,13 @@ static bool was_failed(const struct ng_view_record *record)
 /* Since a leaver got stuck: its own clock went until its end. */
 static int64_t left_age(const struct finder *finder, const struct ng_view_member *member)
 {
-    return ng_view_age(ng_view_age(member->pending_age_ns) + ng_view_age(process_of(finder, member)->life_age_ns));
+    return ng_view_age(ng_view_age(member->pending_age_ns) +
+                       ng_view_age(process_of(finder, member)->life_age_ns));
 }
 
 /* Which collective a leaver was stuck in, or NCCL failed; 0 none. */
-static uint64_t left_collective(const struct finder *finder, const struct ng_view_member *member, int64_t *ret_age_ns)
+static uint64_t left_collective(const struct finder *finder, const struct ng_view_member *member,
+                                int64_t *ret_age_ns)
 {
     *ret_age_ns = left_age(finder, member);
     if (member->pending_record)
@@ -229,8 +233,8 @@ static const struct ng_view_record *pending_of(const struct ng_view_member *memb
     return NULL;
 }
 
-/* Does work of another communicator, which is in flight, stand between two calls of a member on one stream? `to` NULL:
- * or behind the first. */
+/* Does work of another communicator, which is in flight, stand between two calls of a member on one
+ * stream? `to` NULL: or behind the first. */
 static bool is_work_between(const struct finder *finder, const struct ng_view_member *member,
                             const struct ng_view_record *from, const struct ng_view_record *to)
 {
@@ -238,28 +242,33 @@ static bool is_work_between(const struct finder *finder, const struct ng_view_me
     const struct ng_view_process *process = process_of(finder, member);
 
     for (uint32_t i = 0; i < process->member_count && view->by_process; i++) {
-        const struct ng_view_member *other = &view->members[view->by_process[process->first_member + i]];
+        const struct ng_view_member *other =
+            &view->members[view->by_process[process->first_member + i]];
         const struct ng_view_record *pending = pending_of(other);
-        if (other != member && pending && ng_same_actor(view, other, member) && pending->stream == from->stream &&
-            pending->stream && pending->id > from->id && (!to || pending->id < to->id))
+        if (other != member && pending && ng_same_actor(view, other, member) &&
+            pending->stream == from->stream && pending->stream && pending->id > from->id &&
+            (!to || pending->id < to->id))
             return true;
     }
     return false;
 }
 
 /*
- * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for which this one had
- * to do its part, seems to be in flight where the device is in what stands behind it. From `seq` on, the collective
- * that it is in, or waits to be in; 0 none.
+ * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for
+ * which this one had to do its part, seems to be in flight where the device is in what stands
+ * behind it. From `seq` on, the collective that it is in, or waits to be in; 0 none.
  */
-static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member, uint64_t seq)
+static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member,
+                              uint64_t seq)
 {
     for (; seq && seq <= finder->farthest; seq = seq < member->entered ? seq + 1 : 0) {
         const struct ng_view_record *record = ng_view_collective(member, seq);
-        const struct ng_view_record *next = seq < member->entered ? ng_view_collective(member, seq + 1) : NULL;
+        const struct ng_view_record *next =
+            seq < member->entered ? ng_view_collective(member, seq + 1) : NULL;
         if (!record || (!next && seq < member->entered) || !(record->flags & NG_RECORD_IN_GROUP) ||
             !ng_op_is_symmetric(record->signature.op) ||
-            ((!next || next->work_previous != record->id) && !is_work_between(finder, member, record, next)))
+            ((!next || next->work_previous != record->id) &&
+             !is_work_between(finder, member, record, next)))
             break;
     }
     return seq;
@@ -352,7 +361,8 @@ static int find_collective(struct finder *finder, uint32_t group,
             wait->waiter_count++;
             if (age_ns > wait->age_ns)
                 wait->age_ns = age_ns;
-            const struct ng_view_record *record = seq == stuck ? ng_view_collective(member, seq) : NULL;
+            const struct ng_view_record *record =
+                seq == stuck ? ng_view_collective(member, seq) : NULL;
             if (record && record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
             if (seq == stuck && !member->pending_started)
@@ -368,7 +378,8 @@ static int find_collective(struct finder *finder, uint32_t group,
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
         /* Who lives, and whom nobody has seen, is not what leavers were told of. */
-        if (finder->leavers && (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
+        if (finder->leavers &&
+            (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
             continue;
         if (!member || member->entered < stuck) {
             absentee = add_absentee(finder, wait, member, rank);
@@ -528,14 +539,16 @@ static const struct ng_view_member *member_at(const struct ng_view_member *membe
     return low < count && members[low].group_rank == rank ? &members[low] : NULL;
 }
 
-/* Did a member call this send or receive behind a collective of the same communicator that it is stuck in? */
+/* Did a member call this send or receive behind a collective of the same communicator that it is
+ * stuck in? */
 static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
                                  const struct ng_view_record *record)
 {
     int32_t stuck_in = finder->waits->wait_of_member[member - finder->view->members];
 
-    return stuck_in >= 0 && finder->waits->waits[stuck_in].type == NG_WAIT_COLLECTIVE && member->pending_record &&
-           member->pending_seq && record->id > member->pending_record && !done(record->state);
+    return stuck_in >= 0 && finder->waits->waits[stuck_in].type == NG_WAIT_COLLECTIVE &&
+           member->pending_record && member->pending_seq && record->id > member->pending_record &&
+           !done(record->state);
 }
 
 /* What one send or receive of `member` waits for. *ret_served false: not for its device. */
@@ -558,7 +571,8 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
     if (finder->leavers && !gone(life))
         return 0;
     bool queued = theirs && is_behind_collective(finder, other, theirs);
-    if (theirs && !open && !faulted && !queued && (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+    if (theirs && !open && !faulted && !queued &&
+        (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
@@ -736,8 +750,8 @@ static const struct making makings[] = {
 };
 
 /*
- * Shrink leaves ranks out on purpose, and which ones only its callers know, of whom a hash of them is
- * heard: true where it is that of one rank.
+ * Shrink leaves ranks out on purpose, and which ones only its callers know, of whom a hash of them
+ * is heard: true where it is that of one rank.
  */
 static bool find_left_out(const struct finder *finder, uint32_t parent, uint32_t ordinal,
                           int *ret_rank)
@@ -783,7 +797,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
             ordinal = member->derived;
     }
     int left_out = -1;
-    if (!wait || (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
+    if (!wait ||
+        (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
         return 0;
     wait->left_out = left_out;
     for (int rank = 0, i = 0; rank < nranks; rank++) {
@@ -797,7 +812,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         bool came = member && making->came(member, ordinal);
         bool failed = member && member->state == NG_GROUP_FAILED;
         /* Who is through with it is needed no more, whatever became of it. */
-        if (came && !failed && (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
+        if (came && !failed &&
+            (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
@@ -839,21 +855,23 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
 }
 
 /* What a member called that is waited in; NULL not recorded. */
-static const struct ng_view_record *called_in(const struct ng_wait *wait, const struct ng_view_member *member)
+static const struct ng_view_record *called_in(const struct ng_wait *wait,
+                                              const struct ng_view_member *member)
 {
     return wait->seq ? ng_view_collective(member, wait->seq) : pending_of(member);
 }
 
-/* Is what another member, the stuck one of this index, is in ahead of what this one called, on the same stream? */
+/* Is what another member, the stuck one of this index, is in ahead of what this one called, on the
+ * same stream? */
 static bool is_ahead(const struct ng_view *view, const struct ng_waits *waits, uint32_t stuck,
                      const struct ng_view_record *called, bool *ret_vague)
 {
     const struct ng_view_member *other = &view->members[stuck];
     const struct ng_wait *wait = &waits->waits[waits->wait_of_member[stuck]];
     /* Others may have finished its oldest work in flight. */
-    const struct ng_view_record *pending =
-        other->pending_seq && wait->seq > other->pending_seq ? ng_view_collective(other, wait->seq)
-                                                             : pending_of(other);
+    const struct ng_view_record *pending = other->pending_seq && wait->seq > other->pending_seq
+                                               ? ng_view_collective(other, wait->seq)
+                                               : pending_of(other);
 
     if (!pending || !called || done(pending->state) || done(called->state) || !called->stream ||
         pending->stream != called->stream || pending->id >= called->id)
@@ -872,10 +890,12 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
         return false;
     bool vague;
     if (absentee->in_order)
-        return !own && is_ahead(view, waits, stuck, called_in(&waits->waits[wait], absentee->member), &vague);
+        return !own && is_ahead(view, waits, stuck,
+                                called_in(&waits->waits[wait], absentee->member), &vague);
     /* Work of one communicator is done in the order in which it was called, on whatever streams. */
     if (absentee->queued)
-        return !own && other->pending_record && (other->pending_started || other == absentee->member);
+        return !own && other->pending_record &&
+               (other->pending_started || other == absentee->member);
     return !own || waits->waits[wait].type == NG_WAIT_P2P;
 }
 
@@ -897,17 +917,20 @@ static int32_t held_by(const struct finder *finder, uint32_t wait,
     return found;
 }
 
-/* Behind which other work the device of a member is that came to wait `wait`: to `ret_behind`. False: behind none. */
-static bool find_behind(const struct finder *finder, uint32_t wait, const struct ng_view_member *member,
-                        struct ng_absentee *ret_behind)
+/* Behind which other work the device of a member is that came to wait `wait`: to `ret_behind`.
+ * False: behind none. */
+static bool find_behind(const struct finder *finder, uint32_t wait,
+                        const struct ng_view_member *member, struct ng_absentee *ret_behind)
 {
     const struct ng_waits *waits = finder->waits;
     const struct ng_view_record *called = called_in(&waits->waits[wait], member);
 
-    *ret_behind = (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
+    *ret_behind =
+        (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
     ret_behind->stuck_in = held_by(finder, wait, ret_behind);
     if (ret_behind->stuck_in >= 0) {
-        for (uint32_t k = waits->stuck_first[member->process]; k < waits->stuck_first[member->process + 1]; k++) {
+        for (uint32_t k = waits->stuck_first[member->process];
+             k < waits->stuck_first[member->process + 1]; k++) {
             bool vague = false;
             if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
                 is_ahead(finder->view, waits, waits->stuck[k], called, &vague))
@@ -952,7 +975,8 @@ static int link_devices(struct finder *finder)
         if (others)
             continue;
         for (uint32_t i = 0; i < count; i++) {
-            if (!waits->queued[&members[i] - view->members] || !find_behind(finder, w, &members[i], &behind))
+            if (!waits->queued[&members[i] - view->members] ||
+                !find_behind(finder, w, &members[i], &behind))
                 continue;
             struct ng_absentee *absentee =
                 add_absentee(finder, wait, &members[i], members[i].group_rank);
@@ -968,8 +992,8 @@ static int link_devices(struct finder *finder)
 }
 
 /*
- * A rank that made the call of a collective, but whose device is in sends or receives that it called before on the same
- * communicator, and that wait for others.
+ * A rank that made the call of a collective, but whose device is in sends or receives that it
+ * called before on the same communicator, and that wait for others.
  */
 static int link_behind(struct finder *finder)
 {
@@ -983,11 +1007,13 @@ static int link_behind(struct finder *finder)
         for (uint32_t i = 0; i < count && wait->type == NG_WAIT_COLLECTIVE; i++) {
             int32_t stuck_in = waits->wait_of_member[&members[i] - view->members];
             const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
-            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P || !members[i].pending_record ||
-                members[i].pending_seq || !record || done(record->state) || record->id < members[i].pending_record ||
+            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P ||
+                !members[i].pending_record || members[i].pending_seq || !record ||
+                done(record->state) || record->id < members[i].pending_record ||
                 members[i].cuda_error || process_of(finder, &members[i])->life == NG_LIFE_STOPPED)
                 continue;
-            struct ng_absentee *absentee = add_absentee(finder, wait, &members[i], members[i].group_rank);
+            struct ng_absentee *absentee =
+                add_absentee(finder, wait, &members[i], members[i].group_rank);
             if (!absentee)
                 return -ENOMEM;
             absentee->came = absentee->queued = true;
@@ -1031,7 +1057,8 @@ static int link_waits(struct finder *finder)
 
 bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)
 {
-    if (view->processes[member->process].life != NG_LIFE_EXITED || member->async_error != NG_NCCL_REMOTE_ERROR)
+    if (view->processes[member->process].life != NG_LIFE_EXITED ||
+        member->async_error != NG_NCCL_REMOTE_ERROR)
         return false;
     switch (member->state) {
     case NG_GROUP_CREATING:
@@ -1049,10 +1076,11 @@ bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_me
 
 /* Leavers, while they are followed to the ends that they were told of. */
 struct following {
-    bool *leavers;         /* of members */
-    bool *looked_at;       /* of groups */
-    bool *told, *followed; /* of processes: is a member of it a leaver; and is known for which end */
-    uint32_t first;        /* the first wait of leavers */
+    bool *leavers;   /* of members */
+    bool *looked_at; /* of groups */
+    bool *told,
+        *followed;  /* of processes: is a member of it a leaver; and is known for which end */
+    uint32_t first; /* the first wait of leavers */
 };
 
 /* What all leavers of a group were in. */
@@ -1100,10 +1128,10 @@ static bool ended_later(const struct ng_view_process *process, const struct ng_v
     return alive_ns && ng_view_age(alive_ns) + CLOCKS_APART_NS < left->life_age_ns;
 }
 
-/* Is there an end for which this leaver may have left: of one that was not told of any itself, or that left for
- * another? */
-static bool has_reason(const struct finder *finder, const struct following *following, const struct ng_wait *wait,
-                       const struct ng_view_process *leaver)
+/* Is there an end for which this leaver may have left: of one that was not told of any itself, or
+ * that left for another? */
+static bool has_reason(const struct finder *finder, const struct following *following,
+                       const struct ng_wait *wait, const struct ng_view_process *leaver)
 {
     for (uint32_t a = 0; a < wait->absentee_count; a++) {
         uint32_t index = wait->absentees[a].member->process;
@@ -1126,7 +1154,8 @@ static void follow(const struct finder *finder, struct following *following)
         for (uint32_t i = 0; i < view->member_count; i++) {
             uint32_t process = view->members[i].process;
             if (finder->left_in[i] < 0 || following->followed[process] ||
-                !has_reason(finder, following, &finder->waits->waits[finder->left_in[i]], &view->processes[process]))
+                !has_reason(finder, following, &finder->waits->waits[finder->left_in[i]],
+                            &view->processes[process]))
                 continue;
             found = following->followed[process] = true;
         }
@@ -1134,20 +1163,21 @@ static void follow(const struct finder *finder, struct following *following)
 }
 
 /* Is it what others still wait in? */
-static bool is_waited_in(const struct finder *finder, const struct following *following, const struct ng_wait *left)
+static bool is_waited_in(const struct finder *finder, const struct following *following,
+                         const struct ng_wait *left)
 {
     for (uint32_t w = 0; w < following->first; w++) {
         const struct ng_wait *wait = &finder->waits->waits[w];
-        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type && wait->group == left->group &&
-            wait->seq == left->seq)
+        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type &&
+            wait->group == left->group && wait->seq == left->seq)
             return true;
     }
     return false;
 }
 
 /*
- * Which leavers nobody is known for, while ranks of their groups do not answer: to `ret_doubted`, of processes. Who
- * does not answer may not have told yet that it is of the group.
+ * Which leavers nobody is known for, while ranks of their groups do not answer: to `ret_doubted`,
+ * of processes. Who does not answer may not have told yet that it is of the group.
  */
 static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
 {
@@ -1161,7 +1191,8 @@ static void doubt(const struct finder *finder, const struct following *following
         if (finder->left_in[i] < 0 || following->followed[process] || ret_doubted[process])
             continue;
         const struct ng_view_group *group = &view->groups[view->members[i].group];
-        const struct ng_view_member *members = ng_view_members(view, view->members[i].group, &count);
+        const struct ng_view_member *members =
+            ng_view_members(view, view->members[i].group, &count);
         ret_doubted[process] = any && (int64_t)group->member_count < group->nranks;
         for (uint32_t k = 0; k < count && any && !ret_doubted[process]; k++)
             ret_doubted[process] = process_of(finder, &members[k])->quiet_ns > 0;
@@ -1189,9 +1220,9 @@ static int keep_reasons(struct finder *finder, const struct following *following
 }
 
 /*
- * Over a network NCCL tells ranks at once that a peer is gone, and they leave, and whoever waits for them has never
- * heard of that peer. So it is looked for in what they were in when they left: those are waits, too. Where nobody is
- * found there, they are leavers like all others.
+ * Over a network NCCL tells ranks at once that a peer is gone, and they leave, and whoever waits
+ * for them has never heard of that peer. So it is looked for in what they were in when they left:
+ * those are waits, too. Where nobody is found there, they are leavers like all others.
  */
 static int follow_leavers(struct finder *finder)
 {
@@ -1211,8 +1242,8 @@ static int follow_leavers(struct finder *finder)
     following.followed = ng_arena_alloc(finder->arena, view->process_count + 1);
     finder->left_in = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(int32_t));
     bool *doubted = ng_arena_alloc(finder->arena, view->process_count + 1);
-    if (!following.leavers || !following.looked_at || !following.told || !following.followed || !finder->left_in ||
-        !doubted)
+    if (!following.leavers || !following.looked_at || !following.told || !following.followed ||
+        !finder->left_in || !doubted)
         return -ENOMEM;
     memset(finder->left_in, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = 0; i < view->member_count; i++) {

@@ -42,13 +42,15 @@ struct ng_absentee {
                          whether it made the call; UNSEEN as well */
     bool left_group;  /* it destroyed or aborted its communicator */
     enum ng_op
-        leaving;      /* it is inside that call, or ncclCommFinalize; NG_OP_NONE: in none of them */
-    bool failed;      /* NCCL told it that the communicator cannot be made */
-    bool followed;    /* it left since NCCL told it of another end, that of who is absent from a wait of leavers */
-    bool may_follow;  /* likewise, but nobody is known to be gone: ranks of that group do not answer, and may be */
+        leaving;     /* it is inside that call, or ncclCommFinalize; NG_OP_NONE: in none of them */
+    bool failed;     /* NCCL told it that the communicator cannot be made */
+    bool followed;   /* it left since NCCL told it of another end, that of who is absent from a wait
+                        of leavers */
+    bool may_follow; /* likewise, but nobody is known to be gone: ranks of that group do not answer,
+                        and may be */
     bool process_seen; /* no evidence of it in this group, but its process is in the view */
-    bool send;        /* point-to-point: what is missing is its send (else its receive) */
-    int for_rank;     /* point-to-point: group rank that waits for it */
+    bool send;         /* point-to-point: what is missing is its send (else its receive) */
+    int for_rank;      /* point-to-point: group rank that waits for it */
 };
 
 /* Has it ended the communicator, or is about to, without having come? Then it never will, wherever
@@ -70,18 +72,19 @@ struct ng_wait {
     uint32_t group;
     uint64_t seq; /* collective sequence; 0 else */
     enum ng_op op;
-    enum ng_op composed;    /* point-to-point: what all that wait make up together, core/view/p2p_patterns.h;
-                               NG_OP_NONE: nothing, or one cannot tell. Set by core/verdict/verdict.c */
+    enum ng_op
+        composed; /* point-to-point: what all that wait make up together, core/view/p2p_patterns.h;
+                     NG_OP_NONE: nothing, or one cannot tell. Set by core/verdict/verdict.c */
     int64_t age_ns;         /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */
     int left_out;           /* the one rank that a shrink leaves out; -1 none, or not known */
-    bool cold;              /* the first collective, and a waiter is inside the host call: NCCL connects there */
-    bool on_host;           /* a rank is still inside the call of a collective, all ranks inside those of sends and
-                               receives: their devices have nothing of it yet */
-    bool blind;             /* what a waiter waits for is not recorded, or not all of it */
-    bool served;            /* point-to-point: there is a waiter whose own peers have all come */
-    bool of_leavers;        /* what those were in that left since NCCL told them of an end: nobody waits in it any more,
-                               and those that are gone are its absentees */
+    bool cold; /* the first collective, and a waiter is inside the host call: NCCL connects there */
+    bool on_host;    /* a rank is still inside the call of a collective, all ranks inside those of
+                        sends and    receives: their devices have nothing of it yet */
+    bool blind;      /* what a waiter waits for is not recorded, or not all of it */
+    bool served;     /* point-to-point: there is a waiter whose own peers have all come */
+    bool of_leavers; /* what those were in that left since NCCL told them of an end: nobody waits in
+                        it any more, and those that are gone are its absentees */
     uint32_t waiter_count;
     uint32_t not_started; /* waiters whose device has not reached the work */
     struct ng_absentee *absentees;
@@ -124,9 +127,9 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
                         const struct ng_absentee *absentee, uint32_t stuck);
 
 /*
- * Has the process of this member left since NCCL told it that a peer of this communicator is gone, with the
- * communicator as it was, or once it had ended that? Then it was in the middle of things everywhere, and who waits for
- * it elsewhere waits for that peer, in truth.
+ * Has the process of this member left since NCCL told it that a peer of this communicator is gone,
+ * with the communicator as it was, or once it had ended that? Then it was in the middle of things
+ * everywhere, and who waits for it elsewhere waits for that peer, in truth.
  */
 bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member);
 

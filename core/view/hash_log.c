@@ -9,7 +9,8 @@
 
 _Static_assert(NG_TRAIL_NEWEST == 1u << FIRST_LEVEL, "marks go on where the newest end");
 
-/* Ranks further apart would be taken for one another's neighbours: a word has 24 bits of a number. */
+/* Ranks further apart would be taken for one another's neighbours: a word has 24 bits of a number.
+ */
 #define APART_MAX (UINT64_C(1) << 22)
 
 void ng_trail_mark(struct ng_box_trail *trail, uint64_t seq, uint64_t hash)
@@ -71,7 +72,9 @@ const struct ng_trail *ng_trail_ahead(const struct ng_trail *a, const struct ng_
 {
     const struct ng_trail *behind = a->last < b->last ? a : b, *ahead = behind == a ? b : a;
 
-    return behind->last && ng_trail_at(behind, behind->last) && !ng_trail_at(ahead, behind->last) ? ahead : NULL;
+    return behind->last && ng_trail_at(behind, behind->last) && !ng_trail_at(ahead, behind->last)
+               ? ahead
+               : NULL;
 }
 
 bool ng_trail_differ(const struct ng_trail *a, const struct ng_trail *b,

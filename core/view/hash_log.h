@@ -5,9 +5,10 @@
  * Step 3, written by the calling thread with each collective; read by other processes at any
  * moment. A word has both, 40 bits of the hash and the lower 24 of the number, so that no
  * reader ever takes the hash of one collective for that of another. There are words of the newest
- * collectives, and of the newest two multiples of each power of two from 16: so two ranks that go on,
- * and whose calls are not further apart than 2^20, sooner or later have one in common, however seldom
- * they are looked at. No lock, no system call: one store, and every sixteenth time a few more.
+ * collectives, and of the newest two multiples of each power of two from 16: so two ranks that go
+ * on, and whose calls are not further apart than 2^20, sooner or later have one in common, however
+ * seldom they are looked at. No lock, no system call: one store, and every sixteenth time a few
+ * more.
  */
 #ifndef NCCLGUARD_CORE_VIEW_HASH_LOG_H
 #define NCCLGUARD_CORE_VIEW_HASH_LOG_H
@@ -15,14 +16,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/recorder/box.h"
 #include "core/nccl/disagreement.h"
+#include "core/recorder/box.h"
 #include "core/view/signature.h"
 
 #define NG_TRAIL_NUMBER UINT64_C(0xffffff) /* the bits of a word that are the number's */
 
-/* A word: the number, and the hash. What differs in its lowest bits alone, as after another count, is
- * to be seen in the upper ones, too. */
+/* A word: the number, and the hash. What differs in its lowest bits alone, as after another count,
+ * is to be seen in the upper ones, too. */
 static inline uint64_t ng_trail_word(uint64_t number, uint64_t hash)
 {
     return (hash * NG_SIGNATURE_FACTOR & ~NG_TRAIL_NUMBER) | (number & NG_TRAIL_NUMBER);
@@ -75,8 +76,8 @@ void ng_trail_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t en
 uint64_t ng_trail_at(const struct ng_trail *trail, uint64_t seq);
 
 /* Which of both is so far ahead that it no longer tells of the newest collective of the other:
- * core/view/recall.h may know it. NULL: neither, or the other does not tell of that one either, as behind a
- * graph. Pure. */
+ * core/view/recall.h may know it. NULL: neither, or the other does not tell of that one either, as
+ * behind a graph. Pure. */
 const struct ng_trail *ng_trail_ahead(const struct ng_trail *a, const struct ng_trail *b);
 
 /*

@@ -140,7 +140,8 @@ static enum shape shape_of_peers(const struct ng_composed_search *search, const 
     return SHAPELESS;
 }
 
-static struct part part_of(const struct ng_composed_search *search, const struct side *side, uint32_t index)
+static struct part part_of(const struct ng_composed_search *search, const struct side *side,
+                           uint32_t index)
 {
     const struct ng_view_member *member = side->member;
     struct ng_composed_work *work = &side->composed.works[index];
@@ -252,7 +253,8 @@ static int other_end(struct ng_composed_search *search, const struct side *side,
 }
 
 /* Does every other end that the view has belong to a work of the shape `wanted`? */
-static int ask_others(struct ng_composed_search *search, struct side *side, uint32_t index, enum shape wanted)
+static int ask_others(struct ng_composed_search *search, struct side *side, uint32_t index,
+                      enum shape wanted)
 {
     struct part *part = &side->parts[index];
     uint32_t i = side->composed.works[index].first, at;
@@ -273,7 +275,8 @@ static int ask_others(struct ng_composed_search *search, struct side *side, uint
 }
 
 /* A fan is one collective only if all counts are the same and everybody can say so. */
-static int name_fan(struct ng_composed_search *search, struct side *root, uint32_t index, bool *ret_named)
+static int name_fan(struct ng_composed_search *search, struct side *root, uint32_t index,
+                    bool *ret_named)
 {
     struct part *part = &root->parts[index];
 

@@ -53,7 +53,8 @@ int ng_composed_find(const struct ng_view *view, const struct ng_view_member *me
                      struct ng_arena *arena, struct ng_composed *ret_composed);
 
 /* The same for one member of a group after another: what was found out about one is not looked for
- * again, so all of them take no longer than reading their records. Lives in `arena`. 0 or -ENOMEM. */
+ * again, so all of them take no longer than reading their records. Lives in `arena`. 0 or -ENOMEM.
+ */
 struct ng_composed_search;
 int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
                       struct ng_composed_search **ret_search);

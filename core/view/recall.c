@@ -7,7 +7,8 @@
 
 #include "core/comm/ring.h"
 
-#define WINDOW (NG_TRAIL_NEWEST + 1) /* each collective is believed for the sake of the one before */
+#define WINDOW                                                                                     \
+    (NG_TRAIL_NEWEST + 1) /* each collective is believed for the sake of the one before */
 
 /* What a record tells: the hash of the group after its collective, and before it. */
 struct told {
@@ -15,8 +16,8 @@ struct told {
 };
 
 /* The collective that a record tells of; 0: none of this group, or it is being written. */
-static uint64_t number_in(const struct ng_box_record *record, uint64_t id, const struct ng_box_group *group,
-                          uint32_t slot, struct told *ret_told)
+static uint64_t number_in(const struct ng_box_record *record, uint64_t id,
+                          const struct ng_box_group *group, uint32_t slot, struct told *ret_told)
 {
     uint64_t before = atomic_load_explicit(&record->id_state, memory_order_acquire);
     uint32_t state = ng_record_state(before);
@@ -36,17 +37,19 @@ static uint64_t number_in(const struct ng_box_record *record, uint64_t id, const
                (group_id == NG_LOAD(group->id) || group_id == NG_LOAD(group->former_id)) &&
                NG_LOAD(record->entered_mono_ns) >= NG_LOAD(group->created_mono_ns);
     atomic_thread_fence(memory_order_acquire);
-    if (!its || !hash || ng_record_id(atomic_load_explicit(&record->id_state, memory_order_relaxed)) != id)
+    if (!its || !hash ||
+        ng_record_id(atomic_load_explicit(&record->id_state, memory_order_relaxed)) != id)
         return 0;
     *ret_told = (struct told){hash, ng_signature_unroll(hash, &signature)};
     return number;
 }
 
-/* Two writers may have met in a slot after the ring went round; then what it tells does not follow from the
- * collective before. */
+/* Two writers may have met in a slot after the ring went round; then what it tells does not follow
+ * from the collective before. */
 static bool follows(const struct told *told, uint64_t number, const struct told *previous)
 {
-    return told->after && (number == 1 ? told->before == 0 : previous->after && told->before == previous->after);
+    return told->after &&
+           (number == 1 ? told->before == 0 : previous->after && told->before == previous->after);
 }
 
 uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_trail *trail)
@@ -59,7 +62,8 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct
 
     while (looks < capacity && looks < NG_RECALL_LOOKS && looks + 1 < next) {
         uint64_t id = next - ++looks;
-        uint64_t number = number_in(&box->records[ng_record_slot(id, capacity)], id, group, slot, &found);
+        uint64_t number =
+            number_in(&box->records[ng_record_slot(id, capacity)], id, group, slot, &found);
         if (!number || number > seq)
             continue;
         if (number < first)

@@ -81,20 +81,24 @@ static uint32_t context(const struct ng_view_member *member, uint64_t a, uint64_
     struct ng_signature before_a, before_b;
     uint32_t length = 0;
 
-    while (length < CONTEXT && length + 1 < a && ng_signature_at(member, a - 1 - length, &before_a) &&
-           ng_signature_at(member, b - 1 - length, &before_b) && !ng_signature_differ(&before_a, &before_b))
+    while (length < CONTEXT && length + 1 < a &&
+           ng_signature_at(member, a - 1 - length, &before_a) &&
+           ng_signature_at(member, b - 1 - length, &before_b) &&
+           !ng_signature_differ(&before_a, &before_b))
         length++;
     return length;
 }
 
-/* Which of both followed the longest row of calls that came before `seq`, too. False: both, or neither. */
-static bool usual_after_row(const struct ng_view_member *member, uint64_t seq, const struct ng_signature *a,
-                            const struct ng_signature *b, bool *ret_a)
+/* Which of both followed the longest row of calls that came before `seq`, too. False: both, or
+ * neither. */
+static bool usual_after_row(const struct ng_view_member *member, uint64_t seq,
+                            const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
 {
     uint32_t longest_a = 0, longest_b = 0;
     struct ng_signature then;
 
-    for (uint64_t at = seq - 1; at > 1 && seq - at < HISTORY && ng_signature_at(member, at, &then); at--) {
+    for (uint64_t at = seq - 1; at > 1 && seq - at < HISTORY && ng_signature_at(member, at, &then);
+         at--) {
         uint32_t *longest = !ng_signature_differ(&then, a)   ? &longest_a
                             : !ng_signature_differ(&then, b) ? &longest_b
                                                              : NULL;
@@ -107,8 +111,9 @@ static bool usual_after_row(const struct ng_view_member *member, uint64_t seq, c
 }
 
 /*
- * What usually followed the calls before `seq`: what followed the longest row of them decides; else the newest earlier
- * place in any member's history where the same call came before; failing that, what came most often.
+ * What usually followed the calls before `seq`: what followed the longest row of them decides; else
+ * the newest earlier place in any member's history where the same call came before; failing that,
+ * what came most often.
  */
 static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t seq,
                   const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
@@ -147,8 +152,8 @@ static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t
 }
 
 /* Do members differ at `seq`, and if so, who is in the majority. */
-static bool differ_at(const struct ng_view_member *members, uint32_t count, int nranks, uint64_t seq,
-                      struct ng_mismatch *ret_mismatch)
+static bool differ_at(const struct ng_view_member *members, uint32_t count, int nranks,
+                      uint64_t seq, struct ng_mismatch *ret_mismatch)
 {
     struct ng_signature candidate = {0}, other = {0}, signature;
     uint32_t votes = 0, known = 0, for_candidate = 0, for_other = 0;

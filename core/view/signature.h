@@ -67,7 +67,7 @@ struct ng_mismatch {
     bool by_history;              /* the sides are equal in number; earlier calls decided */
     uint32_t differing;           /* members that passed something else than `expected` */
     uint32_t known;               /* members whose call is known */
-    bool is_open;                 /* the ranks of the group whose call is not known may turn that round */
+    bool is_open; /* the ranks of the group whose call is not known may turn that round */
 };
 
 /*

@@ -185,8 +185,8 @@ struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process
     return member;
 }
 
-struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process, uint64_t group_id,
-                                            int group_rank)
+struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process,
+                                            uint64_t group_id, int group_rank)
 {
     struct ng_view_failure *failure = APPEND(view, failures, failure_count, failure_room);
     if (failure)
@@ -349,13 +349,15 @@ static void sort_by_process(struct ng_view *view)
     view->by_process = places;
 }
 
-/* Do two ranks of the group that begins with member `start` have one number? `places`, of mask + 1, may hold members of
- * groups before it: those count as free. */
-static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places, uint32_t mask)
+/* Do two ranks of the group that begins with member `start` have one number? `places`, of mask + 1,
+ * may hold members of groups before it: those count as free. */
+static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places,
+                           uint32_t mask)
 {
     const struct ng_view_member *members = view->members;
 
-    for (uint32_t i = start; i < view->member_count && members[i].group == members[start].group; i++) {
+    for (uint32_t i = start; i < view->member_count && members[i].group == members[start].group;
+         i++) {
         int rank = view->processes[members[i].process].rank;
         if (rank < 0)
             continue;
@@ -366,13 +368,15 @@ static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t 
         const struct ng_view_member *before = places[at] ? &members[places[at] - 1] : NULL;
         if (!before || before->group != members[start].group)
             places[at] = i + 1;
-        else if (before->process != members[i].process && before->group_rank != members[i].group_rank)
+        else if (before->process != members[i].process &&
+                 before->group_rank != members[i].group_rank)
             return true;
     }
     return false;
 }
 
-/* Where ranks of one group share a number, living or not, the others' are not those of the group's ranks either. */
+/* Where ranks of one group share a number, living or not, the others' are not those of the group's
+ * ranks either. */
 static void distrust_groups(struct ng_view *view, uint32_t mask)
 {
     uint32_t *places = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*places));
@@ -458,10 +462,10 @@ static void add_failures(struct ng_view *view)
             again = view->members[k].group == group &&
                     view->members[k].process == failure->member.process &&
                     view->members[k].group_rank == failure->member.group_rank;
-        struct ng_view_member *member =
-            again ? NULL
-                  : ng_view_add_member(view, failure->member.process, group,
-                                       failure->member.group_rank);
+        struct ng_view_member *member = again
+                                            ? NULL
+                                            : ng_view_add_member(view, failure->member.process,
+                                                                 group, failure->member.group_rank);
         if (!member)
             continue;
         *member = failure->member;
@@ -595,8 +599,8 @@ int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member
     return largest->group_rank;
 }
 
-/* No counting record before this index has coll_seq >= seq; point-to-point records carry the seq before them. What does
- * not count has numbers that come again, and is stepped over. */
+/* No counting record before this index has coll_seq >= seq; point-to-point records carry the seq
+ * before them. What does not count has numbers that come again, and is stepped over. */
 static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 {
     uint32_t low = 0, high = member->record_count;
@@ -615,14 +619,15 @@ static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 
 const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq)
 {
-    /* Threads may have written a few records out of order: look a little around. Calls into a capture count for
-     * nothing, and any number of them may stand there. */
+    /* Threads may have written a few records out of order: look a little around. Calls into a
+     * capture count for nothing, and any number of them may stand there. */
     uint32_t from = first_at(member, seq), looked = 0;
 
     from = from > 8 ? from - 8 : 0;
     for (uint32_t i = from; i < member->record_count && looked < 24; i++) {
         const struct ng_view_record *record = &member->records[i];
-        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq && ng_view_record_counts(record))
+        if (!ng_view_record_is_p2p(record) && record->coll_seq == seq &&
+            ng_view_record_counts(record))
             return record;
         looked += ng_view_record_counts(record);
     }

@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/recorder/box.h"
 #include "core/recorder/durations.h"
-#include "core/util/memory_map.h"
 #include "core/recorder/fault_log.h"
+#include "core/util/arena.h"
+#include "core/util/memory_map.h"
 
 enum ng_life {
     NG_LIFE_UNKNOWN,
@@ -28,7 +28,8 @@ enum ng_life {
                      down or cut off, or the process is gone or frozen with nobody there to tell */
 };
 
-/* The first numbers that are none in what a process was to send, as in its black box (core/recorder/box.h). */
+/* The first numbers that are none in what a process was to send, as in its black box
+ * (core/recorder/box.h). */
 struct ng_view_nan {
     int64_t age_ns; /* since they were found; 0 none were */
     uint64_t group_id, seq;
@@ -48,32 +49,33 @@ struct ng_view_process {
     bool self;        /* the process that looks */
     bool cut_off;     /* it cannot read the folder of its job, nor write a dump there */
     enum ng_life life;
-    int exit_status;     /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
-    int64_t life_age_ns; /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
-                            or alive */
-    int64_t alive_age_ns; /* DEAD: its last sign of life was so long ago, so it did not end before; 0
-                             not known, or another life */
+    int exit_status;      /* of NG_LIFE_EXITED and NG_LIFE_DEAD; or NG_EXIT_STATUS_… */
+    int64_t life_age_ns;  /* how long ago its life ended, or it was heard of last (LOST); 0 unknown
+                             or alive */
+    int64_t alive_age_ns; /* DEAD: its last sign of life was so long ago, so it did not end before;
+                             0 not known, or another life */
     /* Its watchdog has made no round for so long; 0 it does, or not known. */
     int64_t watchdog_stuck_ns;
     char watchdog_in[128]; /* and what that is in; "" not known */
-    int64_t quiet_ns;    /* RUNNING as far as is known, but it did not answer when it was asked just
-                            now: heard of last so long ago; 0 it answers */
-    uint64_t uid;        /* tells it from every other process of any host; 0 not known */
+    int64_t quiet_ns; /* RUNNING as far as is known, but it did not answer when it was asked just
+                         now: heard of last so long ago; 0 it answers */
+    uint64_t uid;     /* tells it from every other process of any host; 0 not known */
     /* When ages are 0, by the two clocks of its host; of a process that ended, its end. 0 not known
      */
     int64_t moment_mono_ns, moment_unix_ns;
     int local_rank; /* from the launcher; -1 not known */
     char program[64];
-    char error_text[196]; /* what NCCL said of its first asynchronous error; "" none, or not known */
+    char
+        error_text[196]; /* what NCCL said of its first asynchronous error; "" none, or not known */
     char nccl_variables[NG_BOX_VARIABLES_BYTES]; /* as in its black box (core/config/variables.h) */
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
-    /* Its device memory, by enum ng_segment_kind; as many kinds as it knows. 0 nobody follows it, or
-     * not known. */
+    /* Its device memory, by enum ng_segment_kind; as many kinds as it knows. 0 nobody follows it,
+     * or not known. */
     uint32_t memory_kinds;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
-    bool rank_collides;    /* others have the same, so it was set to -1 (by ng_view_seal) */
+    bool rank_collides;  /* others have the same, so it was set to -1 (by ng_view_seal) */
     bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
 };
 
@@ -109,7 +111,8 @@ struct ng_view_frame {
     uint64_t offset;                     /* in the file's terms; in memory where there is none */
     const char *name;                    /* of the function; NULL not known */
     uint64_t name_offset;                /* from its start */
-    /* Of Python: `module` is its file, `name` the qualified one, `offset` that in the code object. */
+    /* Of Python: `module` is its file, `name` the qualified one, `offset` that in the code object.
+     */
     bool is_python;
     int32_t line; /* from 1; 0 not known */
 };
@@ -119,7 +122,7 @@ struct ng_view_frame {
 struct ng_view_call_stack {
     uint32_t process;
     uint32_t count;
-    bool whole; /* up to the function that the thread began with */
+    bool whole;      /* up to the function that the thread began with */
     bool python_cut; /* there are more frames of Python */
     /* Those of Python first, then those of the machine, innermost first; the first of either called
      * NCCL. Up to NG_VIEW_FRAMES. */
@@ -153,8 +156,8 @@ struct ng_view_record {
     uint32_t graph_position, graph_calls;
 };
 
-/* How long the device took for a collective, or several of one NCCL group, in which every rank waits
- * for every other. */
+/* How long the device took for a collective, or several of one NCCL group, in which every rank
+ * waits for every other. */
 struct ng_view_sample {
     uint64_t seq;   /* of its last collective */
     uint32_t calls; /* in the work */
@@ -191,8 +194,8 @@ static inline uint64_t ng_view_record_op_id(const struct ng_view_record *record)
     return record->coll_seq + record->p2p_seq;
 }
 
-/* Does it count among the group's calls? NCCL took it, and the device was to do it: not only a graph, whose replays
- * count for themselves. */
+/* Does it count among the group's calls? NCCL took it, and the device was to do it: not only a
+ * graph, whose replays count for themselves. */
 static inline bool ng_view_record_counts(const struct ng_view_record *record)
 {
     return record->state != NG_RECORD_FAILED && record->state != NG_RECORD_CAPTURED;
@@ -249,7 +252,7 @@ struct ng_view_member {
     int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_registration registration;
-    bool pending_vague; /* as in its black box (core/recorder/box.h) */
+    bool pending_vague;             /* as in its black box (core/recorder/box.h) */
     struct ng_view_record *records; /* what the ring still holds of this member, oldest first */
     uint32_t record_count;
     uint32_t sample_count;
@@ -298,8 +301,8 @@ struct ng_view {
         fault_count;
     uint32_t process_room, group_room, member_room, call_room, thread_room, duration_room,
         fault_room;
-    /* Communicators that could not be made. They become members with ng_view_seal where others are still
-     * in the making of the same group, which this may be the reason of. */
+    /* Communicators that could not be made. They become members with ng_view_seal where others are
+     * still in the making of the same group, which this may be the reason of. */
     struct ng_view_failure *failures;
     uint32_t failure_count, failure_room;
     uint32_t *by_process;   /* indices of members, by their process; NULL before ng_view_seal */
@@ -332,8 +335,8 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id);
 uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *told);
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,
                                           int group_rank);
-struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process, uint64_t group_id,
-                                            int group_rank);
+struct ng_view_failure *ng_view_add_failure(struct ng_view *view, uint32_t process,
+                                            uint64_t group_id, int group_rank);
 struct ng_view_call *ng_view_add_call(struct ng_view *view, uint32_t process);
 struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process, uint32_t tid);
 struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t process,
@@ -356,8 +359,8 @@ ng_view_call_stack(const struct ng_view *view, const struct ng_view_record *reco
 {
     return record->call_stack ? &view->call_stacks[record->call_stack - 1] : NULL;
 }
-/* One more sample of a member, newer than those before; beyond NG_VIEW_SAMPLES the oldest goes. False
- * when memory is short. */
+/* One more sample of a member, newer than those before; beyond NG_VIEW_SAMPLES the oldest goes.
+ * False when memory is short. */
 bool ng_view_add_sample(struct ng_view *view, struct ng_view_member *member,
                         const struct ng_view_sample *sample);
 __attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format,
@@ -377,8 +380,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
 int ng_view_add_call_stacks(struct ng_view *view, const struct ng_box *box, uint32_t process,
                             int64_t now_mono_ns);
 
-/* Unite what members call by different ids (core/comm/grow_id.h), sort them, and count them in their
- * groups and processes. Call once, after the last append. */
+/* Unite what members call by different ids (core/comm/grow_id.h), sort them, and count them in
+ * their groups and processes. Call once, after the last append. */
 void ng_view_seal(struct ng_view *view);
 
 /* The group of this id; UINT32_MAX there is none. */

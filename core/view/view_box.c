@@ -192,8 +192,8 @@ static int read_groups(struct reading *reading)
         member->created_age_ns = age_of(reading, NG_LOAD(group->created_mono_ns));
         member->ended_age_ns = age_of(reading, NG_LOAD(group->ended_mono_ns));
         int64_t timeout_ns = NG_LOAD(group->timeout_ns);
-        member->timeout_ns = timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0)
-                                        : reading->box->header->timeout_ns;
+        member->timeout_ns =
+            timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0) : reading->box->header->timeout_ns;
         member->rests = NG_LOAD(group->rests) == NG_REST_OWN;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
@@ -478,7 +478,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     if (!process)
         return -ENOMEM;
     if (ng_box_read(box, NG_BOX_ALL) != 0)
-        ng_view_note(view, "%s: cut off, or replaced: of its process is known what was read before", source);
+        ng_view_note(view, "%s: cut off, or replaced: of its process is known what was read before",
+                     source);
     reading.process = view->process_count - 1;
     process->rank = box->header->rank;
     process->world_size = box->header->world_size;

@@ -43,8 +43,8 @@ int ng_processes_find(const struct ng_view *view, struct ng_arena *arena,
 /* Is this a group of the whole job, where a rank of it is the rank that the launcher gave? */
 bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group);
 
-/* The process of global rank `rank`, rather a living one than one of an earlier run; UINT32_MAX not on the
- * board. */
+/* The process of global rank `rank`, rather a living one than one of an earlier run; UINT32_MAX not
+ * on the board. */
 uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank);
 
 void ng_processes_remains(const struct ng_processes *processes, uint32_t process,

@@ -16,19 +16,21 @@
 
 static bool is_same_module(const struct ng_view_module *a, const struct ng_view_module *b)
 {
-    return a == b || (a && b && strcmp(a->path, b->path) == 0 && strcmp(a->build_id, b->build_id) == 0);
+    return a == b ||
+           (a && b && strcmp(a->path, b->path) == 0 && strcmp(a->build_id, b->build_id) == 0);
 }
 
 static bool is_same_frame(const struct ng_view_frame *a, const struct ng_view_frame *b)
 {
-    return is_same_module(a->module, b->module) && a->offset == b->offset && a->name_offset == b->name_offset &&
-           a->is_python == b->is_python && a->line == b->line &&
+    return is_same_module(a->module, b->module) && a->offset == b->offset &&
+           a->name_offset == b->name_offset && a->is_python == b->is_python && a->line == b->line &&
            (a->name == b->name || (a->name && b->name && strcmp(a->name, b->name) == 0));
 }
 
 static bool is_same(const struct ng_view_call_stack *a, const struct ng_view_call_stack *b)
 {
-    if (a->process != b->process || a->count != b->count || a->whole != b->whole || a->python_cut != b->python_cut)
+    if (a->process != b->process || a->count != b->count || a->whole != b->whole ||
+        a->python_cut != b->python_cut)
         return false;
     for (uint32_t i = 0; i < a->count; i++)
         if (!is_same_frame(&a->frames[i], &b->frames[i]))
@@ -333,7 +335,8 @@ static bool look_at_code(struct reading *reading, uint32_t index)
 
 static int32_t line_of(struct reading *reading, const struct ng_python_frame *frame)
 {
-    struct known_line *known = &reading->lines[(frame->code * 31 + frame->offset / 2) & (LINES_KEPT - 1)];
+    struct known_line *known =
+        &reading->lines[(frame->code * 31 + frame->offset / 2) & (LINES_KEPT - 1)];
     struct ng_python_code_row row;
 
     if (known->code != frame->code + 1 || known->offset != frame->offset) {
@@ -380,7 +383,8 @@ static int add_stack(struct reading *reading, uint32_t process, int64_t now_mono
         return -ENOMEM;
     if (ng_places_read_frames(reading->box, record->id, addresses, &count, &state)) {
         for (uint32_t i = 0; i < count; i++)
-            frames[stack.count++] = find_place(reading, addresses[i], now_mono_ns - record->entered_age_ns);
+            frames[stack.count++] =
+                find_place(reading, addresses[i], now_mono_ns - record->entered_age_ns);
         stack.whole = state == NG_FRAMES_WHOLE;
     }
     if (!stack.count)

@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 #define QUEUE   4096u /* a power of two */

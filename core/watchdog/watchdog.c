@@ -12,7 +12,8 @@
  * All these clocks are credited: they advance by the time between two rounds of this thread, but
  * never by more than the planned pause and a second. When the process was stopped, sat in a
  * debugger or its machine slept, no round took place, and that time counts for nothing. While the
- * program is in a phase, or a person has suspended the job, they stand still (core/comm/deadline.h).
+ * program is in a phase, or a person has suspended the job, they stand still
+ * (core/comm/deadline.h).
  *
  * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
  * of a communicator is asked at its newest end first: if that has finished, everything has. Else
@@ -32,28 +33,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/check/nan.h"
+#include "core/comm/comm.h"
+#include "core/comm/deadline.h"
+#include "core/comm/ring.h"
 #include "core/device/async.h"
 #include "core/device/capture.h"
-#include "core/util/clock.h"
-#include "core/comm/comm.h"
-#include "core/watchdog/completion.h"
-#include "core/comm/deadline.h"
-#include "core/recorder/durations.h"
+#include "core/device/device_wait.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
-#include "core/runtime/runtime.h"
-#include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
-#include "core/check/nan.h"
-#include "core/comm/ring.h"
-#include "core/registration/segments.h"
-#include "core/device/device_wait.h"
 #include "core/device/work.h"
+#include "core/incident/incident_thread.h"
+#include "core/recorder/durations.h"
+#include "core/registration/segments.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/watchdog/completion.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
-#define GRACE_NS     NG_S /* a late round within this is not taken for a stop */
-#define RECALL_NS    NG_S /* a replay that lasts so long is of interest */
+#define GRACE_NS     NG_S         /* a late round within this is not taken for a stop */
+#define RECALL_NS    NG_S         /* a replay that lasts so long is of interest */
 #define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
 
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
@@ -170,8 +171,8 @@ static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint6
     ng_completion_lose(lost);
 }
 
-/* Of a work's records those up to `newest` change state together; each is left alone once it is near being
- * overwritten. */
+/* Of a work's records those up to `newest` change state together; each is left alone once it is
+ * near being overwritten. */
 static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work, uint64_t newest,
                                enum ng_record_state state, int64_t now_mono_ns)
 {
@@ -192,8 +193,8 @@ static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work,
             NG_STORE(record->completed_mono_ns, seen);
         /* Where the program aborts it, what NCCL returns from the calls that it interrupts. */
         if (state == NG_RECORD_FAILED)
-            NG_STORE(record->result, ng_comm_is_condemned(comm) ? comm->abort_result
-                                                                : NG_NCCL_INTERNAL_ERROR);
+            NG_STORE(record->result,
+                     ng_comm_is_condemned(comm) ? comm->abort_result : NG_NCCL_INTERNAL_ERROR);
         ng_ring_set_state(id, state);
         count_record(comm, record, state);
         counted++;
@@ -233,8 +234,9 @@ static void keep_duration(const struct ng_comm *comm, const struct ng_work *work
                                                                  .duration_ns = duration_ns});
 }
 
-/* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph have no sample that
- * ranks could compare, since each rank finds another replay unhidden by the next. */
+/* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph
+ * have no sample that ranks could compare, since each rank finds another replay unhidden by the
+ * next. */
 static void keep_replay_durations(const struct ng_comm *comm, const struct ng_work *work)
 {
     uint64_t group_id = NG_LOAD(comm->group->id), id = work->last_record;
@@ -243,7 +245,8 @@ static void keep_replay_durations(const struct ng_comm *comm, const struct ng_wo
     for (uint32_t call = ng_graph_calls(work); call-- > 0;) {
         struct ng_box_record *record = id ? far_from_overwritten(id) : NULL;
         if (ng_graph_measured(work, call, &measure)) {
-            ng_durations_add(&ng_guard.box, group_id, measure.op, measure.bytes, measure.duration_ns);
+            ng_durations_add(&ng_guard.box, group_id, measure.op, measure.bytes,
+                             measure.duration_ns);
             if (record)
                 NG_STORE(record->duration_ns, measure.duration_ns);
         }
@@ -344,7 +347,8 @@ struct bounds {
     int64_t timeout_ns, suspect_ns;
 };
 
-/* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it? */
+/* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it?
+ */
 static bool is_cold_work(const struct ng_work *work)
 {
     uint64_t id = work->last_record;
@@ -419,8 +423,9 @@ static uint64_t record_of_call(const struct ng_work *work, uint32_t call)
 }
 
 /*
- * What of a replay has finished is done with, as if each call were a work of its own: what is left is what ranks may be
- * stuck in, and has a clock of its own. Asked from the second round on, so that quick replays cost nothing.
+ * What of a replay has finished is done with, as if each call were a work of its own: what is left
+ * is what ranks may be stuck in, and has a clock of its own. Asked from the second round on, so
+ * that quick replays cost nothing.
  */
 static void follow_replay(struct ng_comm *comm, struct ng_work *work, int64_t now_mono_ns)
 {
@@ -502,12 +507,14 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                              .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
                              .age_ns = comm->age_ns,
                              .record = NG_LOAD(group->pending_record)};
-    struct bounds bounds = bounds_of(comm, alarm.op, may_be_suspect(comm->age_ns) && is_cold_work(work), work->mark);
+    struct bounds bounds =
+        bounds_of(comm, alarm.op, may_be_suspect(comm->age_ns) && is_cold_work(work), work->mark);
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
     if (NG_LOAD(group->rests))
-        comm->alarmed = 0; /* what was told before may have been dropped: afterwards it counts anew */
+        comm->alarmed =
+            0; /* what was told before may have been dropped: afterwards it counts anew */
     else
         raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
     if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
@@ -575,14 +582,17 @@ static bool is_being_aborted(const struct ng_comm *comm)
     return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
 }
 
-/* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits. */
+/* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits.
+ */
 static void tell_held(const struct ng_comm *comm, uint32_t op)
 {
     if (comm && ng_op_table[op].op_class == NG_CLASS_END && op != NG_OP_CommRevoke &&
         !NG_LOAD(comm->group->pending_record) && ng_capture_holds(comm))
         ng_log(NG_LOG_WARN,
-               "%s of group %016" PRIx64 " waits for CUDA graphs that hold calls of it: destroy the graphs, and what "
-               "was instantiated of them, before the communicator (PyTorch: drop its CUDAGraph objects, and call "
+               "%s of group %016" PRIx64
+               " waits for CUDA graphs that hold calls of it: destroy the graphs, and what "
+               "was instantiated of them, before the communicator (PyTorch: drop its CUDAGraph "
+               "objects, and call "
                "torch._dynamo.reset())",
                ng_op_name((enum ng_op)op), NG_LOAD(comm->group->id));
 }

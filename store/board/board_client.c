@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
-#include "store/publish/peer_progress.h"
-#include "store/kv/kv.h"
-#include "store/board/local.h"
-#include "store/wire/progress.h"
-#include "store/wire/incident_codec.h"
 #include "store/board/board_multihost.h"
+#include "store/board/local.h"
+#include "store/kv/kv.h"
 #include "store/kv/url.h"
+#include "store/publish/peer_progress.h"
+#include "store/wire/incident_codec.h"
+#include "store/wire/progress.h"
 
 #define TTL_NS  (5 * NG_S)
 #define KEEP_MS (3600 * 1000)

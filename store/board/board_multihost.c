@@ -17,13 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
 #include "core/report/report.h"
+#include "core/runtime/log.h"
+#include "core/util/clock.h"
 #include "core/verdict/verdict.h"
-#include "store/publish/peer_progress.h"
 #include "store/board/local.h"
+#include "store/publish/peer_progress.h"
 #include "store/wire/progress.h"
 
 /* How long the incident thread waits for an answer. */
@@ -101,13 +101,12 @@ static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
     return false;
 }
 
-/* Or of one before, whose folder this is, too? Who dies soon need not have shown a sign of life since
- * we began. */
+/* Or of one before, whose folder this is, too? Who dies soon need not have shown a sign of life
+ * since we began. */
 static bool is_of_this_run(const struct shared *shared, const struct ng_local_peer *peer)
 {
     return peer->met || shares_group(shared->own_box, peer->box) ||
-           NG_LOAD(peer->box->header->heartbeat_mono_ns) >=
-               shared->own_box->header->origin_mono_ns;
+           NG_LOAD(peer->box->header->heartbeat_mono_ns) >= shared->own_box->header->origin_mono_ns;
 }
 
 /* False: not now. */
@@ -129,8 +128,9 @@ static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
         else if (view.processes[0].life == NG_LIFE_DEAD)
             view.processes[0].exit_status = peer->end;
         if (ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes) == 0)
-            told = ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot), ended,
-                                          peer->life == NG_LIFE_STOPPED, &view.arena, data, bytes);
+            told = ng_publisher_speak_for(shared->publisher, NG_LOAD(peer->box->header->board_slot),
+                                          ended, peer->life == NG_LIFE_STOPPED, &view.arena, data,
+                                          bytes);
     }
     ng_view_fini(&view);
     return told;
@@ -229,12 +229,14 @@ static int silent(int error)
     }
 }
 
-static int shared_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+static int shared_begin(struct ng_board *board, enum ng_incident_level level,
+                        enum ng_look_cause cause)
 {
     struct ng_ask question = {.incident.level = level, .cause = cause};
 
-    /* The first rank that looks at the job, perhaps of another host, learns only from this host that a rank here is
-     * frozen. A deadline passes on all ranks at about the same time, and this thread may be busy from now on. */
+    /* The first rank that looks at the job, perhaps of another host, learns only from this host
+     * that a rank here is frozen. A deadline passes on all ranks at about the same time, and this
+     * thread may be busy from now on. */
     tend_neighbours((struct shared *)board, true);
     return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
 }
@@ -527,9 +529,8 @@ static int shared_fetch(struct ng_board *board, const char *key, void *ret_data,
     struct ng_ask question = {0};
 
     question.key = ng_arena_strdup(&question.arena, key);
-    int error = question.key
-                    ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS)
-                    : -ENOMEM;
+    int error =
+        question.key ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS) : -ENOMEM;
     if (!error && question.data_bytes <= NG_BOARD_VALUE_MAX) {
         if (question.data_bytes)
             memcpy(ret_data, question.data, question.data_bytes);
@@ -547,8 +548,8 @@ static int shared_have(struct ng_board *board, const char *prefix, uint32_t firs
     struct ng_ask question = {.first = first, .count = count};
 
     question.key = ng_arena_strdup(&question.arena, prefix);
-    int error = question.key ? ask((struct shared *)board, NG_ASK_HAVE, &question, ASK_ENTRY_NS)
-                             : -ENOMEM;
+    int error =
+        question.key ? ask((struct shared *)board, NG_ASK_HAVE, &question, ASK_ENTRY_NS) : -ENOMEM;
     if (!error)
         *ret_there = question.there;
     ng_arena_reset(&question.arena);

@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
-#include "core/util/folder.h"
 #include "core/comm/grow_id.h"
 #include "core/recorder/paths.h"
+#include "core/util/clock.h"
+#include "core/util/folder.h"
 #include "store/board/local_parts.h"
 
 #define POLL_MS 100 /* where there is no inotify */
@@ -40,7 +40,8 @@ static void get_ready(struct ng_local *local)
     ng_local_sweep(local);
 }
 
-/* May this process still read what others tell? Without a descriptor to try it, nothing is known. */
+/* May this process still read what others tell? Without a descriptor to try it, nothing is known.
+ */
 static void look_whether_cut_off(struct ng_local *local)
 {
     int64_t now = ng_clock_mono_ns();
@@ -192,7 +193,8 @@ static int local_signal(struct ng_board *board, const struct ng_box *box, int si
     return -ESRCH;
 }
 
-static int local_begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+static int local_begin(struct ng_board *board, enum ng_incident_level level,
+                       enum ng_look_cause cause)
 {
     (void)board; /* black boxes are at hand: everybody may look */
     (void)level;
@@ -483,7 +485,8 @@ int ng_local_find_runs_of(const char *path, struct ng_local_process *processes, 
     for (uint32_t i = 0; i < count; i++) {
         processes[i].run = 0;
         for (uint32_t k = 0; k < folder.count && !processes[i].run; k++)
-            if (folder.list[k].pid == processes[i].pid && folder.list[k].start_ticks == processes[i].start_ticks)
+            if (folder.list[k].pid == processes[i].pid &&
+                folder.list[k].start_ticks == processes[i].start_ticks)
                 processes[i].run = ng_local_run_id(&folder, folder.list[k].run);
     }
     ng_local_close_folder(&folder);

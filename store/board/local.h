@@ -46,9 +46,9 @@ int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *o
 
 /* A run among the processes of a folder. */
 struct ng_local_run {
-    uint64_t id;   /* never 0 */
-    int pid;       /* of one of its processes, */
-    char job[128]; /* and what that calls its job */
+    uint64_t id;                        /* never 0 */
+    int pid;                            /* of one of its processes, */
+    char job[128];                      /* and what that calls its job */
     char name[NG_BOARD_RUN_NAME_BYTES]; /* of its folder of evidence, where it has one of its own */
     unsigned processes, living;
 };
@@ -67,8 +67,8 @@ int ng_local_find_runs_of(const char *folder, struct ng_local_process *processes
 int ng_local_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room);
 
 /*
- * What the file at `path` of a job's folder, NG_INCIDENT_PREFIX and its epoch, says of an incident, however long ago:
- * for tools. 0; -EBADMSG it is none; or -errno.
+ * What the file at `path` of a job's folder, NG_INCIDENT_PREFIX and its epoch, says of an incident,
+ * however long ago: for tools. 0; -EBADMSG it is none; or -errno.
  */
 int ng_local_read_incident(const char *path, struct ng_incident *ret_incident);
 

@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
-#include "core/recorder/proc.h"
 #include "store/board/local.h"
 
 #define INCIDENT_MAGIC UINT64_C(0x33434e494743434e) /* "NCCGINC3" */
@@ -87,7 +87,8 @@ static bool is_of_our_run(const struct ng_local *local, uint64_t uid)
 }
 
 /* -ENOENT also where it is of another run. */
-static int read_incident(const struct ng_local *local, uint64_t epoch, struct ng_incident *ret_incident)
+static int read_incident(const struct ng_local *local, uint64_t epoch,
+                         struct ng_incident *ret_incident)
 {
     struct ng_incident incident;
     char path[PATH_MAX];
@@ -281,7 +282,8 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
         if (peer->self || !ng_local_is_ours(local, peer))
             continue;
         if (ng_local_takes_part(peer) && ng_local_life_of(peer) == NG_LIFE_RUNNING &&
-            !atomic_load(&peer->box.header->cut_off) && atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
+            !atomic_load(&peer->box.header->cut_off) &&
+            atomic_load(&peer->box.header->dump_epoch) < incident->epoch)
             missing++;
     }
     return missing;

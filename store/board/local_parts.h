@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/nccl/board.h"
 #include "core/recorder/box.h"
+#include "core/util/arena.h"
 #include "core/util/descriptor.h"
 #include "core/view/view.h"
 
@@ -41,8 +41,10 @@ struct ng_peer {
     int end;             /* how it ended: ng_proc_end; 0 not known */
     int64_t gone_mono_ns;
     int64_t asked_mono_ns; /* when it was last looked at whether it is another program */
-    int64_t read_mono_ns;  /* when more than the header of its box was last read, to be kept should it be cut off */
-    /* local_runs.c: indices of peers. The first of its run; the same, or one nearer to it, by what holds for good. */
+    int64_t read_mono_ns;  /* when more than the header of its box was last read, to be kept should
+                              it be cut off */
+    /* local_runs.c: indices of peers. The first of its run; the same, or one nearer to it, by what
+     * holds for good. */
     uint32_t run, linked;
     uint64_t groups_sum; /* of the groups by which it was compared last; 0 not yet */
     bool is_new, groups_came;
@@ -79,8 +81,8 @@ void ng_local_identify(struct ng_local *local);
 
 /*
  * Open the box `name` of a folder and find a way to watch its process; *ret_peer is to be closed.
- * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another boot;
- * or -errno of ng_box_open.
+ * `boot_id` and `pid_namespace` are ours, and `folder` outlives *ret_peer. -ESTALE: of another
+ * boot; or -errno of ng_box_open.
  */
 int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
                        uint64_t pid_namespace, struct ng_peer *ret_peer);
@@ -111,8 +113,9 @@ void ng_local_scan(struct ng_local *local);
  * chose the place of ours itself. */
 void ng_local_sweep(const struct ng_local *local);
 /*
- * Is it of this process's run, and not of an earlier incarnation of it, ended by its guard? As of the last scan or
- * ng_local_tell_runs. Everything that the board says of processes is of these alone.
+ * Is it of this process's run, and not of an earlier incarnation of it, ended by its guard? As of
+ * the last scan or ng_local_tell_runs. Everything that the board says of processes is of these
+ * alone.
  */
 bool ng_local_is_ours(const struct ng_local *local, const struct ng_peer *peer);
 /* Find out anew who is of which run, as of now. */
@@ -137,8 +140,10 @@ void ng_local_close_folder(struct ng_peers *folder);
 /* What people call a run: its launcher's word for it, else its first process's. `run`: as of a
  * peer. */
 uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run);
-/* The same as the name of a folder, that of the `ncclguard run` above its first process before it. */
-void ng_local_name_run(const struct ng_peers *folder, uint32_t run, char ret_name[NG_BOARD_RUN_NAME_BYTES]);
+/* The same as the name of a folder, that of the `ncclguard run` above its first process before it.
+ */
+void ng_local_name_run(const struct ng_peers *folder, uint32_t run,
+                       char ret_name[NG_BOARD_RUN_NAME_BYTES]);
 
 /* ---- local_incidents.c: incidents as files ---- */
 

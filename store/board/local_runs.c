@@ -196,7 +196,8 @@ static const struct ng_box_header *first_of(const struct ng_peers *folder, uint3
 
     for (uint32_t i = 0; i < folder->count; i++) {
         const struct ng_box_header *header = folder->list[i].box.header;
-        if (folder->list[i].run == run && (!first || header->origin_mono_ns < first->origin_mono_ns))
+        if (folder->list[i].run == run &&
+            (!first || header->origin_mono_ns < first->origin_mono_ns))
             first = header;
     }
     return first;
@@ -211,7 +212,8 @@ uint64_t ng_local_run_id(const struct ng_peers *folder, uint32_t run)
     return first->launch_run ? first->launch_run : ng_box_uid(first);
 }
 
-void ng_local_name_run(const struct ng_peers *folder, uint32_t run, char ret_name[NG_BOARD_RUN_NAME_BYTES])
+void ng_local_name_run(const struct ng_peers *folder, uint32_t run,
+                       char ret_name[NG_BOARD_RUN_NAME_BYTES])
 {
     const struct ng_box_header *first = first_of(folder, run);
     char above[sizeof(first->run_id)] = "";
@@ -220,5 +222,6 @@ void ng_local_name_run(const struct ng_peers *folder, uint32_t run, char ret_nam
         snprintf(above, sizeof(above), "%.*s", (int)sizeof(above) - 1, first->run_id);
     /* As `ncclguard run` writes it: anything else is no name of a folder. */
     bool usable = strncmp(above, "run-", 4) == 0 && above[strspn(above, "run-0123456789")] == '\0';
-    snprintf(ret_name, NG_BOARD_RUN_NAME_BYTES, "%s-%016" PRIx64, usable ? above : "run", ng_local_run_id(folder, run));
+    snprintf(ret_name, NG_BOARD_RUN_NAME_BYTES, "%s-%016" PRIx64, usable ? above : "run",
+             ng_local_run_id(folder, run));
 }

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/util/clock.h"
 #include "core/config/store_fault.h"
+#include "core/util/clock.h"
 #include "core/util/text.h"
 #include "store/kv/url.h"
 
@@ -148,7 +148,8 @@ static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
 
     if (__builtin_expect(atomic_load_explicit(&ng_store_fault.dropped, memory_order_relaxed), 0))
         return ng_kv_fail(kv, -EHOSTUNREACH, "cut off (store-drop of NCCLGUARD_FAULT)");
-    if (__builtin_expect(!delay_ns || ng_kv_pause(ng_clock_mono_ns() + delay_ns, deadline_mono_ns), 1))
+    if (__builtin_expect(!delay_ns || ng_kv_pause(ng_clock_mono_ns() + delay_ns, deadline_mono_ns),
+                         1))
         return 0;
     ng_kv_pause(deadline_mono_ns, INT64_MAX);
     return ng_kv_fail(kv, -ETIMEDOUT, "too slow (store-delay of NCCLGUARD_FAULT)");

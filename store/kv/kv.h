@@ -55,7 +55,8 @@ struct ng_kv_message {
 struct ng_kv_options {
     const char *job, *run; /* whose keys; neither is empty */
     const char *folder;    /* where `local:` without a folder keeps its files; NULL nowhere */
-    const char *key_file; /* values are signed with what it holds, others are not there; NULL: neither */
+    const char
+        *key_file; /* values are signed with what it holds, others are not there; NULL: neither */
     const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
     int ping_ms; /* a subscription asks this often whether the server is there; it is given up for
                     lost after twice as long without a sign. 0: NG_KV_PING_MS */
@@ -250,7 +251,7 @@ int ng_kv_redis_open(const struct ng_url *url, const struct ng_kv_options *optio
                      size_t why_bytes, struct ng_kv **ret_kv);
 
 /* In front of another one, which becomes its own where that succeeds. */
-int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why, size_t why_bytes,
-                      struct ng_kv **ret_kv);
+int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why,
+                      size_t why_bytes, struct ng_kv **ret_kv);
 
 #endif

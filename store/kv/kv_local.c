@@ -34,11 +34,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
 #include "core/util/folder.h"
-#include "core/recorder/paths.h"
-#include "core/recorder/proc.h"
 #include "store/kv/url.h"
 
 #define VALUE_MAGIC   UINT64_C(0x314c41564b47434e) /* "NCGKVAL1" */

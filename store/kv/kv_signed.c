@@ -1,11 +1,12 @@
 /*
  * A store whose values are signed: NCCLGUARD_STORE_KEY.
  *
- * Step 8 across hosts. In front of another backend. A value begins with its HMAC, made of the key's name and the value
- * with a key that is derived from the file, the job and the run; so none can be moved to another name, job or run. What
- * is not signed so is not there, and is replaced by who wants to be the first to write it. The counters that all raise
- * are not signed: whoever reads them bounds them. Neither are messages, which only say when to look. What was signed
- * once can be put back in its place by who can write: a label, a slot or an epoch tells that from what is new.
+ * Step 8 across hosts. In front of another backend. A value begins with its HMAC, made of the key's
+ * name and the value with a key that is derived from the file, the job and the run; so none can be
+ * moved to another name, job or run. What is not signed so is not there, and is replaced by who
+ * wants to be the first to write it. The counters that all raise are not signed: whoever reads them
+ * bounds them. Neither are messages, which only say when to look. What was signed once can be put
+ * back in its place by who can write: a label, a slot or an epoch tells that from what is new.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -78,7 +79,8 @@ static bool open_value(struct ng_kv *kv, const char *key, const struct ng_kv_byt
 }
 
 /* The value with its signature, to be freed; NULL: no memory. */
-static void *seal(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, struct ng_kv_bytes *ret_stored)
+static void *seal(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
+                  struct ng_kv_bytes *ret_stored)
 {
     size_t head = is_counter(key) ? 0 : NG_HMAC_BYTES;
     unsigned char *stored = malloc(head + value->bytes + 1);
@@ -95,13 +97,16 @@ static void *seal(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *v
     return stored;
 }
 
-/* A copy, to be freed, of what is there where nobody who knows the key has written it; NULL: one has, or it is gone. */
-static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_stored)
+/* A copy, to be freed, of what is there where nobody who knows the key has written it; NULL: one
+ * has, or it is gone. */
+static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
+                           struct ng_kv_bytes *ret_stored)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored, value;
 
-    if (inner->ops->get(inner, key, deadline_mono_ns, &stored) != 0 || open_value(kv, key, &stored, &value))
+    if (inner->ops->get(inner, key, deadline_mono_ns, &stored) != 0 ||
+        open_value(kv, key, &stored, &value))
         return NULL;
     void *copy = malloc(stored.bytes + 1);
     if (copy && stored.bytes)
@@ -110,8 +115,8 @@ static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_m
     return copy;
 }
 
-static int signed_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms,
-                      int64_t deadline_mono_ns)
+static int signed_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
+                      int64_t ttl_ms, int64_t deadline_mono_ns)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored;
@@ -125,17 +130,19 @@ static int signed_set(struct ng_kv *kv, const char *key, const struct ng_kv_byte
 }
 
 /* A value that was read. */
-static int read_value(struct ng_kv *kv, const char *key, int error, const struct ng_kv_bytes *stored,
-                      struct ng_kv_bytes *ret_value)
+static int read_value(struct ng_kv *kv, const char *key, int error,
+                      const struct ng_kv_bytes *stored, struct ng_kv_bytes *ret_value)
 {
     if (done(kv, error))
         return error;
     return open_value(kv, key, stored, ret_value)
                ? 0
-               : ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY", key);
+               : ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY",
+                            key);
 }
 
-static int signed_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_value)
+static int signed_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
+                      struct ng_kv_bytes *ret_value)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored;
@@ -144,7 +151,8 @@ static int signed_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_n
     return read_value(kv, key, error, &stored, ret_value);
 }
 
-static int signed_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns, struct ng_kv_bytes *ret_value)
+static int signed_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
+                       struct ng_kv_bytes *ret_value)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored;
@@ -171,8 +179,8 @@ static void take_one(void *context, size_t index, const struct ng_kv_bytes *stor
     many->take(many->context, index, there ? &value : NULL);
 }
 
-static int signed_get_many(struct ng_kv *kv, const char *const *keys, size_t count, int64_t deadline_mono_ns,
-                           ng_kv_many_fn *each, void *context)
+static int signed_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
+                           int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct many many = {.kv = kv, .keys = keys, .take = each, .context = context};
@@ -188,8 +196,8 @@ static int show_one(void *context, const char *key, const struct ng_kv_bytes *st
     return open_value(many->kv, key, stored, &value) ? many->each(many->context, key, &value) : 0;
 }
 
-static int signed_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, ng_kv_each_fn *each,
-                       void *context)
+static int signed_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns,
+                       ng_kv_each_fn *each, void *context)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct many many = {.kv = kv, .each = each, .context = context};
@@ -197,8 +205,8 @@ static int signed_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mo
     return done(kv, inner->ops->scan(inner, prefix, deadline_mono_ns, show_one, &many));
 }
 
-static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms, int64_t deadline_mono_ns,
-                      int64_t *ret_value)
+static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
+                      int64_t deadline_mono_ns, int64_t *ret_value)
 {
     struct ng_kv *inner = of(kv)->inner;
 
@@ -208,8 +216,8 @@ static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t 
 }
 
 /* The first value of a key, in the place of what is not signed. */
-static int put_first(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored, int64_t ttl_ms,
-                     int64_t deadline_mono_ns)
+static int put_first(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored,
+                     int64_t ttl_ms, int64_t deadline_mono_ns)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes theirs, current;
@@ -217,13 +225,14 @@ static int put_first(struct ng_kv *kv, const char *key, const struct ng_kv_bytes
     void *copy = error == -EEXIST ? copy_unsigned(kv, key, deadline_mono_ns, &theirs) : NULL;
 
     if (copy)
-        error = inner->ops->compare_and_set(inner, key, &theirs, stored, ttl_ms, deadline_mono_ns, &current);
+        error = inner->ops->compare_and_set(inner, key, &theirs, stored, ttl_ms, deadline_mono_ns,
+                                            &current);
     free(copy);
     return done(kv, copy && error == -ENOENT ? -EEXIST : error);
 }
 
-static int signed_put_if_absent(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms,
-                                int64_t deadline_mono_ns)
+static int signed_put_if_absent(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
+                                int64_t ttl_ms, int64_t deadline_mono_ns)
 {
     struct ng_kv_bytes stored;
     void *memory = seal(kv, key, value, &stored);
@@ -235,23 +244,27 @@ static int signed_put_if_absent(struct ng_kv *kv, const char *key, const struct 
     return error;
 }
 
-static int signed_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *expected,
-                                  const struct ng_kv_bytes *value, int64_t ttl_ms, int64_t deadline_mono_ns,
-                                  struct ng_kv_bytes *ret_current)
+static int signed_compare_and_set(struct ng_kv *kv, const char *key,
+                                  const struct ng_kv_bytes *expected,
+                                  const struct ng_kv_bytes *value, int64_t ttl_ms,
+                                  int64_t deadline_mono_ns, struct ng_kv_bytes *ret_current)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored, before, current = {0};
-    void *memory = seal(kv, key, value, &stored), *memory_before = expected ? seal(kv, key, expected, &before) : NULL;
+    void *memory = seal(kv, key, value, &stored),
+         *memory_before = expected ? seal(kv, key, expected, &before) : NULL;
     int error = -ENOMEM;
 
     if (memory && expected && memory_before)
-        error = done(kv, inner->ops->compare_and_set(inner, key, &before, &stored, ttl_ms, deadline_mono_ns, &current));
+        error = done(kv, inner->ops->compare_and_set(inner, key, &before, &stored, ttl_ms,
+                                                     deadline_mono_ns, &current));
     else if (memory && !expected)
         error = put_first(kv, key, &stored, ttl_ms, deadline_mono_ns);
     if (error == -EEXIST && !expected) /* put_if_absent does not tell what is there */
         error = inner->ops->get(inner, key, deadline_mono_ns, &current) == 0 ? -EEXIST : -EBUSY;
     if (error == -EEXIST && !open_value(kv, key, &current, ret_current))
-        error = ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY", key);
+        error =
+            ng_kv_fail(kv, -ENOENT, "%s is not signed with the key of NCCLGUARD_STORE_KEY", key);
     free(memory);
     free(memory_before);
     return error;
@@ -263,7 +276,8 @@ static int signed_remove(struct ng_kv *kv, const char *key, int64_t deadline_mon
     return done(kv, inner->ops->remove(inner, key, deadline_mono_ns));
 }
 
-static int signed_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns)
+static int signed_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms,
+                         int64_t deadline_mono_ns)
 {
     struct ng_kv *inner = of(kv)->inner;
     return done(kv, inner->ops->expire(inner, key, ttl_ms, deadline_mono_ns));
@@ -276,7 +290,8 @@ static int signed_publish(struct ng_kv *kv, const char *channel, const struct ng
     return done(kv, inner->ops->publish(inner, channel, data, deadline_mono_ns));
 }
 
-static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms)
+static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
+                            int64_t ttl_ms)
 {
     struct ng_kv *inner = of(kv)->inner;
     struct ng_kv_bytes stored;
@@ -289,7 +304,8 @@ static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_k
     return error;
 }
 
-static int signed_queue_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data)
+static int signed_queue_publish(struct ng_kv *kv, const char *channel,
+                                const struct ng_kv_bytes *data)
 {
     struct ng_kv *inner = of(kv)->inner;
     return done(kv, inner->ops->queue_publish(inner, channel, data));
@@ -312,7 +328,8 @@ static int signed_message_fd(struct ng_kv *kv)
     return of(kv)->inner->ops->message_fd(of(kv)->inner);
 }
 
-static int signed_next_message(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_kv_message *ret_message)
+static int signed_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
+                               struct ng_kv_message *ret_message)
 {
     struct ng_kv *inner = of(kv)->inner;
     return done(kv, inner->ops->next_message(inner, deadline_mono_ns, ret_message));
@@ -371,8 +388,8 @@ static ssize_t read_key(const char *path, unsigned char ret_key[KEY_MAX + 1])
     return used >= 0 && used < KEY_MIN ? -EINVAL : used;
 }
 
-int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why, size_t why_bytes,
-                      struct ng_kv **ret_kv)
+int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why,
+                      size_t why_bytes, struct ng_kv **ret_kv)
 {
     static const char purpose[] = "ncclguard store 1";
     unsigned char key[KEY_MAX + 1];
@@ -381,7 +398,8 @@ int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, 
 
     if (bytes < 0) {
         snprintf(why, why_bytes, "NCCLGUARD_STORE_KEY: %s: %s", options->key_file,
-                 bytes == -EINVAL ? "it must be a file with a key of 16 to 4096 bytes" : strerror((int)-bytes));
+                 bytes == -EINVAL ? "it must be a file with a key of 16 to 4096 bytes"
+                                  : strerror((int)-bytes));
         free(own);
         return bytes == -ENOMEM ? -ENOMEM : -ENOKEY;
     }

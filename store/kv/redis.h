@@ -1,5 +1,6 @@
 /*
- * The Redis backend of store/kv/kv.h from inside: its connections, and how commands are run on them.
+ * The Redis backend of store/kv/kv.h from inside: its connections, and how commands are run on
+ * them.
  *
  * Step 8 across hosts. Entered by one thread of the guard or of a tool. Nothing waits beyond its
  * deadline; a reason for an error is in redis->kv.why, or in `why` of the connection, as is said.
@@ -73,8 +74,8 @@ static inline struct ng_redis *ng_redis_of(struct ng_kv *kv)
 
 /* ---- Connecting (store/kv/redis_connect.c) ---- */
 
-/* One attempt, whether or not the pause after the last is over. 0 or -errno, with the reason in `why`
- * of the connection. */
+/* One attempt, whether or not the pause after the last is over. 0 or -errno, with the reason in
+ * `why` of the connection. */
 int ng_redis_attempt(struct ng_redis *redis, struct ng_redis_connection *connection,
                      int64_t deadline_mono_ns);
 

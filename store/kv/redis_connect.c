@@ -92,8 +92,8 @@ bool ng_redis_lists(const redisReply *slots, const char *host)
         const redisReply *range = slots->element[i];
         for (size_t j = 2; range->type == REDIS_REPLY_ARRAY && j < range->elements; j++) {
             const redisReply *node = range->element[j];
-            if (node->type == REDIS_REPLY_ARRAY && node->elements && ng_redis_is_text(node->element[0]) &&
-                strcmp(node->element[0]->str, host) == 0)
+            if (node->type == REDIS_REPLY_ARRAY && node->elements &&
+                ng_redis_is_text(node->element[0]) && strcmp(node->element[0]->str, host) == 0)
                 return true;
         }
     }

@@ -265,7 +265,9 @@ static int feed(struct ng_redis_link *link, const char *data, size_t bytes)
     link->unparsed += bytes;
     if (link->unparsed > NG_REDIS_REPLY_MAX)
         return lose(link, -EPROTO, "an answer is longer than %u MiB", NG_REDIS_REPLY_MAX >> 20);
-    return redisReaderFeed(link->reader, data, bytes) == REDIS_OK ? 0 : lose(link, -ENOMEM, "no memory");
+    return redisReaderFeed(link->reader, data, bytes) == REDIS_OK
+               ? 0
+               : lose(link, -ENOMEM, "no memory");
 }
 
 /* What came, to the reader or to TLS: 0, -EAGAIN: nothing came, or -errno; the connection is closed
@@ -284,7 +286,9 @@ static int pull(struct ng_redis_link *link)
     link->heard_mono_ns = ng_clock_mono_ns();
     if (!link->tls)
         return feed(link, chunk, (size_t)got);
-    return link->tls_ops->feed(link->tls, chunk, (size_t)got) == 0 ? 0 : lose(link, -ENOMEM, "no memory");
+    return link->tls_ops->feed(link->tls, chunk, (size_t)got) == 0
+               ? 0
+               : lose(link, -ENOMEM, "no memory");
 }
 
 /* What TLS has, to the reader. 0 or -errno; the connection is closed then. */

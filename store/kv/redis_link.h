@@ -60,7 +60,8 @@ int ng_redis_link_exchange(struct ng_redis_link *link, const char *commands, siz
                            struct redisReply **ret_replies, size_t count, int64_t deadline_mono_ns,
                            bool *ret_sent);
 
-/* A longer reply is not waited for, but -EPROTO: the server may be asked for what somebody else put there. */
+/* A longer reply is not waited for, but -EPROTO: the server may be asked for what somebody else put
+ * there. */
 #define NG_REDIS_REPLY_MAX (2u * NG_KV_VALUE_MAX)
 
 /* What came unasked: 0 and *ret_reply; -EAGAIN: nothing whole yet; or as above. Never waits. */

@@ -62,10 +62,12 @@ static bool parse_redirect(const struct ng_redis *redis, const redisReply *reply
 }
 
 /*
- * May a redirection be followed, and be given the password? To hosts that the URL names, or that are of the cluster by
- * its own map. Whoever we talk to is one of them: it is asked again where the map that we have does not list the host.
+ * May a redirection be followed, and be given the password? To hosts that the URL names, or that
+ * are of the cluster by its own map. Whoever we talk to is one of them: it is asked again where the
+ * map that we have does not list the host.
  */
-static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node, int64_t deadline_mono_ns)
+static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node,
+                       int64_t deadline_mono_ns)
 {
     struct ng_redis_batch batch = {0};
     bool known = strcmp(node->host, redis->main.at.host) == 0, sent;
@@ -78,7 +80,8 @@ static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node,
         return true;
     ng_redis_begin(&batch, "CLUSTER", 2);
     ng_redis_put_word(&batch, "SLOTS");
-    if (ng_redis_exchange(&redis->main.link, &batch, ng_redis_share(deadline_mono_ns, 2), &sent) == 0)
+    if (ng_redis_exchange(&redis->main.link, &batch, ng_redis_share(deadline_mono_ns, 2), &sent) ==
+        0)
         known = ng_redis_lists(batch.commands[0].reply, node->host);
     ng_redis_free_batch(&batch);
     return known;
@@ -156,7 +159,8 @@ static int send_rest(struct ng_redis *redis, struct ng_redis_batch *batch, int64
 
 /*
  * Look at the replies: final ones stay, others are freed and asked for again. Returns
- * NG_REDIS_MOVED or -EBUSY when there are such, 0 when all are final; -EACCES: one sends us where we do not go.
+ * NG_REDIS_MOVED or -EBUSY when there are such, 0 when all are final; -EACCES: one sends us where
+ * we do not go.
  */
 static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                         int64_t deadline_mono_ns, struct ng_redis_node *ret_node)
@@ -170,9 +174,11 @@ static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, in
             continue;
         int meaning = ng_redis_error_of(command->reply);
         if ((meaning == NG_REDIS_MOVED || meaning == NG_REDIS_ASK) &&
-            parse_redirect(redis, command->reply, &node) && !may_follow(redis, &node, deadline_mono_ns))
+            parse_redirect(redis, command->reply, &node) &&
+            !may_follow(redis, &node, deadline_mono_ns))
             return ng_kv_fail(&redis->kv, -EACCES,
-                              "Redis at %s sends us to %.200s, which is neither in the store's URL nor a node of its "
+                              "Redis at %s sends us to %.200s, which is neither in the store's URL "
+                              "nor a node of its "
                               "cluster",
                               redis->main.at.host, node.host);
         if (meaning == NG_REDIS_ASK && !(flags & NG_REDIS_ONE_CONNECTION))

@@ -17,10 +17,11 @@
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
 
-#define SLOTS_AT_ONCE   256
-#define LABELS_MAX      64
-#define KEY_BYTES       32
-#define TOGETHER_MAX    (256u << 20) /* bytes of all processes: some 20,000 of them as they tell for a verdict */
+#define SLOTS_AT_ONCE 256
+#define LABELS_MAX    64
+#define KEY_BYTES     32
+#define TOGETHER_MAX                                                                               \
+    (256u << 20) /* bytes of all processes: some 20,000 of them as they tell for a verdict */
 #define LOST_AGE_MAX_NS (24 * 3600 * NG_S) /* beyond it, clocks differ */
 
 struct fetching {
@@ -43,14 +44,17 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
         blob->lives = true;
         memcpy(text, value->data, value->bytes < sizeof(text) ? value->bytes : sizeof(text) - 1);
         int64_t unchanged_ms = strtoll(text, &rest, 10);
-        blob->unchanged_ns = unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
+        blob->unchanged_ns =
+            unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
         blob->question = strtoull(rest, NULL, 16);
         return;
     }
     if (value->bytes > NG_PROGRESS_BYTES_MAX)
         return; /* not ours */
     *fetching->together += value->bytes;
-    void *copy = *fetching->together > TOGETHER_MAX ? NULL : ng_arena_alloc(fetching->arena, value->bytes + 1);
+    void *copy = *fetching->together > TOGETHER_MAX
+                     ? NULL
+                     : ng_arena_alloc(fetching->arena, value->bytes + 1);
     if (!copy) {
         fetching->no_memory = true;
         return;

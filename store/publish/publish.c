@@ -27,10 +27,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/recorder/proc.h"
+#include "core/runtime/log.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
-#include "core/runtime/log.h"
-#include "core/recorder/proc.h"
 #include "store/kv/kv.h"
 #include "store/publish/publisher.h"
 
@@ -148,8 +148,8 @@ static void read_messages(struct ng_publisher *p)
     struct ng_kv_message message;
     char text[64];
 
-    /* Our sign of life, and whoever asks, do not wait for all that somebody likes to announce: the rounds are the net
-     * under it. */
+    /* Our sign of life, and whoever asks, do not wait for all that somebody likes to announce: the
+     * rounds are the net under it. */
     for (int64_t until = ng_publisher_in(ROUND_NS); ng_clock_mono_ns() < until;) {
         int error = ng_kv_next_message(p->kv, ng_publisher_in(CALL_NS), &message);
         if (error == -ESTALE)
@@ -261,7 +261,8 @@ static void await(struct ng_publisher *p)
 /* Somebody looks at the job. */
 static void refresh(struct ng_publisher *p)
 {
-    /* Without the label of a group that was made since the last round, we would be of another run for him. */
+    /* Without the label of a group that was made since the last round, we would be of another run
+     * for him. */
     if (ng_publisher_label_groups(p) != 0)
         return;
     /* What was told in peace has few records, and where calls parted may be before them. */

@@ -18,14 +18,12 @@
  *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
  *   t/<group>    which rolling hashes rank 0 of the group had: store/publish/publish_hash_logs.c
  *   b/<group>    which ones a rank of another host had that is far behind it
- *   c/<group>/<rank>  which collective the ranks of its host have come to; c/<group>: rank 0's answer:
- *                store/publish/publish_lockstep.c
- *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
- *   d/<epoch>/<slot>  that process has written its dump
- *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
- *   examine/<level>/<label>   somebody looks at the whole job; with a number: has just found nothing, for
- *                this cause (enum ng_look_cause)
- * and one channel, m.
+ *   c/<group>/<rank>  which collective the ranks of its host have come to; c/<group>: rank 0's
+ * answer: store/publish/publish_lockstep.c i/<epoch>    an incident; i/last: the newest;
+ * v/<epoch>/json and /text: its verdict d/<epoch>/<slot>  that process has written its dump k/<key>
+ * an entry of ng_board_ops.put: uid of its process, and the data examine/<level>/<label>   somebody
+ * looks at the whole job; with a number: has just found nothing, for this cause (enum
+ * ng_look_cause) and one channel, m.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_PUBLISH_H
 #define NCCLGUARD_STORE_PUBLISH_PUBLISH_H
@@ -35,9 +33,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/util/arena.h"
 #include "core/nccl/board.h"
 #include "core/recorder/box.h"
+#include "core/util/arena.h"
 
 struct ng_kv;
 struct ng_publisher;
@@ -70,15 +68,16 @@ enum ng_ask_kind {
     NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
     NG_ASK_JUDGE,     /* incident, documents in */
     NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */
-    NG_ASK_ALIVE,     /* incident in, which is read again; -ESRCH: its claimant gives no sign of life */
-    NG_ASK_DUMPS,     /* incident in; count out */
-    NG_ASK_PUT,       /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
-    NG_ASK_FETCH,     /* key in, data out; -ENOENT */
-    NG_ASK_HAVE,      /* key (a prefix), first, count in; there out */
+    NG_ASK_ALIVE, /* incident in, which is read again; -ESRCH: its claimant gives no sign of life */
+    NG_ASK_DUMPS, /* incident in; count out */
+    NG_ASK_PUT,   /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
+    NG_ASK_FETCH, /* key in, data out; -ENOENT */
+    NG_ASK_HAVE,  /* key (a prefix), first, count in; there out */
     NG_ASK_LEAVE,
 };
 
-/* A question with its answer. `arena` owns blobs, documents, key and data, and goes along with the question.
+/* A question with its answer. `arena` owns blobs, documents, key and data, and goes along with the
+ * question.
  */
 struct ng_ask {
     enum ng_ask_kind kind;
@@ -123,7 +122,8 @@ void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_inciden
 /*
  * Tell without waiting what a process of this host cannot say itself: `data`, which belongs to
  * `arena`, is its progress; the arena is taken over and left empty. `ended`: it will never speak
- * again; else it is only silent, or `frozen`. False: there is no room at the moment, and it is not told.
+ * again; else it is only silent, or `frozen`. False: there is no room at the moment, and it is not
+ * told.
  */
 bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes);

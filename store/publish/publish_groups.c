@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "core/comm/grow_id.h"
-#include "store/publish/peer_progress.h"
 #include "store/kv/kv.h"
-#include "store/wire/incarnation.h"
+#include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
+#include "store/wire/incarnation.h"
 
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
 {

@@ -1,16 +1,17 @@
 /*
- * Comparing what ranks of different hosts called, without waiting for any: core/check/signature_compare.h.
+ * Comparing what ranks of different hosts called, without waiting for any:
+ * core/check/signature_compare.h.
  *
- * Step 8 across hosts. The store's thread only. Rank 0 of a group tells its trail (core/view/hash_log.h), and
- * of each other host the lowest rank of the group compares it with its own; within a host the black
- * boxes are compared. A rank that stands still while rank 0 runs ahead, so that its trail no longer tells
- * of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do other hosts'. So a
- * group costs one key, and one question a second from each host, for two keys; a tenth of that where
- * nothing is called.
+ * Step 8 across hosts. The store's thread only. Rank 0 of a group tells its trail
+ * (core/view/hash_log.h), and of each other host the lowest rank of the group compares it with its
+ * own; within a host the black boxes are compared. A rank that stands still while rank 0 runs
+ * ahead, so that its trail no longer tells of what that one is at (core/view/recall.h), tells its
+ * own, and rank 0 compares, as do other hosts'. So a group costs one key, and one question a second
+ * from each host, for two keys; a tenth of that where nothing is called.
  *
- * The value: version 2, how many ranks the group has, whose trail it is, a number that is another each
- * time it is told, `entered`, `last`, then the words of struct ng_trail in order; each 8 bytes, lowest
- * first.
+ * The value: version 2, how many ranks the group has, whose trail it is, a number that is another
+ * each time it is told, `entered`, `last`, then the words of struct ng_trail in order; each 8
+ * bytes, lowest first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,16 +21,16 @@
 #include "core/util/clock.h"
 #include "core/view/recall.h"
 #include "store/kv/kv.h"
-#include "store/publish/publisher.h"
 #include "store/kv/words.h"
+#include "store/publish/publisher.h"
 
-#define TRAIL_VERSION  2u
-#define QUESTIONS      96u /* a round; a group has up to two */
-#define RECALL_LOOKS   (1u << 17) /* at records, likewise */
-#define WORDS          (6 + NG_TRAIL_NEWEST + 2 * NG_TRAIL_LEVELS)
-#define TRAIL_KEEP_MS  (600 * 1000)
-#define BUSY_NS        (900 * NG_MS) /* every other round */
-#define IDLE_NS        (10 * NG_S)
+#define TRAIL_VERSION 2u
+#define QUESTIONS     96u        /* a round; a group has up to two */
+#define RECALL_LOOKS  (1u << 17) /* at records, likewise */
+#define WORDS         (6 + NG_TRAIL_NEWEST + 2 * NG_TRAIL_LEVELS)
+#define TRAIL_KEEP_MS (600 * 1000)
+#define BUSY_NS       (900 * NG_MS) /* every other round */
+#define IDLE_NS       (10 * NG_S)
 /* As if it were called for so long after the last call: whoever compares wants to hear of it twice
  * (ng_agreement_is_news). */
 #define SETTLED_NS (5 * NG_S)
@@ -102,7 +103,8 @@ struct questions {
     } of[QUESTIONS];
 };
 
-/* Has a rank that is behind told this since the communicator was made? As ng_agreement_is_news, but several tell. */
+/* Has a rank that is behind told this since the communicator was made? As ng_agreement_is_news, but
+ * several tell. */
 static bool is_news_of(struct ng_trail_pace *pace, const struct told *told)
 {
     for (uint32_t i = 0; i < BEHIND_MAX; i++)
@@ -177,7 +179,8 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
     unsigned char bytes[WORDS * 8];
     char key[KEY_BYTES];
 
-    if (!copy_trail(box, slot, id, 0, &told.trail, NULL) || told.rank != (uint64_t)NG_LOAD(group->group_rank))
+    if (!copy_trail(box, slot, id, 0, &told.trail, NULL) ||
+        told.rank != (uint64_t)NG_LOAD(group->group_rank))
         return 0;
     encode(&told, bytes);
     ng_publisher_uid_key(key, kind, id);
@@ -192,7 +195,8 @@ static bool is_due(struct ng_trail_pace *pace, const struct ng_box_group *group)
     int64_t now = ng_clock_mono_ns();
 
     if (pace->id != id || pace->generation != generation)
-        *pace = (struct ng_trail_pace){.id = id, .generation = generation, .done_ns = now - IDLE_NS};
+        *pace =
+            (struct ng_trail_pace){.id = id, .generation = generation, .done_ns = now - IDLE_NS};
     if (pace->entered != entered || !pace->changed_ns) {
         pace->entered = entered;
         pace->changed_ns = now;
@@ -213,7 +217,8 @@ static int ask(struct ng_publisher *p, struct questions *questions)
         ng_publisher_uid_key(names[i], questions->of[i].kind, questions->of[i].id);
         keys[i] = names[i];
     }
-    return ng_kv_get_many(p->kv, keys, questions->count, ng_publisher_in(CALL_NS), take_trail, questions);
+    return ng_kv_get_many(p->kv, keys, questions->count, ng_publisher_in(CALL_NS), take_trail,
+                          questions);
 }
 
 static void add_question(struct questions *questions, uint32_t slot, uint64_t id, char kind)

@@ -16,8 +16,8 @@
 #include "store/publish/publisher.h"
 #include "store/wire/incident_codec.h"
 
-#define EXAMINE_MS 3000         /* who looks at the job for longer is taken for lost */
-#define IDLE_MS    500          /* nothing was found: for the same cause, nobody needs to look again before */
+#define EXAMINE_MS 3000 /* who looks at the job for longer is taken for lost */
+#define IDLE_MS    500 /* nothing was found: for the same cause, nobody needs to look again before */
 #define ANSWER_NS  (50 * NG_MS) /* what is left of a question's time for the answer's way */
 #define TEXT_MAX   (16u << 20)  /* bytes of a verdict that is kept on this host's disk */
 #define NOBODY     UINT64_MAX   /* a place that is never given out */
@@ -113,7 +113,8 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     /* A person's order is for all runs of the job; what a rank claims, for its own. */
     bool of_a_run = incident.label || incident.level >= NG_INCIDENT_ABORT;
     int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
-    if (!ours && incident.level && of_a_run) { /* a group that was made since the last round may bring us together */
+    if (!ours && incident.level &&
+        of_a_run) { /* a group that was made since the last round may bring us together */
         error = ng_publisher_label_groups(p);
         ours = error ? error : ng_publisher_is_ours(p, incident.label);
     }
@@ -150,7 +151,8 @@ static uint64_t newest_of(struct ng_publisher *p)
 /* Can anybody have counted to it? */
 static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
 {
-    return epoch && epoch <= NG_EPOCH_MAX && (!p->came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
+    return epoch && epoch <= NG_EPOCH_MAX &&
+           (!p->came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
 }
 
 /* An incident that was announced, and those before it whose announcement was lost. */
@@ -189,7 +191,8 @@ int ng_publisher_poll_incidents(struct ng_publisher *p)
         error = take_incident(p, open[i]);
     if (error == -ENOENT)
         error = 0;
-    /* More have their turn in the next round: our sign of life does not wait for who writes without end. */
+    /* More have their turn in the next round: our sign of life does not wait for who writes without
+     * end. */
     while (!error && read++ < INCIDENTS && newest < NG_EPOCH_MAX)
         error = take_incident(p, ++newest);
     return error == -ENOENT ? 0 : ng_publisher_failed(p, error);
@@ -210,7 +213,8 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
     char key[KEY_BYTES];
 
     if (!incident->claimant_slot)
-        return incident->level >= NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
+        return incident->level >=
+               NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
     if (incident->claimant_slot == NOBODY)
         return false;
     ng_publisher_number_key(key, 'l', incident->claimant_slot);
@@ -269,11 +273,13 @@ static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct n
     if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
         !ng_incident_covers(ret_there, wanted))
         return false;
-    if (ng_incident_outlives_claimant(ret_there, wanted) || ng_publisher_claimant_lives(p, ret_there))
+    if (ng_incident_outlives_claimant(ret_there, wanted) ||
+        ng_publisher_claimant_lives(p, ret_there))
         return true;
     /* It may have been judged since it was read. */
     return take_incident(p, epoch) == 0 && ng_publisher_get_incident(p, epoch, ret_there) == 0 &&
-           ng_incident_covers(ret_there, wanted) && ng_incident_outlives_claimant(ret_there, wanted);
+           ng_incident_covers(ret_there, wanted) &&
+           ng_incident_outlives_claimant(ret_there, wanted);
 }
 
 int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
@@ -394,7 +400,8 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
 static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct ng_ask *ask = context;
-    char *copy = value && value->bytes <= TEXT_MAX ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
+    char *copy =
+        value && value->bytes <= TEXT_MAX ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
 
     if (!copy)
         return;
@@ -470,7 +477,8 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 }
 
 /* Whoever has a better cause comes back while those without one are still held back. */
-_Static_assert(IDLE_MS * NG_MS > NG_LOOK_PAUSE_MAX_NS, "a better cause may have to wait for its turn among all");
+_Static_assert(IDLE_MS *NG_MS > NG_LOOK_PAUSE_MAX_NS,
+               "a better cause may have to wait for its turn among all");
 
 /* Other incarnations look after themselves. */
 static void examine_key(uint64_t label, enum ng_incident_level level, char ret_key[KEY_BYTES])
@@ -478,8 +486,8 @@ static void examine_key(uint64_t label, enum ng_incident_level level, char ret_k
     snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, label);
 }
 
-/* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is ours;
- * -EEXIST; -ENOENT: it is over by now; or -errno. */
+/* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is
+ * ours; -EEXIST; -ENOENT: it is over by now; or -errno. */
 static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause cause)
 {
     struct ng_kv_bytes value;
@@ -494,10 +502,12 @@ static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause
     if (idle - '0' >= (int)cause)
         return -EEXIST;
     struct ng_kv_bytes expected = {.data = &idle, .bytes = sizeof(idle)};
-    return ng_kv_compare_and_set(p->kv, key, &expected, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS), NULL);
+    return ng_kv_compare_and_set(p->kv, key, &expected, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS),
+                                 NULL);
 }
 
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause)
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
+                       enum ng_look_cause cause)
 {
     char key[KEY_BYTES];
 
@@ -524,7 +534,8 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enu
 int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain)
 {
     /* What one looks for of its own, another may find, too: it is not held back. */
-    char key[KEY_BYTES], idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
+    char key[KEY_BYTES],
+        idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
     examine_key(p->examined[level], level, key); /* whatever our label is by now */
     int error = in_vain && level != NG_INCIDENT_TIMEOUT
@@ -543,7 +554,8 @@ int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
     uint64_t newest = p->newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
     if (epoch < newest && epoch >= at)
         at = epoch + 1;
-    for (; epoch < newest && at <= newest && error; at++) /* no epoch comes near to the end of the type */
+    for (; epoch < newest && at <= newest && error;
+         at++) /* no epoch comes near to the end of the type */
         if (p->incidents[at % INCIDENTS].epoch == at) {
             *ret_incident = p->incidents[at % INCIDENTS];
             error = 0;

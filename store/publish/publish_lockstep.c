@@ -18,27 +18,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check/signature_compare.h"
 #include "core/check/check.h"
-#include "core/util/clock.h"
+#include "core/check/signature_compare.h"
 #include "core/runtime/log.h"
+#include "core/util/clock.h"
 #include "store/kv/kv.h"
-#include "store/publish/publisher.h"
 #include "store/kv/words.h"
+#include "store/publish/publisher.h"
 
 #define AGREE_VERSION 1u
 #define KEYS          256u         /* of one question */
 #define ASK_NS        NG_MS        /* between questions, at first … */
 #define ASK_MAX_NS    (50 * NG_MS) /* … and later */
 #define LOOK_NS       NG_S         /* between looks for ranks that were not there yet */
-#define PATIENCE_NS   (5 * NG_S) /* who is silent for so long is not guarded, or not on this store */
-#define SAID_TTL_MS   (10 * 1000)
-#define SAID_NS       (3 * NG_S) /* after which it is said again */
+#define PATIENCE_NS   (5 * NG_S) /* who is silent for so long is not guarded, or not on this store \
+                                  */
+#define SAID_TTL_MS (10 * 1000)
+#define SAID_NS     (3 * NG_S) /* after which it is said again */
 
 /*
- * What a rank says: version, ranks of the group, collectives it has turned down, the collective that
- * its host has come to, the hash there, the newest one that this rank made without asking, from which
- * one on nobody waits (0 none), and for how many ranks it speaks.
+ * What a rank says: version, ranks of the group, collectives it has turned down, the collective
+ * that its host has come to, the hash there, the newest one that this rank made without asking,
+ * from which one on nobody waits (0 none), and for how many ranks it speaks.
  */
 enum {
     SAID_VERSION,
@@ -61,7 +62,7 @@ struct ng_agree_pace {
     uint32_t generation;
     uint64_t said[SAID_WORDS], told[TOLD_WORDS]; /* as on the store; version 0: nothing is */
     int64_t said_ns;
-    bool alone; /* rank 0 says nothing: the ranks of our host agree alone */
+    bool alone;         /* rank 0 says nothing: the ranks of our host agree alone */
     uint64_t waits_for; /* the collective that our host waits for */
     int64_t waits_ns, asked_ns, looked_ns;
     /* Rank 0. */
@@ -163,7 +164,8 @@ static bool say(struct ng_publisher *p, const struct group *group)
     if (group->rank != 0)
         return queued;
     const uint64_t told[TOLD_WORDS] = {
-        AGREE_VERSION, group->nranks, refused, reason_of(trail), passed > agreed ? passed : agreed, unasked};
+        AGREE_VERSION, group->nranks, refused, reason_of(trail), passed > agreed ? passed : agreed,
+        unasked};
     ng_publisher_uid_key(key, 'c', group->id);
     return queue_changed(p, key, told, TOLD_WORDS, pace->told) || queued;
 }
@@ -216,8 +218,8 @@ static int hear(struct ng_publisher *p, const struct group *group)
     int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
     if (error && error != -ENOENT)
         return error;
-    bool heard =
-        !error && read_words(&value, group->nranks, TOLD_WORDS, told) && told[TOLD_BY] < group->nranks;
+    bool heard = !error && read_words(&value, group->nranks, TOLD_WORDS, told) &&
+                 told[TOLD_BY] < group->nranks;
     if (atomic_load(&trail->refused) != refused)
         return 0; /* it is no more what was asked about */
     if (!heard) {

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/runtime/log.h"
-#include "store/publish/peer_progress.h"
+#include "core/util/clock.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
+#include "store/publish/publisher.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
-#include "store/publish/publisher.h"
 
 #define FETCH_NS        (3 * NG_S)    /* the whole job */
 #define REFRESH_WAIT_NS (100 * NG_MS) /* for everybody's newest progress */

@@ -8,8 +8,8 @@
 
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
-#include "store/wire/progress.h"
 #include "store/publish/publisher.h"
+#include "store/wire/progress.h"
 
 /* Changes with everything that others want to know, and with nothing else. */
 uint64_t ng_publisher_digest(const struct ng_box *box)

@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/runtime/log.h"
-#include "store/publish/peer_progress.h"
+#include "core/util/clock.h"
 #include "store/kv/kv.h"
-#include "store/wire/progress.h"
+#include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
+#include "store/wire/progress.h"
 
 /* False: there is no room at the moment. */
 static bool post(struct ng_publisher *p, struct ng_post *wanted)
@@ -109,8 +109,8 @@ static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
 }
 
-/* For how long nobody else tells: of the dead once. A frozen one must be heard of before it is blamed for its absence,
- * though whoever was about to tell lost the store, or died. */
+/* For how long nobody else tells: of the dead once. A frozen one must be heard of before it is
+ * blamed for its absence, though whoever was about to tell lost the store, or died. */
 static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what)
 {
     int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
@@ -120,7 +120,8 @@ static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what
     return what->frozen && silent_ms > FROZEN_MS ? FROZEN_MS : silent_ms;
 }
 
-/* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or -errno. */
+/* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or
+ * -errno. */
 static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
 {
     char key[KEY_BYTES], own[24];
@@ -128,8 +129,8 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
 
     ng_publisher_uid_key(key, what->ended ? 'x' : 's', uid);
     int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot);
-    int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length,
-                                    claim_ms(p, what), ng_publisher_in(CALL_NS));
+    int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length, claim_ms(p, what),
+                                    ng_publisher_in(CALL_NS));
     if (error != -EEXIST) {
         what->in_doubt = error != 0;
         return error;

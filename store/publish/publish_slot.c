@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/runtime/log.h"
-#include "store/publish/peer_progress.h"
+#include "core/util/clock.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
+#include "store/publish/publisher.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
-#include "store/publish/publisher.h"
 
 /* A counter that others may count on meanwhile. */
 static int raise_to(struct ng_publisher *p, const char *key, uint64_t least)
@@ -164,8 +164,9 @@ static int take_place(struct ng_publisher *p)
     return ng_publisher_failed(p, error);
 }
 
-/* What was there before we came is nothing to us. All that comes from here on is, however long it takes to get a
- * place, and also where we have to come again: others may have been back before us. */
+/* What was there before we came is nothing to us. All that comes from here on is, however long it
+ * takes to get a place, and also where we have to come again: others may have been back before us.
+ */
 static int come(struct ng_publisher *p)
 {
     int64_t newest, ended;
@@ -228,8 +229,8 @@ int ng_publisher_leave(struct ng_publisher *p)
     int64_t ended;
 
     p->leaving = true;
-    /* Of a group that was made since the last round: whoever waits in it takes the word of a process
-     * without its label for that of another run. */
+    /* Of a group that was made since the last round: whoever waits in it takes the word of a
+     * process without its label for that of another run. */
     int error = ng_publisher_label_groups(p);
     /* And whoever was turned down may end with that, while other hosts wait for it. */
     if (!error)

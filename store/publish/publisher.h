@@ -15,10 +15,11 @@
 #include "core/util/clock.h"
 #include "store/publish/publish.h"
 
-#define AGAIN_NS  (600 * NG_S)  /* what does not change is stored again, so that it stays */
-#define KEEP_MS   (3600 * 1000) /* what the job leaves behind */
-#define CALL_NS   (800 * NG_MS) /* one step on the store */
-#define FROZEN_MS 1000          /* a neighbour that cannot tell of a frozen process keeps others from it for so long */
+#define AGAIN_NS (600 * NG_S)  /* what does not change is stored again, so that it stays */
+#define KEEP_MS  (3600 * 1000) /* what the job leaves behind */
+#define CALL_NS  (800 * NG_MS) /* one step on the store */
+#define FROZEN_MS                                                                                  \
+    1000 /* a neighbour that cannot tell of a frozen process keeps others from it for so long */
 #define INCIDENTS 64u
 #define POSTS     32u
 #define LABELLED  256u
@@ -66,7 +67,7 @@ struct ng_publisher {
     /* The thread's own. */
     struct ng_kv *kv;
     uint64_t connects; /* of the kv, when we last looked */
-    bool came; /* `counted` and `newest` are those of the moment when we came, or later */
+    bool came;         /* `counted` and `newest` are those of the moment when we came, or later */
     bool joined;
     uint64_t slot, slots; /* ours; how many there are */
     int64_t counted;      /* `e` as last read; -1 not yet */
@@ -90,13 +91,15 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
-    enum ng_look_cause causes[NG_INCIDENT_LIMIT]; /* by level: why this process looks at the job … */
-    uint64_t examined[NG_INCIDENT_LIMIT];         /* … and under which label */
-    uint32_t compared_at; /* the group whose trail was told or compared last */
-    struct ng_trail_pace *paces; /* of store/publish/publish_hash_logs.c, by slot; made when first needed */
+    enum ng_look_cause
+        causes[NG_INCIDENT_LIMIT];        /* by level: why this process looks at the job … */
+    uint64_t examined[NG_INCIDENT_LIMIT]; /* … and under which label */
+    uint32_t compared_at;                 /* the group whose trail was told or compared last */
+    struct ng_trail_pace
+        *paces; /* of store/publish/publish_hash_logs.c, by slot; made when first needed */
     struct ng_agree_pace *agreeing; /* of store/publish/publish_lockstep.c, likewise */
     uint64_t agree_connects;        /* of the kv, when all of that was told anew */
-    int64_t agree_ns;               /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
+    int64_t agree_ns; /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
     struct ng_arena kept_arena; /* owns what follows */
     struct {
         const char *key; /* on the store */
@@ -192,7 +195,8 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
 /* ng_board_ops.begin and finish. */
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level, enum ng_look_cause cause);
+int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
+                       enum ng_look_cause cause);
 int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain);
 
 /* ---- publish_entries.c: small data for the programs ---- */
@@ -218,7 +222,8 @@ int ng_publisher_compare(struct ng_publisher *p);
 
 /* ---- publish_strict.c: agreeing before each collective ---- */
 
-/* Tell what our trails say of it, and ask what others do, where it is time; `agree_ns` says when it is again. */
+/* Tell what our trails say of it, and ask what others do, where it is time; `agree_ns` says when it
+ * is again. */
 int ng_publisher_agree(struct ng_publisher *p);
 
 /* ---- publish_walk.c: who else is there ---- */

@@ -31,10 +31,12 @@ static uint64_t get(const unsigned char **at)
     return value;
 }
 
-#define NUMBERS 14 /* with the magic; then the scope: how many groups, and each; then the line, without its end */
+#define NUMBERS                                                                                    \
+    14 /* with the magic; then the scope: how many groups, and each; then the line, without its    \
+          end */
 #define SCOPE_OF_ALL UINT64_MAX
-#define DIFFERS (UINT64_C(1) << 63)
-#define FAILED  (UINT64_C(1) << 62)
+#define DIFFERS      (UINT64_C(1) << 63)
+#define FAILED       (UINT64_C(1) << 62)
 
 size_t ng_incident_encode(const struct ng_incident *incident,
                           unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES])
@@ -49,8 +51,8 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->group_id);
     at = put(at, incident->seq);
     /* Older ones read half of it. */
-    at = put(at, incident->op | (uint64_t)incident->policy << 32 | (incident->differs ? DIFFERS : 0) |
-                     (incident->failed ? FAILED : 0));
+    at = put(at, incident->op | (uint64_t)incident->policy << 32 |
+                     (incident->differs ? DIFFERS : 0) | (incident->failed ? FAILED : 0));
     at = put(at, (uint64_t)(int64_t)incident->claimant_rank);
     at = put(at, (uint64_t)(int64_t)incident->claimant_pid);
     at = put(at, incident->claimant_ticks);
@@ -66,7 +68,8 @@ size_t ng_incident_encode(const struct ng_incident *incident,
 }
 
 /* Moves *at on. False: cut off, or more than there is room for. */
-static bool get_scope(const unsigned char **at, const unsigned char *end, struct ng_scope *ret_scope)
+static bool get_scope(const unsigned char **at, const unsigned char *end,
+                      struct ng_scope *ret_scope)
 {
     if (end - *at < 8)
         return false;
@@ -110,15 +113,17 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     if (magic == MAGIC && !get_scope(&at, end, &incident.scope))
         return -EBADMSG;
     if (magic == MAGIC_WITHOUT_SCOPE) {
-        incident.scope = (struct ng_scope){.all = !incident.group_id, .count = incident.group_id != 0};
+        incident.scope =
+            (struct ng_scope){.all = !incident.group_id, .count = incident.group_id != 0};
         incident.scope.groups[0] = incident.group_id;
     }
     size_t length = (size_t)(end - at);
     /* Before anything is made narrower: what is cut off may be what is wrong. */
     if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
         level < NG_INCIDENT_SUSPECT || level >= NG_INCIDENT_LIMIT || state < NG_INCIDENT_CLAIMED ||
-        state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT || policy > NG_ON_TIMEOUT_KILL + 1 ||
-        rank < -1 || rank > INT32_MAX || pid < 0 || pid > INT32_MAX || incident.stalled_ns < 0)
+        state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
+        policy > NG_ON_TIMEOUT_KILL + 1 || rank < -1 || rank > INT32_MAX || pid < 0 ||
+        pid > INT32_MAX || incident.stalled_ns < 0)
         return -EBADMSG;
     incident.level = (enum ng_incident_level)level;
     incident.state = (enum ng_incident_state)state;

@@ -12,14 +12,14 @@
  *   "NGPR", version (a number)
  *
  *   block     struct ng_progress_head: uid fixed, label fixed, written_unix_ns signed, reason,
- *             life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid signed,
- *             host, program, bits (1 watchdog, 2 error_text, 4 nccl_variables, 8 failures, 16 memory, 32 nan, 64
- *             alive_age_ns), then what the first three say:
- *             watchdog_stuck_ns signed, watchdog_in; error_text; nccl_variables, plain; then how many injected
- *             faults (core/recorder/fault_log.h), and for each: fault (plain), times, rank signed, op, group id
- *             fixed, seq, first_age_ns signed, last_age_ns signed; then, where the bits say memory, how
- *             many kinds of it (core/util/memory_map.h), and for each: segments, bytes; then, where they say nan, of
- *             struct ng_view_nan: age_ns signed, group_id fixed, seq, op, dtype signed, elements, bad, element, bits
+ *             life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid
+ * signed, host, program, bits (1 watchdog, 2 error_text, 4 nccl_variables, 8 failures, 16 memory,
+ * 32 nan, 64 alive_age_ns), then what the first three say: watchdog_stuck_ns signed, watchdog_in;
+ * error_text; nccl_variables, plain; then how many injected faults (core/recorder/fault_log.h), and
+ * for each: fault (plain), times, rank signed, op, group id fixed, seq, first_age_ns signed,
+ * last_age_ns signed; then, where the bits say memory, how many kinds of it
+ * (core/util/memory_map.h), and for each: segments, bytes; then, where they say nan, of struct
+ * ng_view_nan: age_ns signed, group_id fixed, seq, op, dtype signed, elements, bad, element, bits
  *             fixed, held; then, where they say so, alive_age_ns signed
  *
  *   text      struct ng_view_process.source
@@ -29,24 +29,22 @@
  *
  *   number    how many members, then for each
  *     block   bits (1 rolling hash, 2 signature, 4 pending, 8 pending_started, 16 deadline, 32 what
- *             NCCL groups joined, 64 grown, 128 samples, 256 rests, 512 unlike its group, 1024 registration,
- *             2048 pending_vague, 4096 error), group (index), group_rank,
- *             device signed, state, async_error, cuda_error signed, creator_tid, ordinal, derived,
- *             entered, signed differences entered - scheduled, scheduled - started, started -
- *             completed, then
- *             p2p_entered, signed p2p_entered - p2p_completed, color signed, created_by,
- *             created_age_ns, ended_age_ns signed, pci_id; by its bits: rolling hash fixed;
- *             signature; pending_seq, pending_record, pending_age_ns signed; timeout_ns signed;
- *             coll_joined, p2p_joined, groups_closed; joined_id, excluded (both like a parent); how
- *             many samples, then for each the signed difference of its seq to the one before,
- *             calls, duration_ns; nranks, nccl_version signed; of struct ng_view_registration closed
- *             (1), segments, segment_bytes, bytes, registered_bytes, made, ended, failed, deferred,
+ *             NCCL groups joined, 64 grown, 128 samples, 256 rests, 512 unlike its group, 1024
+ * registration, 2048 pending_vague, 4096 error), group (index), group_rank, device signed, state,
+ * async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
+ * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
+ * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
+ * pci_id; by its bits: rolling hash fixed; signature; pending_seq, pending_record, pending_age_ns
+ * signed; timeout_ns signed; coll_joined, p2p_joined, groups_closed; joined_id, excluded (both like
+ * a parent); how many samples, then for each the signed difference of its seq to the one before,
+ *             calls, duration_ns; nranks, nccl_version signed; of struct ng_view_registration
+ * closed (1), segments, segment_bytes, bytes, registered_bytes, made, ended, failed, deferred,
  *             spent_ns; error_age_ns signed
  *     number  how many records, then as many blocks, where "before" is the record before in the
  *             blob, at first one of zeros: bits (1 signature, 2 caller, 4 tid as before, 8 rolling
  *             hash, 16 started, 32 completed, 64 another stream, 128 joined, 256 measured, 512
- *             replayed), signed differences id, coll_seq, p2p_seq, entered_age_ns to before; state, peer_ordinal,
- *             flags, result signed, then what the bits say: signature; caller; tid; rolling hash
+ *             replayed), signed differences id, coll_seq, p2p_seq, entered_age_ns to before; state,
+ * peer_ordinal, flags, result signed, then what the bits say: signature; caller; tid; rolling hash
  *             fixed; signed entered_age_ns - started_age_ns, entered_age_ns - completed_age_ns;
  *             stream; signed id - work_previous; duration_ns; signed differences graph, replay to
  *             before, graph_position, graph_calls
@@ -123,10 +121,10 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
 
 /*
  * Append the process to a view that is not sealed yet; its index there. Ages are as they were when
- * it was written: see ng_progress_age; none is negative, or so large that a sum of two of them would
- * not fit. Calls and records of operations that this version does not
- * know are left out. -EBADMSG: not such a blob, cut off or damaged, -EPROTO: of a newer version:
- * nothing is appended. -ENOMEM: a part of it may be.
+ * it was written: see ng_progress_age; none is negative, or so large that a sum of two of them
+ * would not fit. Calls and records of operations that this version does not know are left out.
+ * -EBADMSG: not such a blob, cut off or damaged, -EPROTO: of a newer version: nothing is appended.
+ * -ENOMEM: a part of it may be.
  */
 int ng_progress_decode(struct ng_view *view, const void *data, size_t bytes, uint32_t *ret_process);
 

@@ -125,7 +125,8 @@ static uint64_t get_fixed(struct reader *reader)
     return fixed_at(reader->at - 8);
 }
 
-/* A longer text than there is room for, or one with a 0 in it, is cut; and it is fit to be shown. */
+/* A longer text than there is room for, or one with a 0 in it, is cut; and it is fit to be shown.
+ */
 static void get_any_text(struct reader *reader, bool plain, char *ret_text, size_t room)
 {
     uint64_t number = get_number(reader), length = number >> 1;
@@ -234,9 +235,8 @@ static uint64_t get_id(struct reader *reader)
 /* Writers before them end here. */
 static void get_faults(struct reader *reader)
 {
-    uint32_t count = reader->at < reader->end
-                         ? (uint32_t)get_number_below(reader, PROGRESS_FAULTS + 1)
-                         : 0;
+    uint32_t count =
+        reader->at < reader->end ? (uint32_t)get_number_below(reader, PROGRESS_FAULTS + 1) : 0;
 
     reader->fault_count = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -401,8 +401,7 @@ static bool get_record(struct reader *reader, struct ng_view_record *ret_record)
     if (bits & OTHER_STREAM)
         record.stream = get_number(reader);
     record.work_previous = bits & RECORD_JOINED ? record.id - get_difference(reader) : 0;
-    record.duration_ns =
-        bits & RECORD_DURATION ? (int64_t)get_number_below(reader, INT64_MAX) : 0;
+    record.duration_ns = bits & RECORD_DURATION ? (int64_t)get_number_below(reader, INT64_MAX) : 0;
     if (bits & RECORD_REPLAY) {
         record.graph += get_difference(reader);
         record.replay += get_difference(reader);

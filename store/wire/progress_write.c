@@ -244,8 +244,8 @@ static bool alike(const struct ng_signature *a, const struct ng_signature *b)
 
 static void put_samples(struct writer *writer, const struct ng_view_member *member)
 {
-    uint32_t count = member->sample_count < NG_PROGRESS_SAMPLES ? member->sample_count
-                                                                : NG_PROGRESS_SAMPLES;
+    uint32_t count =
+        member->sample_count < NG_PROGRESS_SAMPLES ? member->sample_count : NG_PROGRESS_SAMPLES;
     uint64_t before = 0;
 
     put_number(writer, count);
@@ -283,16 +283,15 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     bool unlike = (member->nranks && member->nranks != group->nranks) ||
                   (member->nccl_version && member->nccl_version != group->nccl_version);
 
-    put_number(writer, (member->rolling_hash ? MEMBER_HASH : 0) | (last ? MEMBER_LAST : 0) |
-                           (pending ? MEMBER_PENDING : 0) |
-                           (member->pending_started ? MEMBER_STARTED : 0) |
-                           (member->timeout_ns ? MEMBER_TIMEOUT : 0) |
-                           (joined ? MEMBER_JOINED : 0) | (grown ? MEMBER_GROWN : 0) |
-                           (member->sample_count ? MEMBER_SAMPLES : 0) |
-                           (member->rests ? MEMBER_RESTS : 0) | (unlike ? MEMBER_UNLIKE : 0) |
-                           (member->registration.known ? MEMBER_REGISTRATION : 0) |
-                           (member->pending_vague ? MEMBER_VAGUE : 0) |
-                           (member->error_age_ns ? MEMBER_ERROR : 0));
+    put_number(writer,
+               (member->rolling_hash ? MEMBER_HASH : 0) | (last ? MEMBER_LAST : 0) |
+                   (pending ? MEMBER_PENDING : 0) | (member->pending_started ? MEMBER_STARTED : 0) |
+                   (member->timeout_ns ? MEMBER_TIMEOUT : 0) | (joined ? MEMBER_JOINED : 0) |
+                   (grown ? MEMBER_GROWN : 0) | (member->sample_count ? MEMBER_SAMPLES : 0) |
+                   (member->rests ? MEMBER_RESTS : 0) | (unlike ? MEMBER_UNLIKE : 0) |
+                   (member->registration.known ? MEMBER_REGISTRATION : 0) |
+                   (member->pending_vague ? MEMBER_VAGUE : 0) |
+                   (member->error_age_ns ? MEMBER_ERROR : 0));
     put_number(writer, writer->group_places[member->group] - 1);
     put_signed(writer, member->group_rank);
     put_signed(writer, member->device);
@@ -350,16 +349,15 @@ static void put_record(struct writer *writer, const struct ng_view_record *recor
 {
     const struct ng_view_record *before = &writer->before;
     size_t block = open_block(writer);
-    unsigned bits = (alike(&record->signature, &before->signature) ? SAME_SIGNATURE : 0) |
-                    (record->caller == before->caller ? SAME_CALLER : 0) |
-                    (record->tid == before->tid ? SAME_TID : 0) |
-                    (record->rolling_hash ? RECORD_HASH : 0) |
-                    (record->started_age_ns ? RECORD_STARTED : 0) |
-                    (record->completed_age_ns ? RECORD_COMPLETED : 0) |
-                    (record->stream != before->stream ? OTHER_STREAM : 0) |
-                    (record->work_previous ? RECORD_JOINED : 0) |
-                    (record->duration_ns ? RECORD_DURATION : 0) |
-                    (record->graph ? RECORD_REPLAY : 0);
+    unsigned bits =
+        (alike(&record->signature, &before->signature) ? SAME_SIGNATURE : 0) |
+        (record->caller == before->caller ? SAME_CALLER : 0) |
+        (record->tid == before->tid ? SAME_TID : 0) | (record->rolling_hash ? RECORD_HASH : 0) |
+        (record->started_age_ns ? RECORD_STARTED : 0) |
+        (record->completed_age_ns ? RECORD_COMPLETED : 0) |
+        (record->stream != before->stream ? OTHER_STREAM : 0) |
+        (record->work_previous ? RECORD_JOINED : 0) | (record->duration_ns ? RECORD_DURATION : 0) |
+        (record->graph ? RECORD_REPLAY : 0);
 
     put_number(writer, bits);
     put_difference(writer, record->id, before->id);
@@ -566,9 +564,8 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     uint32_t told = count_records(&writer, true, &choices[1]);
     choose(&writer, false, told < limits->records ? limits->records - told : 0, &choices[0]);
 
-    uint64_t blocks =
-        5 + (uint64_t)members + writer.group_count + calls + faults + PROGRESS_FAILURES +
-        limits->records;
+    uint64_t blocks = 5 + (uint64_t)members + writer.group_count + calls + faults +
+                      PROGRESS_FAILURES + limits->records;
     struct choice all = {.first = 0, .last = UINT64_MAX};
     uint64_t records =
         (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);

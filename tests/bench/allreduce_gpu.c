@@ -356,7 +356,8 @@ static void parse(struct settings *settings, int argc, char **argv)
         else if (value && !strcmp(argv[i], "--divide"))
             settings->divide = (int)number(value);
         else {
-            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--replays [--instantiate FLAGS]] "
+            fprintf(stderr, "usage: allreduce_gpu --rendezvous DIR [--inprocess] [--replays "
+                            "[--instantiate FLAGS]] "
                             "[--min-bytes N] [--max-bytes N] [--reps N] [--divide N]\n");
             exit(2);
         }

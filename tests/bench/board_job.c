@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/nccl/op.h"
+#include "core/util/clock.h"
 #include "store/wire/progress.h"
 
 enum { DTYPE_BFLOAT16 = 9, REDOP_SUM = 0, STUCK_SEQ = 100000, RECORDS_OF_A_RANK = 512 };

@@ -1,7 +1,7 @@
 /*
  * Many publishers in one thread, each on connections of its own, that ask a Redis server what those
- * of as many processes would (store/publish/publish.c): twice a second a round of an incident, the counts
- * and a neighbour's sign of life; every second the progress with the sign of life, or, where
+ * of as many processes would (store/publish/publish.c): twice a second a round of an incident, the
+ * counts and a neighbour's sign of life; every second the progress with the sign of life, or, where
  * nothing changes, the sign alone every third of its time to live; a subscription that is asked for
  * a sign every two seconds; and at once all progress when somebody calls for it.
  *

@@ -22,8 +22,8 @@
 
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
-#include "store/publish/peer_progress.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
 #include "store/wire/progress.h"
 
 #define JOB "board-scale"
@@ -141,7 +141,8 @@ static double ms(int64_t ns)
     return (double)ns / 1e6;
 }
 
-/* As store/publish/publish.c and store/board/board_multihost.c do it: call for progress, give it a moment, read, judge. */
+/* As store/publish/publish.c and store/board/board_multihost.c do it: call for progress, give it a
+ * moment, read, judge. */
 static void reach(const struct board_job *job, struct board_load *load, struct ng_kv *kv,
                   uint64_t calls, double ret_ms[PARTS])
 {

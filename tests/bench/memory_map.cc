@@ -1,6 +1,7 @@
 /*
- * What it costs to follow device memory: an allocation and its free, and a search, with so many others
- * alive, at random addresses; as the hooks on the driver report them, less the driver's own time.
+ * What it costs to follow device memory: an allocation and its free, and a search, with so many
+ * others alive, at random addresses; as the hooks on the driver report them, less the driver's own
+ * time.
  *
  * memory_map [google-benchmark's own options]
  */
@@ -32,8 +33,14 @@ class Alive
         }
         std::shuffle(free_.begin(), free_.end(), random);
     }
-    ~Alive() { followed_forget(); }
-    uintptr_t next() { return free_[at_++ % free_.size()]; }
+    ~Alive()
+    {
+        followed_forget();
+    }
+    uintptr_t next()
+    {
+        return free_[at_++ % free_.size()];
+    }
 
   private:
     std::vector<uintptr_t> free_;

@@ -2,7 +2,8 @@
  * A CUDA driver that does nothing and succeeds at once: every event is complete, no stream
  * captures.
  *
- * Has the functions that core may ask for (core/nccl/cuda.h) and the few that a program needs to begin.
+ * Has the functions that core may ask for (core/nccl/cuda.h) and the few that a program needs to
+ * begin.
  */
 #pragma GCC visibility push(default)
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -1,16 +1,18 @@
 /*
- * A preloaded library that now and then holds a thread up where threads and processes hand things to each other, so
- * that orders of events come up that a machine left to itself shows once in a week.
+ * A preloaded library that now and then holds a thread up where threads and processes hand things
+ * to each other, so that orders of events come up that a machine left to itself shows once in a
+ * week.
  *
  *     LD_PRELOAD=libdelays.so DELAYS=SEED PROGRAM …
  *
- * Without DELAYS it does nothing. Each thread draws from a sequence of its own, made of the seed, the program's name,
- * RANK and its place among its creator's threads: what a thread draws does not depend on what the others do, and a run
- * is as repeatable as its system calls are.
+ * Without DELAYS it does nothing. Each thread draws from a sequence of its own, made of the seed,
+ * the program's name, RANK and its place among its creator's threads: what a thread draws does not
+ * depend on what the others do, and a run is as repeatable as its system calls are.
  *
- * Entered by any thread at any time: before constructors, in signal handlers, in forked children, inside a malloc. So
- * it takes no lock, allocates nothing, sleeps by the system call alone, and keeps errno. It holds nobody up before its
- * own constructor, where nothing is known of the environment yet.
+ * Entered by any thread at any time: before constructors, in signal handlers, in forked children,
+ * inside a malloc. So it takes no lock, allocates nothing, sleeps by the system call alone, and
+ * keeps errno. It holds nobody up before its own constructor, where nothing is known of the
+ * environment yet.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,48 +41,63 @@ struct chance {
     unsigned one_in, most_us;
 };
 
-#define NEVER      {0, 0}
-#define IN(n, us)  {n, us}
+#define NEVER                                                                                      \
+    {                                                                                              \
+        0, 0                                                                                       \
+    }
+#define IN(n, us)                                                                                  \
+    {                                                                                              \
+        n, us                                                                                      \
+    }
 
 /*
- * Where, and how often: result, function, parameters, arguments, the chances before the call and after it. What the
- * guard's threads and processes do to each other goes through these; a lock that is held up after it was taken is held
- * for longer, one that is held up after it was given back has been taken by others meanwhile.
+ * Where, and how often: result, function, parameters, arguments, the chances before the call and
+ * after it. What the guard's threads and processes do to each other goes through these; a lock that
+ * is held up after it was taken is held for longer, one that is held up after it was given back has
+ * been taken by others meanwhile.
  */
-#define FUNCTIONS(FUNCTION)                                                                                            \
-    FUNCTION(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex), NEVER, IN(400, 5000))                        \
-    FUNCTION(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), (mutex), NEVER, IN(200, 20000))                     \
-    FUNCTION(int, pthread_cond_signal, (pthread_cond_t * cond), (cond), NEVER, IN(50, 20000))                          \
-    FUNCTION(int, pthread_cond_broadcast, (pthread_cond_t * cond), (cond), NEVER, IN(50, 20000))                       \
-    FUNCTION(int, pthread_cond_timedwait,                                                                              \
-             (pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex, const struct timespec *restrict until),  \
-             (cond, mutex, until), NEVER, IN(100, 20000))                                                              \
-    FUNCTION(int, pthread_join, (pthread_t thread, void **ret_value), (thread, ret_value), NEVER, IN(5, 20000))        \
-    FUNCTION(ssize_t, read, (int fd, void *buffer, size_t size), (fd, buffer, size), NEVER, IN(60, 20000))             \
-    FUNCTION(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size), IN(60, 20000), IN(60, 20000))  \
-    FUNCTION(ssize_t, send, (int fd, const void *data, size_t size, int flags), (fd, data, size, flags), NEVER,        \
-             IN(60, 20000))                                                                                            \
-    FUNCTION(ssize_t, recv, (int fd, void *buffer, size_t size, int flags), (fd, buffer, size, flags), NEVER,          \
-             IN(60, 20000))                                                                                            \
-    FUNCTION(int, poll, (struct pollfd * fds, nfds_t count, int wait_ms), (fds, count, wait_ms), NEVER,                \
-             IN(100, 20000))                                                                                           \
-    FUNCTION(int, rename, (const char *from, const char *to), (from, to), IN(10, 20000), IN(10, 20000))                \
-    FUNCTION(int, link, (const char *from, const char *to), (from, to), IN(10, 20000), IN(10, 20000))                  \
-    FUNCTION(int, unlink, (const char *path), (path), IN(10, 20000), IN(10, 20000))                                    \
-    FUNCTION(int, kill, (pid_t pid, int number), (pid, number), IN(10, 20000), NEVER)                                  \
-    FUNCTION(pid_t, waitpid, (pid_t pid, int *ret_status, int options), (pid, ret_status, options), NEVER,             \
-             IN(10, 20000))
+#define FUNCTIONS(FUNCTION)                                                                        \
+    FUNCTION(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex), NEVER, IN(400, 5000))    \
+    FUNCTION(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), (mutex), NEVER, IN(200, 20000)) \
+    FUNCTION(int, pthread_cond_signal, (pthread_cond_t * cond), (cond), NEVER, IN(50, 20000))      \
+    FUNCTION(int, pthread_cond_broadcast, (pthread_cond_t * cond), (cond), NEVER, IN(50, 20000))   \
+    FUNCTION(int, pthread_cond_timedwait,                                                          \
+             (pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,                      \
+              const struct timespec *restrict until),                                              \
+             (cond, mutex, until), NEVER, IN(100, 20000))                                          \
+    FUNCTION(int, pthread_join, (pthread_t thread, void **ret_value), (thread, ret_value), NEVER,  \
+             IN(5, 20000))                                                                         \
+    FUNCTION(ssize_t, read, (int fd, void *buffer, size_t size), (fd, buffer, size), NEVER,        \
+             IN(60, 20000))                                                                        \
+    FUNCTION(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size),            \
+             IN(60, 20000), IN(60, 20000))                                                         \
+    FUNCTION(ssize_t, send, (int fd, const void *data, size_t size, int flags),                    \
+             (fd, data, size, flags), NEVER, IN(60, 20000))                                        \
+    FUNCTION(ssize_t, recv, (int fd, void *buffer, size_t size, int flags),                        \
+             (fd, buffer, size, flags), NEVER, IN(60, 20000))                                      \
+    FUNCTION(int, poll, (struct pollfd * fds, nfds_t count, int wait_ms), (fds, count, wait_ms),   \
+             NEVER, IN(100, 20000))                                                                \
+    FUNCTION(int, rename, (const char *from, const char *to), (from, to), IN(10, 20000),           \
+             IN(10, 20000))                                                                        \
+    FUNCTION(int, link, (const char *from, const char *to), (from, to), IN(10, 20000),             \
+             IN(10, 20000))                                                                        \
+    FUNCTION(int, unlink, (const char *path), (path), IN(10, 20000), IN(10, 20000))                \
+    FUNCTION(int, kill, (pid_t pid, int number), (pid, number), IN(10, 20000), NEVER)              \
+    FUNCTION(pid_t, waitpid, (pid_t pid, int *ret_status, int options),                            \
+             (pid, ret_status, options), NEVER, IN(10, 20000))
 
-/* The same of what has a wrapper of its own below: in the new thread or process, and in the one that made it. */
-static const struct chance thread_begins = IN(3, 60000), thread_made = IN(4, 40000), process_made = IN(2, 50000);
+/* The same of what has a wrapper of its own below: in the new thread or process, and in the one
+ * that made it. */
+static const struct chance thread_begins = IN(3, 60000), thread_made = IN(4, 40000),
+                           process_made = IN(2, 50000);
 
 /* Programs that are no part of what is tested, whoever starts them. */
 static const char *const left_alone[] = {"redis-server", "redis-sentinel", "redis-cli"};
 
 /* ---- What comes next: the C library, or a sanitizer's runtime ---- */
 
-typedef int create_function(pthread_t *ret_thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                            void *argument);
+typedef int create_function(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                            void *(*run)(void *), void *argument);
 typedef pid_t fork_function(void);
 
 #define FIELD(result, name, parameters, ...) result(*name) parameters;
@@ -119,9 +136,9 @@ static void find_next(void)
 
 /* ---- Numbers ---- */
 
-static bool on;             /* written by the constructor, before there is another thread */
-static uint64_t process;    /* what all sequences of this process are made of */
-static uint64_t strangers;  /* threads that were not made here */
+static bool on;            /* written by the constructor, before there is another thread */
+static uint64_t process;   /* what all sequences of this process are made of */
+static uint64_t strangers; /* threads that were not made here */
 static uint64_t made, asked_ns;
 
 /* A thread's own. In a signal handler, too: what the interrupted draw loses is a number. */
@@ -219,24 +236,24 @@ SEEN uint64_t delays_asked_ns(void)
 
 /* ---- The functions ---- */
 
-#define WRAPPER(result, name, parameters, arguments, before, after)                                                    \
-    SEEN result name parameters                                                                                        \
-    {                                                                                                                  \
-        static const struct chance first = before, last = after;                                                       \
-        result value;                                                                                                  \
-                                                                                                                       \
-        find_next();                                                                                                   \
-        hold(&first);                                                                                                  \
-        value = next.name arguments;                                                                                   \
-        hold(&last);                                                                                                   \
-        return value;                                                                                                  \
+#define WRAPPER(result, name, parameters, arguments, before, after)                                \
+    SEEN result name parameters                                                                    \
+    {                                                                                              \
+        static const struct chance first = before, last = after;                                   \
+        result value;                                                                              \
+                                                                                                   \
+        find_next();                                                                               \
+        hold(&first);                                                                              \
+        value = next.name arguments;                                                               \
+        hold(&last);                                                                               \
+        return value;                                                                              \
     }
 
 FUNCTIONS(WRAPPER)
 
 /*
- * What a new thread begins with. Not of malloc: a thread that gives memory back has a heap of 64 MiB of address space
- * from then on, which a program with little of it cannot spare.
+ * What a new thread begins with. Not of malloc: a thread that gives memory back has a heap of 64
+ * MiB of address space from then on, which a program with little of it cannot spare.
  */
 struct start {
     bool taken;

@@ -1,10 +1,12 @@
 /*
- * A program for the test of the delaying library: does what its argument says, and tells what it was held up.
+ * A program for the test of the delaying library: does what its argument says, and tells what it
+ * was held up.
  *
  *     load alone | threads | fork | signals
  *
- * Prints `made N asked NS took NS`, after `fork` a second such line, of the child. Exit status 1: a call did not do
- * what it must, or errno was not kept. Linked to nothing: the library is looked up by name.
+ * Prints `made N asked NS took NS`, after `fork` a second such line, of the child. Exit status 1: a
+ * call did not do what it must, or errno was not kept. Linked to nothing: the library is looked up
+ * by name.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,7 +41,8 @@ static void lock_early(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-    if (pthread_mutex_lock(&mutex) != 0 || pthread_mutex_trylock(&mutex) != EBUSY || pthread_mutex_unlock(&mutex) != 0)
+    if (pthread_mutex_lock(&mutex) != 0 || pthread_mutex_trylock(&mutex) != EBUSY ||
+        pthread_mutex_unlock(&mutex) != 0)
         _exit(1);
 }
 
@@ -68,7 +71,8 @@ static void tell(long long began_ns)
 {
     long long took_ns = now_ns() - began_ns;
 
-    printf("made %lld asked %lld took %lld\n", told("delays_made"), told("delays_asked_ns"), took_ns);
+    printf("made %lld asked %lld took %lld\n", told("delays_made"), told("delays_asked_ns"),
+           took_ns);
     fflush(stdout);
 }
 
@@ -83,13 +87,16 @@ static void *lock_and_write(void *argument)
     check(pipe(ends) == 0, "no pipe");
     for (int i = 0; i < ROUNDS; i++) {
         errno = KEPT;
-        check(pthread_mutex_lock(&mutex) == 0 && pthread_mutex_trylock(&mutex) == EBUSY, "not locked");
-        check(pthread_cond_signal(&cond) == 0 && pthread_cond_broadcast(&cond) == 0, "not signalled");
+        check(pthread_mutex_lock(&mutex) == 0 && pthread_mutex_trylock(&mutex) == EBUSY,
+              "not locked");
+        check(pthread_cond_signal(&cond) == 0 && pthread_cond_broadcast(&cond) == 0,
+              "not signalled");
         check(pthread_mutex_unlock(&mutex) == 0, "not unlocked");
         check(errno == KEPT, "errno is another after a lock");
         if (i % 10)
             continue;
-        check(write(ends[1], "x", 1) == 1 && read(ends[0], &letter, 1) == 1 && letter == 'x', "not written");
+        check(write(ends[1], "x", 1) == 1 && read(ends[0], &letter, 1) == 1 && letter == 'x',
+              "not written");
         check(errno == KEPT, "errno is another after a write");
         check(write(-1, "x", 1) == -1 && errno == EBADF, "no error, or another");
     }
@@ -106,7 +113,8 @@ static void run_threads(void)
     for (size_t i = 0; i < THREADS; i++)
         check(pthread_create(&threads[i], NULL, lock_and_write, (void *)(i + 1)) == 0, "no thread");
     for (size_t i = 0; i < THREADS; i++)
-        check(pthread_join(threads[i], &result) == 0 && result == (void *)(i + 1), "another result of a thread");
+        check(pthread_join(threads[i], &result) == 0 && result == (void *)(i + 1),
+              "another result of a thread");
 }
 
 static void write_in_handler(int number)

@@ -12,16 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/verdict/straggler.h"
 #include "core/report/trace.h"
+#include "core/verdict/straggler.h"
 #include "tests/fuzz/rewrite.h"
-#include "tools/render/analyze_report.h"
-#include "tools/ingest/view_merge.h"
 #include "tools/ingest/evidence.h"
-#include "tools/render/stack_groups.h"
-#include "tools/judge/postmortem.h"
 #include "tools/ingest/mismatches.h"
+#include "tools/ingest/view_merge.h"
+#include "tools/judge/postmortem.h"
+#include "tools/render/analyze_report.h"
 #include "tools/render/page.h"
+#include "tools/render/stack_groups.h"
 
 static void check(int error, const char *what)
 {

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/report/dump.h"
 #include "core/evidence/stacks.h"
+#include "core/report/dump.h"
 #include "tests/unit/tools/evidence.h"
 
 #define RANDOM_DUMPS   40

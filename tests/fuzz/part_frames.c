@@ -1,5 +1,6 @@
 /*
- * What compilers wrote down about frames, and a stack: the walks of core/unwind/unwind.h and core/unwind/fast_unwind.h.
+ * What compilers wrote down about frames, and a stack: the walks of core/unwind/unwind.h and
+ * core/unwind/fast_unwind.h.
  *
  * A sample is an .eh_frame_hdr with one entry, the two entries of .eh_frame that it leads to, and
  * behind them the words of a stack. They are taken from the files of this very process, so other
@@ -11,8 +12,8 @@
 #include <string.h>
 
 #include "core/unwind/cfi.h"
-#include "core/unwind/unwind.h"
 #include "core/unwind/fast_unwind.h"
+#include "core/unwind/unwind.h"
 #include "core/unwind/unwind_table.h"
 #include "tests/fuzz/parts.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/fault/fault_match.h"
-#include "core/config/fault_spec.h"
 #include "core/comm/rules.h"
+#include "core/config/fault_spec.h"
+#include "core/fault/fault_match.h"
 #include "tests/fuzz/parts.h"
 
 static size_t make(const char *const *texts, size_t count, struct damage_sample *samples)

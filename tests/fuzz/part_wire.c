@@ -10,8 +10,8 @@
 #include "core/report/dump.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
-#include "store/wire/progress.h"
 #include "store/wire/incident_codec.h"
+#include "store/wire/progress.h"
 #include "tests/fuzz/parts.h"
 #include "tests/unit/tools/evidence.h"
 

@@ -1,5 +1,6 @@
 /*
- * Readers of what others wrote, each with good samples of it: for fuzz_parts, and for clang's fuzzer.
+ * Readers of what others wrote, each with good samples of it: for fuzz_parts, and for clang's
+ * fuzzer.
  */
 #ifndef NCCLGUARD_TESTS_FUZZ_PARTS_H
 #define NCCLGUARD_TESTS_FUZZ_PARTS_H
@@ -21,7 +22,8 @@ struct part {
     bool (*take)(const uint8_t *bytes, size_t count);
 };
 
-extern const struct part part_progress, part_incident, part_faults, part_rules, part_frames, part_lines;
+extern const struct part part_progress, part_incident, part_faults, part_rules, part_frames,
+    part_lines;
 
 extern const struct part *const parts[]; /* all of them; NULL ends it */
 

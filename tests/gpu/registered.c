@@ -6,11 +6,11 @@
  *
  * Operations: exchange (grouped send and receive with both neighbours in the ring of ranks),
  * alltoall (grouped, with all), allgather, reducescatter, allreduce, broadcast; `deregister` and
- * `register` (without a size) change the state of the buffers in between, and with `free` rank 0 frees
- * its buffers, and allocates new ones, while all other ranks are stopped (SIGSTOP). Sizes with K, M or G; the
- * bytes that a rank sends, in total for alltoall, of its part for allgather, of the whole for the
- * others. Data is checked. The last line of a rank: `rank R: all done`; where an operation hangs,
- * the alarm ends the rank, and its last line names the operation. */
+ * `register` (without a size) change the state of the buffers in between, and with `free` rank 0
+ * frees its buffers, and allocates new ones, while all other ranks are stopped (SIGSTOP). Sizes
+ * with K, M or G; the bytes that a rank sends, in total for alltoall, of its part for allgather, of
+ * the whole for the others. Data is checked. The last line of a rank: `rank R: all done`; where an
+ * operation hangs, the alarm ends the rank, and its last line names the operation. */
 #include "tests/programs/common.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /*
- * What every C++ test includes, compiled once a build folder. A test includes what it needs all the same: where the
- * compiler cannot use the precompiled file, it reads this one.
+ * What every C++ test includes, compiled once a build folder. A test includes what it needs all the
+ * same: where the compiler cannot use the precompiled file, it reads this one.
  */
 #include <gtest/gtest.h>
 

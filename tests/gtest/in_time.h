@@ -1,6 +1,6 @@
 /*
- * Bounds of time in tests. A bound that was passed says something of the machine, too: tests/gate repeats such a
- * failure alone, and lets it pass then, as it does no other.
+ * Bounds of time in tests. A bound that was passed says something of the machine, too: tests/gate
+ * repeats such a failure alone, and lets it pass then, as it does no other.
  */
 #ifndef NCCLGUARD_TESTS_GTEST_IN_TIME_H
 #define NCCLGUARD_TESTS_GTEST_IN_TIME_H

@@ -135,7 +135,8 @@ static cudaGraph_t capture(ncclComm_t comm)
     cudaGraph_t graph;
     cudaStream_t captured = device_stream_create();
 
-    need(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    need(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal),
+         "cudaStreamBeginCapture");
     NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
     need(cudaStreamEndCapture(captured, &graph), "cudaStreamEndCapture");
     return graph;

@@ -21,7 +21,7 @@
 #define MINE    16
 #define LARGE   ((size_t)2 << 20)
 
-static const size_t sizes[] = {1,         4096,          LARGE - 1,      LARGE,
+static const size_t sizes[] = {1,         4096,          LARGE - 1,       LARGE,
                                LARGE + 1, 5 * LARGE + 3, (size_t)64 << 20};
 
 static CUresult (*get_range)(CUdeviceptr *, size_t *, CUdeviceptr);
@@ -102,7 +102,8 @@ static void tell_sizes(void)
         check(cudaMalloc((void **)&memory, sizes[i]), "cudaMalloc");
         check_kind(memory, sizes[i]);
         need((uintptr_t)memory % 256 == 0, "it is not aligned");
-        need(get_range(&base, &bytes, (CUdeviceptr)(uintptr_t)memory + sizes[i] / 2) == CUDA_SUCCESS,
+        need(get_range(&base, &bytes, (CUdeviceptr)(uintptr_t)memory + sizes[i] / 2) ==
+                 CUDA_SUCCESS,
              "no range");
         printf("%zu bytes: a range of %zu, begins %zu before\n", sizes[i], bytes,
                (size_t)((uintptr_t)memory - base));
@@ -161,7 +162,8 @@ static void tell_capture(void)
     check(cudaMemGetInfo(&before, &total), "cudaMemGetInfo");
     check(cudaMalloc(&memory, 5 * LARGE), "cudaMalloc");
     check(cudaMalloc(&other, LARGE), "cudaMalloc");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
     check(cudaMemsetAsync(other, 7, LARGE, stream), "cudaMemsetAsync");
     need(pthread_create(&thread, NULL, free_there, memory) == 0, "no thread");
     pthread_join(thread, NULL);
@@ -173,8 +175,8 @@ static void tell_capture(void)
     tell_kept("a free beside a capture", before, after);
 }
 
-/* Contexts that a program makes itself take their memory with them, and one that has the same address
- * again has none of it. */
+/* Contexts that a program makes itself take their memory with them, and one that has the same
+ * address again has none of it. */
 static void tell_contexts(void)
 {
     CUresult (*create)(CUcontext *, unsigned int, CUdevice), (*destroy)(CUcontext);
@@ -192,11 +194,13 @@ static void tell_contexts(void)
         CUdeviceptr kept, freed;
         CUcontext context;
         need(create(&context, 0, 0) == CUDA_SUCCESS, "no context");
-        need(alloc(&kept, 3 * LARGE) == CUDA_SUCCESS && alloc(&freed, LARGE) == CUDA_SUCCESS, "no memory");
+        need(alloc(&kept, 3 * LARGE) == CUDA_SUCCESS && alloc(&freed, LARGE) == CUDA_SUCCESS,
+             "no memory");
         check_kind((void *)(uintptr_t)kept, 3 * LARGE);
         need(free_memory(freed) == CUDA_SUCCESS, "it cannot be freed");
         need(destroy(context) == CUDA_SUCCESS, "the context cannot be destroyed");
-        printf("freed after its context: %s\n", free_memory(kept) == CUDA_SUCCESS ? "taken" : "refused");
+        printf("freed after its context: %s\n",
+               free_memory(kept) == CUDA_SUCCESS ? "taken" : "refused");
     }
     check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
     tell_kept("contexts", before, after);
@@ -238,7 +242,8 @@ static void *work(void *unused)
             check(cudaMemcpy(&byte, mine[at].memory + mine[at].size - 1, 1, cudaMemcpyDeviceToHost),
                   "cudaMemcpy");
             need(byte == (char)(thread + 1), "memory is another thread's");
-            check(rand_r(&seed) % 4 ? cudaFree(mine[at].memory) : cudaFreeAsync(mine[at].memory, 0), "cudaFree");
+            check(rand_r(&seed) % 4 ? cudaFree(mine[at].memory) : cudaFreeAsync(mine[at].memory, 0),
+                  "cudaFree");
             mine[at].memory = NULL;
             continue;
         }

@@ -4,18 +4,14 @@
  * the guard it does the same, and says the same, but for what only a guard can do.
  *
  *   exchange  the unique id by way of the guard; without it, as ever
- *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and calls again
- *   lone-phase   the same, and nobody but that rank says so
- *   timeout   the group gets a deadline of its own, 2 s
- *   extend    what is pending gets ten more seconds, and one rank (--root) comes four seconds late
- *   barrier   a monitored barrier that rank --root does not come to
- *   meet      a hundred monitored barriers that all come to, then calls
- *   status    what the guard says of the group after the calls
- *   count     completions told, against calls made
- *   slow      the same with a callback that takes its time
- *   odd-name  a name that is not easy to write down
- *   shared-nothing  what is refused where ranks share nothing
- *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
+ *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and
+ * calls again lone-phase   the same, and nobody but that rank says so timeout   the group gets a
+ * deadline of its own, 2 s extend    what is pending gets ten more seconds, and one rank (--root)
+ * comes four seconds late barrier   a monitored barrier that rank --root does not come to meet a
+ * hundred monitored barriers that all come to, then calls status    what the guard says of the
+ * group after the calls count     completions told, against calls made slow      the same with a
+ * callback that takes its time odd-name  a name that is not easy to write down shared-nothing  what
+ * is refused where ranks share nothing dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -290,18 +286,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } deeds[] = {
-    {"exchange", run_calls},
-    {"phase", phase},
-    {"lone-phase", lone_phase},
-    {"timeout", timeout},
-    {"extend", extend},
-    {"barrier", barrier},
-    {"meet", meet},
-    {"status", status},
-    {"dump", dump},
-    {"count", count},
-    {"slow", slow},
-    {"shared-nothing", shared_nothing},
+    {"exchange", run_calls}, {"phase", phase},   {"lone-phase", lone_phase},
+    {"timeout", timeout},    {"extend", extend}, {"barrier", barrier},
+    {"meet", meet},          {"status", status}, {"dump", dump},
+    {"count", count},        {"slow", slow},     {"shared-nothing", shared_nothing},
     {"odd-name", odd_name},
 };
 

@@ -21,8 +21,8 @@ static void at_end(void)
         _exit(1);
 }
 
-__attribute__((visibility("default"))) int at_end_register(all_reduce *function, void *memory, void *communicator,
-                                                           void *cuda_stream)
+__attribute__((visibility("default"))) int at_end_register(all_reduce *function, void *memory,
+                                                           void *communicator, void *cuda_stream)
 {
     call = function;
     buffer = memory;
@@ -52,7 +52,8 @@ __attribute__((visibility("default"))) int at_end_await(void)
 }
 
 /* Synchronises now and then, as no queue is endless. */
-__attribute__((visibility("default"))) int at_end_loop(all_reduce *function, int (*synchronize)(void *), void *memory,
+__attribute__((visibility("default"))) int at_end_loop(all_reduce *function,
+                                                       int (*synchronize)(void *), void *memory,
                                                        void *communicator, void *cuda_stream)
 {
     for (unsigned i = 0;; i++) {

@@ -9,9 +9,9 @@
 
 int device_count(void);
 
-/* Makes the device current in the calling thread. With SHARE_DEVICES in the environment the ranks share
- * the devices of the machine, where there are too few. NCCL accepts that only of ranks that it takes for
- * other hosts': NCCL_HOSTID, which spawn sets. */
+/* Makes the device current in the calling thread. With SHARE_DEVICES in the environment the ranks
+ * share the devices of the machine, where there are too few. NCCL accepts that only of ranks that
+ * it takes for other hosts': NCCL_HOSTID, which spawn sets. */
 void device_use(int device);
 
 /* What that makes of a number. */

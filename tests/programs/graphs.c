@@ -1,6 +1,6 @@
 /*
- * All-reduces captured into a CUDA graph, and replayed: `graphs MODE [options]`. Each graph has --batch calls (3) and
- * is launched --iters times; faults count launches, from 1. MODE:
+ * All-reduces captured into a CUDA graph, and replayed: `graphs MODE [options]`. Each graph has
+ * --batch calls (3) and is launched --iters times; faults count launches, from 1. MODE:
  *
  *   plain     one graph, waited for after each launch
  *   ahead     the same, waited for at the end alone (--sync-every: now and then)
@@ -18,9 +18,9 @@
  *   mixed     between two launches all call once
  *   split     half of the calls are on a communicator of half of the ranks
  *   middle    as plain; --stall R:N: the device of rank R stops in the middle of launch N
- *   thrown    no graph is launched: before each call rank 0 captures another one, and throws that away
- *   held      as plain, and the communicator is destroyed before the graph: it waits for that for ever
- *   kept      as plain, and the graph lives until the process ends: an abort waits for it
+ *   thrown    no graph is launched: before each call rank 0 captures another one, and throws that
+ * away held      as plain, and the communicator is destroyed before the graph: it waits for that
+ * for ever kept      as plain, and the graph lives until the process ends: an abort waits for it
  *
  * The maximum of all ranks' numbers must come out. The last line: "rank R: L launches, all right".
  */
@@ -65,10 +65,10 @@ enum mode {
     KEPT,
     MODE_COUNT
 };
-static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",   "update",  "again", "clone",
-                                              "child",   "nested",  "refused", "pending", "streams", "grouped",
-                                              "pairs",   "mixed",   "split",   "middle",  "thrown", "held",
-                                              "kept"};
+static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",  "update",  "again",
+                                              "clone",   "child",   "nested", "refused", "pending",
+                                              "streams", "grouped", "pairs",  "mixed",   "split",
+                                              "middle",  "thrown",  "held",   "kept"};
 
 static enum mode mode;
 static struct options options;
@@ -91,7 +91,8 @@ static void send_around(cudaStream_t on)
 {
     NCCL(ncclGroupStart());
     NCCL(ncclSend(sent, COUNT, ncclFloat32, (place.rank + 1) % place.nranks, comm, on));
-    NCCL(ncclRecv(received, COUNT, ncclFloat32, (place.rank + place.nranks - 1) % place.nranks, comm, on));
+    NCCL(ncclRecv(received, COUNT, ncclFloat32, (place.rank + place.nranks - 1) % place.nranks,
+                  comm, on));
     NCCL(ncclGroupEnd());
 }
 
@@ -263,7 +264,8 @@ static void *ask(void *unused)
 /* Captured in each mode, and launched once. */
 static void try_modes(void)
 {
-    static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+    static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal,
+                                                       cudaStreamCaptureModeThreadLocal,
                                                        cudaStreamCaptureModeRelaxed};
     pthread_t thread;
 

@@ -1,14 +1,16 @@
 /*
- * Communicators that come and go as programs do it: `groups MODE OPTIONS…`. Nothing is wrong in any mode, and every
- * rank ends with the line of report().
+ * Communicators that come and go as programs do it: `groups MODE OPTIONS…`. Nothing is wrong in any
+ * mode, and every rank ends with the line of report().
  *
- * - orders: three of all ranks and one of half of them, used in turn; even ranks end them in the order in which they
- *   were made, odd ones in reverse; one of the four is never used
- * - left-out: two splits in turn, each of which leaves out every other rank; whoever is left out works on in the world
+ * - orders: three of all ranks and one of half of them, used in turn; even ranks end them in the
+ * order in which they were made, odd ones in reverse; one of the four is never used
+ * - left-out: two splits in turn, each of which leaves out every other rank; whoever is left out
+ * works on in the world
  * - kept: as orders, but nobody ends any
- * - abort-idle: each iteration a communicator is made, used, and aborted by everybody instead of destroyed
- * - abort-blocked: the last rank leaves out a collective; on all others a second thread aborts the communicator under
- *   the first one, which waits for its stream; then all go on with a new one
+ * - abort-idle: each iteration a communicator is made, used, and aborted by everybody instead of
+ * destroyed
+ * - abort-blocked: the last rank leaves out a collective; on all others a second thread aborts the
+ * communicator under the first one, which waits for its stream; then all go on with a new one
  * - abort-cold: the same while the first thread is inside its first call on the communicator
  */
 #include "tests/programs/common.h"
@@ -36,7 +38,8 @@ static void use(struct member *member)
 
 static void join(struct member *ret_member, const char *name, ncclComm_t comm)
 {
-    member_init(ret_member, &options, name, place.rank, comm, slots_needed(&options, iteration_calls(&options)));
+    member_init(ret_member, &options, name, place.rank, comm,
+                slots_needed(&options, iteration_calls(&options)));
 }
 
 static void orders(bool end)
@@ -65,7 +68,8 @@ static void left_out(void)
     ncclComm_t comm = world_init(&place, &options, 0), part[2];
     struct member world, half;
     for (int i = 0; i < 2; i++)
-        NCCL(ncclCommSplit(comm, place.rank % 2 == i ? i : NCCL_SPLIT_NOCOLOR, place.rank, &part[i], NULL));
+        NCCL(ncclCommSplit(comm, place.rank % 2 == i ? i : NCCL_SPLIT_NOCOLOR, place.rank, &part[i],
+                           NULL));
     if (part[1 - place.rank % 2])
         fail(__FILE__, __LINE__, "ncclCommSplit", "who has no color has a communicator");
     join(&half, "half", part[place.rank % 2]);
@@ -93,7 +97,8 @@ static void abort_idle(void)
     member_fini(&member);
 }
 
-/* The second thread gives the first one the time to get stuck: without it the abort is only earlier. */
+/* The second thread gives the first one the time to get stuck: without it the abort is only
+ * earlier. */
 static void *abort_later(void *comm)
 {
     struct timespec pause = {.tv_nsec = 300000000};
@@ -116,7 +121,8 @@ static void abort_under_way(bool cold)
     pthread_create(&other, NULL, abort_later, comm);
     if (place.rank != place.nranks - 1) {
         /* Cold, the call returns an error; warm, it is the stream that is given free. */
-        ncclResult_t result = ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
+        ncclResult_t result =
+            ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
         if (!cold && result != ncclSuccess)
             fail(__FILE__, __LINE__, "ncclAllReduce", ncclGetErrorString(result));
         device_stream_sync(stream);
@@ -134,7 +140,8 @@ static void abort_under_way(bool cold)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    options_parse(&options, TAKES_OP, "world", argc > 1 ? argc - 1 : argc, argc > 1 ? argv + 1 : argv);
+    options_parse(&options, TAKES_OP, "world", argc > 1 ? argc - 1 : argc,
+                  argc > 1 ? argv + 1 : argv);
     place_init(&place, &options);
     device_use(place.local_rank);
     if (strcmp(mode, "orders") == 0 || strcmp(mode, "kept") == 0)
@@ -146,7 +153,9 @@ int main(int argc, char **argv)
     else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0)
         abort_under_way(strcmp(mode, "abort-cold") == 0);
     else {
-        fprintf(stderr, "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold OPTIONS...\n");
+        fprintf(
+            stderr,
+            "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold OPTIONS...\n");
         return 2;
     }
     return 0;

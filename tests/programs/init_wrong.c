@@ -1,6 +1,6 @@
 /*
- * A communicator that cannot be made, or used: `init_wrong WHAT CALL RANK [ERROR [REASON]]`. Rank RANK (R) is the
- * one that does it wrong, WHAT:
+ * A communicator that cannot be made, or used: `init_wrong WHAT CALL RANK [ERROR [REASON]]`. Rank
+ * RANK (R) is the one that does it wrong, WHAT:
  *
  *   missing   it does not come
  *   kill      it kills itself instead
@@ -12,12 +12,14 @@
  *   variable  it has NCCL_RUNTIME_CONNECT=0: it connects the ranks where the others do not yet
  *   none      nothing
  *
- * CALL, in which the others wait for it: init, config, scalable, group (init inside a NCCL group), split, shrink,
- * grow (it is to join the others), finalize, destroy, cold (the first all-reduce), cold-group.
+ * CALL, in which the others wait for it: init, config, scalable, group (init inside a NCCL group),
+ * split, shrink, grow (it is to join the others), finalize, destroy, cold (the first all-reduce),
+ * cold-group.
  *
- * What each call returned and how long it took stands on stdout: "rank R: CommInitRank 6 after 2003 ms". It must be an
- * error, ERROR where that is given ("-" any), and ncclGetLastError must hold REASON ("-" anything), with the handle and
- * without one. Then all ranks, those that live, make a good communicator and use it: "rank R: works on".
+ * What each call returned and how long it took stands on stdout: "rank R: CommInitRank 6 after 2003
+ * ms". It must be an error, ERROR where that is given ("-" any), and ncclGetLastError must hold
+ * REASON ("-" anything), with the handle and without one. Then all ranks, those that live, make a
+ * good communicator and use it: "rank R: works on".
  *
  * Exit status 0 if all is as it should be, 5 if not.
  */
@@ -47,9 +49,23 @@ enum what { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHAT
 static const char *const whats[WHATS] = {"missing", "kill",    "rank",     "size", "id",
                                          "device",  "version", "variable", "none"};
 
-enum where { INIT, CONFIG, SCALABLE, GROUP, SPLIT, SHRINK, GROW, FINALIZE, DESTROY, COLD, COLD_GROUP, CALLS };
-static const char *const wheres[CALLS] = {"init", "config",   "scalable", "group", "split",     "shrink",
-                                         "grow", "finalize", "destroy",  "cold",  "cold-group"};
+enum where {
+    INIT,
+    CONFIG,
+    SCALABLE,
+    GROUP,
+    SPLIT,
+    SHRINK,
+    GROW,
+    FINALIZE,
+    DESTROY,
+    COLD,
+    COLD_GROUP,
+    CALLS
+};
+static const char *const wheres[CALLS] = {"init",    "config", "scalable",  "group",
+                                          "split",   "shrink", "grow",      "finalize",
+                                          "destroy", "cold",   "cold-group"};
 
 static struct place place;
 static const struct options options = {.program = "init_wrong", .timeout_s = 120};
@@ -72,7 +88,8 @@ static long long now_ms(void)
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-/* Waits until all ranks that live have come to point `name`: files, as nothing else is sure to work. */
+/* Waits until all ranks that live have come to point `name`: files, as nothing else is sure to
+ * work. */
 static void meet(const char *name)
 {
     struct timespec pause = {.tv_nsec = 10000000};
@@ -110,8 +127,9 @@ static void check_reason(ncclComm_t comm)
 /* The call that was to fail has come back. */
 static void judge(const char *name, ncclResult_t result, long long begun_ms, ncclComm_t comm)
 {
-    bool good = what == NONE ? result == ncclSuccess
-                             : result != ncclSuccess && (wanted_error < 0 || (int)result == wanted_error);
+    bool good = what == NONE
+                    ? result == ncclSuccess
+                    : result != ncclSuccess && (wanted_error < 0 || (int)result == wanted_error);
     printf("rank %d: %s %d after %lld ms\n", place.rank, name, result, now_ms() - begun_ms);
     fflush(stdout);
     if (!good) {
@@ -178,7 +196,8 @@ static void wait_in(ncclComm_t comm)
     if (where == GROW && place.rank == (odd_rank == 0))
         NCCL(ncclCommGetUniqueId(comm, &id));
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what], wheres[where]);
+        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
+                wheres[where]);
         if (what == KILL)
             kill(getpid(), SIGKILL);
         return;
@@ -224,7 +243,8 @@ static void init_wrongly(void)
     ncclResult_t result;
 
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what], wheres[where]);
+        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
+                wheres[where]);
         switch (what) {
         case MISSING:
             return;

@@ -1,7 +1,8 @@
 /*
  * A program whose calls have one invalid argument each: `invalid` makes them on every rank,
- * says on stdout what each returned ("null 4": NCCL's number), and works on. They are never to reach
- * the device, so it runs only under a guard that refuses them (NCCLGUARD_CHECK=…+args and the rule
+ * says on stdout what each returned ("null 4": NCCL's number), and works on. They are never to
+ * reach the device, so it runs only under a guard that refuses them (NCCLGUARD_CHECK=…+args and the
+ * rule
  * `* : check=refuse`).
  *
  * Exit status 0 if each was refused with ncclInvalidArgument and a valid call works after all, 5 if
@@ -73,7 +74,8 @@ int main(void)
     NCCL(REDUCE(buffer, buffer, COUNT, ncclFloat32, ncclSum));
     NCCL(REDUCE(buffer, buffer + COUNT / 2, COUNT / 2, ncclFloat32, ncclSum));
     NCCL(REDUCE(NULL, NULL, 0, ncclFloat32, ncclSum));
-    NCCL(ncclReduce(buffer, place.rank ? NULL : other, COUNT, ncclFloat32, ncclSum, 0, comm, stream));
+    NCCL(ncclReduce(buffer, place.rank ? NULL : other, COUNT, ncclFloat32, ncclSum, 0, comm,
+                    stream));
     NCCL(ncclBroadcast(place.rank ? NULL : buffer, other, COUNT, ncclFloat32, 0, comm, stream));
     device_stream_sync(stream);
     NCCL(ncclCommDestroy(comm));

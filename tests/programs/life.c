@@ -475,8 +475,10 @@ static void start_workers(struct crowd *crowd)
     for (int i = 0; i < WORKERS; i++)
         if (pthread_create(&thread, NULL, work_for_ever, crowd))
             FAIL("pthread_create");
-    /* Whoever still makes a stream when the process ends fails with that, and ends it in its own way. */
-    while (atomic_load(&crowd->made) < crowd->options->iters || atomic_load(&crowd->working) < WORKERS)
+    /* Whoever still makes a stream when the process ends fails with that, and ends it in its own
+     * way. */
+    while (atomic_load(&crowd->made) < crowd->options->iters ||
+           atomic_load(&crowd->working) < WORKERS)
         sched_yield();
 }
 

@@ -1,23 +1,20 @@
 /*
- * A rank that sends a NaN, once: `nan OP DTYPE [NAME=VALUE…]`. Calls are made one by one, all ranks alike, on
- * zeros; of integers, and of what a call does not send (receive buffers, buffers of ranks that are not the
- * root), all bits are set, which is a NaN in every floating type. Ranks look through what they receive.
+ * A rank that sends a NaN, once: `nan OP DTYPE [NAME=VALUE…]`. Calls are made one by one, all ranks
+ * alike, on zeros; of integers, and of what a call does not send (receive buffers, buffers of ranks
+ * that are not the root), all bits are set, which is a NaN in every floating type. Ranks look
+ * through what they receive.
  *
- *   OP            allreduce broadcast bcast reduce allgather reducescatter alltoall gather scatter sendrecv
- *   count=N       elements, as NCCL's argument (1000)
- *   calls=N       of each rank (40)
- *   rank=R        who sends it (-1: nobody), and in which call, from 1: call=N (20)
- *   element=N     of all elements that the rank sends; "last" (0)
- *   bits=HEX      of the element (a NaN)
- *   shift=N       elements that the buffers begin later than an allocation does (0)
- *   root=R        of the operations that have one (0)
- *   stream=S      own, legacy, per-thread (own)
- *   grouped=N     each call N times, in one NCCL group (0: outside of groups)
- *   inplace=1     where the operation has it
- *   pause_ms=N    after each call (0)
+ *   OP            allreduce broadcast bcast reduce allgather reducescatter alltoall gather scatter
+ * sendrecv count=N       elements, as NCCL's argument (1000) calls=N       of each rank (40) rank=R
+ * who sends it (-1: nobody), and in which call, from 1: call=N (20) element=N     of all elements
+ * that the rank sends; "last" (0) bits=HEX      of the element (a NaN) shift=N       elements that
+ * the buffers begin later than an allocation does (0) root=R        of the operations that have one
+ * (0) stream=S      own, legacy, per-thread (own) grouped=N     each call N times, in one NCCL
+ * group (0: outside of groups) inplace=1     where the operation has it pause_ms=N    after each
+ * call (0)
  *
- * "rank R (pid P): nan at call N of world" on stderr before the call. Exit status 0; 5 who has received what is no
- * number, which it says: "rank R: received a NaN in call N".
+ * "rank R (pid P): nan at call N of world" on stderr before the call. Exit status 0; 5 who has
+ * received what is no number, which it says: "rank R: received a NaN in call N".
  */
 #include "tests/programs/common.h"
 
@@ -41,12 +38,19 @@ static const struct {
     int dtype;
     uint64_t nan; /* the smallest */
 } types[] = {
-    {"int8", 0, 0},          {"int32", 2, 0},           {"int64", 4, 0},
-    {"float16", 6, 0x7c01},  {"float32", 7, 0x7f800001}, {"float64", 8, 0x7ff0000000000001},
-    {"bfloat16", 9, 0x7f81}, {"float8e4m3", 10, 0x7f},  {"float8e5m2", 11, 0x7d},
+    {"int8", 0, 0},
+    {"int32", 2, 0},
+    {"int64", 4, 0},
+    {"float16", 6, 0x7c01},
+    {"float32", 7, 0x7f800001},
+    {"float64", 8, 0x7ff0000000000001},
+    {"bfloat16", 9, 0x7f81},
+    {"float8e4m3", 10, 0x7f},
+    {"float8e5m2", 11, 0x7d},
 };
 
-static struct settings settings = {.element = "0", .stream = "own", .count = 1000, .calls = 40, .rank = -1, .call = 20};
+static struct settings settings = {
+    .element = "0", .stream = "own", .count = 1000, .calls = 40, .rank = -1, .call = 20};
 static struct place place;
 static const struct options options = {.program = "nan", .timeout_s = 120};
 static ncclDataType_t dtype;
@@ -123,7 +127,8 @@ static bool is_floating(void)
 
 static void put_nan(void)
 {
-    size_t element = strcmp(settings.element, "last") == 0 ? sent - 1 : strtoul(settings.element, NULL, 0);
+    size_t element =
+        strcmp(settings.element, "last") == 0 ? sent - 1 : strtoul(settings.element, NULL, 0);
 
     if (element >= sent)
         fail(__FILE__, __LINE__, settings.element, "this rank does not send so many elements");
@@ -160,7 +165,8 @@ static void look(long call)
 
 static void make(long call)
 {
-    struct timespec pause = {.tv_sec = settings.pause_ms / 1000, .tv_nsec = settings.pause_ms % 1000 * 1000000};
+    struct timespec pause = {.tv_sec = settings.pause_ms / 1000,
+                             .tv_nsec = settings.pause_ms % 1000 * 1000000};
 
     fill();
     if (call == settings.call && place.rank == (int)settings.rank) {

@@ -1,13 +1,13 @@
 /*
- * A program whose communicators are nonblocking by its own wish: `nonblocking MODE OPTIONS…`. It asks for
- * the state after each call until that is no longer in progress, and tells on stdout what every call
- * returned and what came of it, so that a run can be compared with another.
+ * A program whose communicators are nonblocking by its own wish: `nonblocking MODE OPTIONS…`. It
+ * asks for the state after each call until that is no longer in progress, and tells on stdout what
+ * every call returned and what came of it, so that a run can be compared with another.
  *
- * - each: one after the other init, a group of two inits, split, collectives, a group of collectives on
- *   two communicators, shrink, finalize, destroy
+ * - each: one after the other init, a group of two inits, split, collectives, a group of
+ * collectives on two communicators, shrink, finalize, destroy
  * - missing: collectives alone, for the faults
- * - abort-init: the last rank does not come to init; the others ask for half a second and abort; then all
- *   make another one
+ * - abort-init: the last rank does not come to init; the others ask for half a second and abort;
+ * then all make another one
  */
 #include "tests/programs/common.h"
 
@@ -78,9 +78,10 @@ static void collective(struct member *member, const char *what)
     member_prepare(member, OP_ALLREDUCE);
     struct slot *slot = &member->slots[member->issued];
     struct call call = slot->call;
-    bool wanted = face_faults(&options, place.rank, member->name, ++member->calls, &call, member->stream);
-    ncclResult_t result = wanted ? ncclAllReduce(slot->device_in, slot->device_out, call.count, call.dtype,
-                                                 call.redop, comm, member->stream)
+    bool wanted =
+        face_faults(&options, place.rank, member->name, ++member->calls, &call, member->stream);
+    ncclResult_t result = wanted ? ncclAllReduce(slot->device_in, slot->device_out, call.count,
+                                                 call.dtype, call.redop, comm, member->stream)
                                  : ncclSuccess;
     slot->issued = slot->honest = wanted;
     member->issued++;
@@ -145,7 +146,8 @@ static void each(void)
     const struct member *told[4] = {&members[0], &members[1], &members[2], &members[3]};
     int count = 3, last = place.nranks - 1;
     if (place.rank != last && place.nranks > 1) {
-        tell("CommShrink", ncclCommShrink(world, &last, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT), world);
+        tell("CommShrink", ncclCommShrink(world, &last, 1, &fewer, NULL, NCCL_SHRINK_DEFAULT),
+             world);
         join(&members[count++], "fewer", fewer);
         collective(&members[3], "AllReduce of fewer");
     }

@@ -1,6 +1,6 @@
-/* Collectives made of sends and receives, as before NCCL had them: an all-to-all in which every rank
- * takes part with itself, a gather to rank 0 and a scatter from it, each in one group. Each send
- * and each receive counts as a call. */
+/* Collectives made of sends and receives, as before NCCL had them: an all-to-all in which every
+ * rank takes part with itself, a gather to rank 0 and a scatter from it, each in one group. Each
+ * send and each receive counts as a call. */
 #include "tests/programs/common.h"
 
 static void exchange(struct member *world, uint64_t tag)

@@ -1,5 +1,6 @@
 /*
- * A program that asks NCCL for something that it refuses, in a call that the guard only forwards, and goes on.
+ * A program that asks NCCL for something that it refuses, in a call that the guard only forwards,
+ * and goes on.
  *
  * Exit status 0 if it was refused with ncclInvalidArgument each time, 5 if not.
  */

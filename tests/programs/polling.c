@@ -1,6 +1,7 @@
-/* A program with a nonblocking communicator, as NCCL's documentation has it: whatever is in progress
- * is asked for until it is not. All-reduces of ones; exit status 4 where a sum is wrong, 5 where no
- * call was in progress for --pause-ms at the least (what a fault of the guard can bring about). */
+/* A program with a nonblocking communicator, as NCCL's documentation has it: whatever is in
+ * progress is asked for until it is not. All-reduces of ones; exit status 4 where a sum is wrong, 5
+ * where no call was in progress for --pause-ms at the least (what a fault of the guard can bring
+ * about). */
 #include "tests/programs/common.h"
 
 #include <stdio.h>
@@ -47,8 +48,7 @@ int main(int argc, char **argv)
     device_use(place.local_rank);
     config.blocking = 0;
     ncclUniqueId id = exchange_id(&place, &options, 0);
-    ncclResult_t result =
-        ncclCommInitRankConfig(&comm, place.nranks, id, place.rank, &config);
+    ncclResult_t result = ncclCommInitRankConfig(&comm, place.nranks, id, place.rank, &config);
     longest_ms = await(comm, result);
     cudaStream_t stream = device_stream_create();
     void *device = device_alloc(sizeof(host));

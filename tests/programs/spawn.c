@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: spawn -n N [--kill-others] [--timeout S] [--node I/K --folder DIR] [--with-nccl] [--] PROG ARGS…\n"
+    "usage: spawn -n N [--kill-others] [--timeout S] [--node I/K --folder DIR] [--with-nccl] [--] "
+    "PROG ARGS…\n"
     "  -n N           how many processes\n"
     "  --kill-others  when one fails, end the others: SIGTERM, after 5 s SIGKILL\n"
     "  --timeout S    after S seconds SIGKILL to all, exit status 124\n"
@@ -27,7 +28,8 @@ static const char usage[] =
     "  --with-nccl    load NCCL and initialise CUDA here, too, as launchers of a framework do\n"
     "Each process gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,\n"
     "MASTER_PORT, TORCHELASTIC_RUN_ID (the name of the folder) and SPAWN_DIR, without --folder an\n"
-    "empty one that is removed at the end. With SHARE_DEVICES in the environment each is a host of\n"
+    "empty one that is removed at the end. With SHARE_DEVICES in the environment each is a host "
+    "of\n"
     "its own for NCCL (NCCL_HOSTID), so that several may use one device. Exits with the status of\n"
     "the first process that failed (128 + signal), or 0.\n";
 

@@ -666,8 +666,9 @@ TEST(Spawn, ANodeHasItsShareOfTheRanksAndLeavesTheSharedFolder)
 {
     char folder[] = "/tmp/spawn-node.XXXXXX";
     ASSERT_TRUE(mkdtemp(folder));
-    Job job(spawn(2, {"/bin/sh", "-c",
-                      "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $SPAWN_DIR"},
+    Job job(spawn(2,
+                  {"/bin/sh", "-c",
+                   "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $SPAWN_DIR"},
                   {"--node", "1/3", "--folder", folder}));
     EXPECT_EQ(0, job.end()) << job.err;
     EXPECT_EQ(1, Job::count(job.out, std::string("2 0 6 2 1 ") + folder + "\n")) << job.out;

@@ -260,8 +260,8 @@ class Server:
         return {key: int(ttl) for key, ttl in zip(said[::2], said[1::2])}
 
     def forge(self, epoch, labelled):
-        """An incident as anybody may leave it who can write to the store (store/wire/incident_codec.c): a deadline has passed, and
-        all are to be killed; of the job's own run, or of none."""
+        """An incident as anybody may leave it who can write to the store (store/wire/incident_codec.c): a deadline has
+        passed, and all are to be killed; of the job's own run, or of none."""
         # A signature may be in front of it.
         label = int(self.ask("EVAL", "return redis.call('GET',redis.call('KEYS','*}:g/*')[1]):sub(-16)", "0"), 16)
         everything = (1 << 64) - 1

@@ -4,26 +4,30 @@
  *
  * - late: every rank starts whenever it likes (step 1: communicator init), then collectives
  * - split: step 1: ncclCommSplit into halves, then collectives on the half
- * - stray: --iters collectives, then ncclCommSplit into halves, but rank --root makes a collective more instead
+ * - stray: --iters collectives, then ncclCommSplit into halves, but rank --root makes a collective
+ * more instead
  * - finalize: --iters collectives (the steps) queued, then ncclCommFinalize without synchronising
  * - opposite: two communicators; rank --root uses them in the other order than everybody else
- * - ring: a communicator of each rank with the next, those of a rank in one NCCL group on one stream: in the last of
- *   --iters iterations each rank begins with the one that it has with the next. An even number of ranks
+ * - ring: a communicator of each rank with the next, those of a rank in one NCCL group on one
+ * stream: in the last of
+ *   --iters iterations each rank begins with the one that it has with the next. An even number of
+ * ranks
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
  * - raw-fork: a child of rank --root, made without fork handlers, calls exit(); step 1 follows
  * - exec: after its collectives it becomes another program, without ending its communicator
  * - chain: 0 waits for 1 in one communicator, and 1 for 2 in another; step 1 comes before each
- * - aside: 0 waits for 1 in its --times-th collective of one communicator, while 1 and the others make --iters of them
- *   (the steps) in another, without synchronising: a call that NCCL fails ends them
+ * - aside: 0 waits for 1 in its --times-th collective of one communicator, while 1 and the others
+ * make --iters of them (the steps) in another, without synchronising: a call that NCCL fails ends
+ * them
  * - null-streams: default streams of --devices devices; the first is held up for ever after --iters
  *   collectives, while the last device is the current one
  * - close-all: closes all descriptors and takes their numbers, then --iters collectives (the steps)
  * - small-files: under a limit on file sizes that no black box fits
  * - full-memory: --times communicators; after the first, the folder of the black boxes gets full
- * - few-descriptors: a second communicator, for which rank --root has --times descriptors left, until
- *   half a second later; then --iters collectives on it; step 2 is its init
+ * - few-descriptors: a second communicator, for which rank --root has --times descriptors left,
+ * until half a second later; then --iters collectives on it; step 2 is its init
  * - hung-memory: a thread of rank --root has pages in its stack that never come, as those of a file
  *   on a dead server; then --iters collectives (the steps)
  */
@@ -113,7 +117,8 @@ static void stray(const struct options *options, const struct place *place)
     init_other(&world, options, place, comm, 1);
     run_collectives(&world, options);
     if (place->rank == options->root) {
-        fprintf(stderr, "rank %d (pid %d): stray at call %lu\n", place->rank, getpid(), options->iters + 1);
+        fprintf(stderr, "rank %d (pid %d): stray at call %lu\n", place->rank, getpid(),
+                options->iters + 1);
         member_call(&world, OP_ALLREDUCE);
         member_drain(&world);
     } else {
@@ -171,7 +176,8 @@ static void ring(const struct options *options, const struct place *place)
     for (unsigned long i = 0; i < options->iters; i++) {
         bool last = i + 1 == options->iters;
         if (last && place->rank == 0)
-            fprintf(stderr, "rank %d (pid %d): ring at call %lu of both\n", place->rank, getpid(), i + 1);
+            fprintf(stderr, "rank %d (pid %d): ring at call %lu of both\n", place->rank, getpid(),
+                    i + 1);
         NCCL(ncclGroupStart());
         for (int j = 0; j < 2; j++) {
             ncclComm_t pair = pairs[last && place->rank % 2 ? 1 - j : j];
@@ -206,8 +212,10 @@ static void few_descriptors(const struct options *options, const struct place *p
         int lowest = dup(0);
         close(lowest);
         getrlimit(RLIMIT_NOFILE, &enough);
-        struct rlimit few = {.rlim_cur = (rlim_t)lowest + options->times, .rlim_max = enough.rlim_max};
-        if (pthread_create(&thread, NULL, give_back_descriptors, NULL) || setrlimit(RLIMIT_NOFILE, &few))
+        struct rlimit few = {.rlim_cur = (rlim_t)lowest + options->times,
+                             .rlim_max = enough.rlim_max};
+        if (pthread_create(&thread, NULL, give_back_descriptors, NULL) ||
+            setrlimit(RLIMIT_NOFILE, &few))
             fail(__FILE__, __LINE__, "setrlimit", strerror(errno));
         fprintf(stderr, "rank %d (pid %d): few descriptors\n", place->rank, getpid());
     }
@@ -360,7 +368,8 @@ static void aside(const struct options *options, const struct place *place)
 {
     struct member world, pair;
     ncclComm_t comm = world_init(place, options, 0);
-    ncclComm_t pair_comm = split_off(comm, place, place->rank < 2), others = split_off(comm, place, place->rank > 0);
+    ncclComm_t pair_comm = split_off(comm, place, place->rank < 2),
+               others = split_off(comm, place, place->rank > 0);
     if (pair_comm)
         init_other(&pair, options, place, pair_comm, 1);
     for (unsigned long i = 1; pair_comm && i < options->times; i++) {

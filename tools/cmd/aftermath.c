@@ -68,7 +68,8 @@ static void forget_program(void)
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence)
 {
     const char *const judge[] = {"ncclguard", "analyze", boxes, NULL};
-    const char *const keep[] = {"ncclguard", "dump", "--job", job, "--out", evidence, "--no-stacks", NULL};
+    const char *const keep[] = {"ncclguard", "dump",   "--job",       job,
+                                "--out",     evidence, "--no-stacks", NULL};
 
     forget_program();
     if (run(judge, false) != NG_EXIT_FAULT)
@@ -81,11 +82,12 @@ enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const ch
 
 enum ng_aftermath ng_aftermath_look_at_run(const char *job, const char *which, const char *evidence)
 {
-    const char *const keep[] = {"ncclguard", "dump",   "--job",       job, "--run", which,
-                                "--out",     evidence, "--no-stacks", NULL};
+    const char *const keep[] = {"ncclguard", "dump",  "--job",  job,           "--run",
+                                which,       "--out", evidence, "--no-stacks", NULL};
     const char *const judge[] = {"ncclguard", "analyze", evidence, NULL};
 
     forget_program();
-    return run(keep, false) == NG_EXIT_OK && run(judge, false) == NG_EXIT_FAULT ? NG_AFTERMATH_SAVED
-                                                                                : NG_AFTERMATH_NOTHING;
+    return run(keep, false) == NG_EXIT_OK && run(judge, false) == NG_EXIT_FAULT
+               ? NG_AFTERMATH_SAVED
+               : NG_AFTERMATH_NOTHING;
 }

@@ -17,24 +17,24 @@
 
 #include <jansson.h>
 
-#include "core/util/clock.h"
 #include "core/config/config.h"
 #include "core/report/report.h"
-#include "core/verdict/straggler.h"
 #include "core/report/trace.h"
+#include "core/util/clock.h"
+#include "core/verdict/straggler.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
-#include "tools/render/analyze_report.h"
 #include "tools/base/command.h"
-#include "tools/ingest/view_merge.h"
-#include "tools/ingest/evidence.h"
-#include "tools/render/findings.h"
-#include "tools/render/stack_groups.h"
-#include "tools/judge/postmortem.h"
-#include "tools/ingest/mismatches.h"
-#include "tools/render/page.h"
 #include "tools/base/save_as.h"
 #include "tools/base/usage.h"
+#include "tools/ingest/evidence.h"
+#include "tools/ingest/mismatches.h"
+#include "tools/ingest/view_merge.h"
+#include "tools/judge/postmortem.h"
+#include "tools/render/analyze_report.h"
+#include "tools/render/findings.h"
+#include "tools/render/page.h"
+#include "tools/render/stack_groups.h"
 
 #define COMMAND "analyze"
 
@@ -140,19 +140,21 @@ static int64_t guards_unix_ns(const struct ng_verdict *verdict, const char *fold
     json_int_t unix_ns = 0;
     const char *job, *kind;
 
-    if (snprintf(path, sizeof(path), "%s/verdict.json", folder) >= (int)sizeof(path) || stat(path, &status) != 0 ||
-        !S_ISREG(status.st_mode))
+    if (snprintf(path, sizeof(path), "%s/verdict.json", folder) >= (int)sizeof(path) ||
+        stat(path, &status) != 0 || !S_ISREG(status.st_mode))
         return 0;
     json_t *told = json_load_file(path, 0, NULL);
     bool same = told &&
-                json_unpack(told, "{s:s, s:s, s:I}", "job", &job, "kind", &kind, "time_unix_ns", &unix_ns) == 0 &&
-                strcmp(job, verdict->job) == 0 && strcmp(kind, ng_verdict_kind_name(verdict->kind)) == 0;
+                json_unpack(told, "{s:s, s:s, s:I}", "job", &job, "kind", &kind, "time_unix_ns",
+                            &unix_ns) == 0 &&
+                strcmp(job, verdict->job) == 0 &&
+                strcmp(kind, ng_verdict_kind_name(verdict->kind)) == 0;
     json_decref(told);
     return same && unix_ns > 0 ? unix_ns : 0;
 }
 
-/* When what the verdict tells of was so: not when it was looked at. Up to when the evidence tells, or when a guard, of
- * several the first, said the same. 0 not known. */
+/* When what the verdict tells of was so: not when it was looked at. Up to when the evidence tells,
+ * or when a guard, of several the first, said the same. 0 not known. */
 static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, int count)
 {
     int64_t evidence_ns = 0, guards_ns = 0;

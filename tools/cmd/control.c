@@ -11,14 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/nccl/board.h"
 #include "core/config/config.h"
+#include "core/nccl/board.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
-#include "tools/render/findings.h"
-#include "tools/jobs/jobs.h"
 #include "tools/base/usage.h"
+#include "tools/jobs/jobs.h"
+#include "tools/render/findings.h"
 
 #define EXIT_STATUS                                                                                \
     "Exit status: 0 the ranks were told, 1 the store cannot be reached, 2 usage error, no\n"       \

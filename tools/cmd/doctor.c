@@ -240,10 +240,9 @@ int ng_command_doctor(int argc, char **argv)
     else
         ng_doctor_nccl_of_machine(&doctor);
 
-    status =
-        ng_findings_count(&doctor.findings, NG_FINDING_OUT) || doctor.findings.out_of_memory
-            ? NG_EXIT_FAILED
-            : NG_EXIT_OK;
+    status = ng_findings_count(&doctor.findings, NG_FINDING_OUT) || doctor.findings.out_of_memory
+                 ? NG_EXIT_FAILED
+                 : NG_EXIT_OK;
     if (values[OPTION_JSON]) {
         if (!ng_findings_print_json(&doctor.findings))
             status = NG_EXIT_FAILED;

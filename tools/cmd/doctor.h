@@ -7,9 +7,9 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "tools/render/findings.h"
 #include "tools/inspect/loader.h"
 #include "tools/inspect/nccl_file.h"
+#include "tools/render/findings.h"
 
 struct ng_doctor {
     struct ng_findings findings;

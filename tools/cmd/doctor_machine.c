@@ -14,18 +14,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
-#include "core/config/config.h"
 #include "core/check/nan_image.h"
+#include "core/config/config.h"
 #include "core/recorder/paths.h"
+#include "core/util/clock.h"
 #include "store/board/board_client.h"
 #include "store/kv/url.h"
 #include "tools/base/run_helper.h"
+#include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
-#include "tools/jobs/jobs.h"
 #include "tools/inspect/library.h"
 #include "tools/inspect/tls.h"
-#include "tools/base/search_path.h"
+#include "tools/jobs/jobs.h"
 
 /* What a first black box takes is about half of this. */
 #define BOX_TRIAL_BYTES  ((off_t)1 << 20)
@@ -226,7 +226,8 @@ static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_co
         else
             ng_findings_add(&doctor->findings, NG_FINDING_OUT, "NCCLGUARD_CHECK",
                             "build ncclguard where nvcc is, or leave +nan out",
-                            "%s: this build has no kernel that looks for NaN, so nothing does", check);
+                            "%s: this build has no kernel that looks for NaN, so nothing does",
+                            check);
     }
     const char *asan = variable_of("ASAN_OPTIONS");
     if (asan && strstr(asan, "verify_asan_link_order=0"))
@@ -362,8 +363,10 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
         return;
     ng_url_redact(config->store, store, sizeof(store));
     snprintf(job, sizeof(job), "doctor-%d", (int)getpid());
-    struct ng_observed observed = {
-        .url = config->store, .job = job, .tls = ng_tls_for(config->store), .key_file = config->store_key};
+    struct ng_observed observed = {.url = config->store,
+                                   .job = job,
+                                   .tls = ng_tls_for(config->store),
+                                   .key_file = config->store_key};
     ng_view_init(&view);
     int count =
         ng_observe_view(&observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view, why, sizeof(why));

@@ -19,9 +19,9 @@
 
 #include "core/util/clock.h"
 #include "tools/base/run_helper.h"
+#include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
 #include "tools/inspect/launchers.h"
-#include "tools/base/search_path.h"
 
 /* Launchers within launchers, scripts whose interpreter is a script. The kernel follows 5. */
 #define DEPTH_LIMIT 8

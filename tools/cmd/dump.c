@@ -16,21 +16,21 @@
 
 #include <jansson.h>
 
-#include "core/nccl/board.h"
-#include "core/util/clock.h"
 #include "core/config/config.h"
+#include "core/evidence/stacks.h"
+#include "core/nccl/board.h"
+#include "core/recorder/paths.h"
 #include "core/report/dump.h"
 #include "core/report/flight.h"
-#include "core/recorder/paths.h"
 #include "core/report/report.h"
-#include "core/evidence/stacks.h"
 #include "core/report/trace.h"
+#include "core/util/clock.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
+#include "tools/base/usage.h"
 #include "tools/jobs/jobs.h"
 #include "tools/judge/live_verdict.h"
-#include "tools/base/usage.h"
 
 #define COMMAND "dump"
 
@@ -74,17 +74,18 @@ struct dumping {
     const char *folder;
     int rank; /* the only one, or -1 for all */
     uint32_t written, failed;
-    int error; /* the first */
+    int error;      /* the first */
     char kept[256]; /* the guard's own verdict that stays; "" none */
-    /* Whose stacks come into the folder: by process of the view, those on the local board. NULL: all. */
+    /* Whose stacks come into the folder: by process of the view, those on the local board. NULL:
+     * all. */
     bool *here;
 };
 
 /* What has become of the order for stacks. */
 struct stacks {
-    uint32_t there, missing; /* of the processes here that live */
-    uint32_t elsewhere;      /* live processes of other hosts */
-    bool asked;              /* those of other hosts were told */
+    uint32_t there, missing;        /* of the processes here that live */
+    uint32_t elsewhere;             /* live processes of other hosts */
+    bool asked;                     /* those of other hosts were told */
     char why[NG_OBSERVE_WHY_BYTES]; /* else */
 };
 
@@ -118,7 +119,8 @@ static bool is_word(const char *text)
     return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz_")] == '\0';
 }
 
-/* What the guard saw while ranks waited is more than what is seen now, after it acted or the job ended. */
+/* What the guard saw while ranks waited is more than what is seen now, after it acted or the job
+ * ended. */
 static void look_for_guards_verdict(struct dumping *dumping)
 {
     char path[PATH_MAX], when[32] = "";
@@ -129,8 +131,9 @@ static void look_for_guards_verdict(struct dumping *dumping)
     if (snprintf(path, sizeof(path), "%s/verdict.json", dumping->folder) >= (int)sizeof(path))
         return;
     json_t *verdict = json_load_file(path, 0, NULL);
-    if (verdict && json_unpack(verdict, "{s:s, s:s, s:s, s?I}", "job", &job, "kind", &kind, "action", &action,
-                               "time_unix_ns", &unix_ns) == 0 &&
+    if (verdict &&
+        json_unpack(verdict, "{s:s, s:s, s:s, s?I}", "job", &job, "kind", &kind, "action", &action,
+                    "time_unix_ns", &unix_ns) == 0 &&
         strcmp(job, dumping->job.name) == 0 && is_word(kind) && is_word(action) &&
         ng_present_verdict_stays(verdict, ng_present_is_over(&dumping->view))) {
         time_t seconds = (time_t)(unix_ns / NG_S);
@@ -153,8 +156,8 @@ static void write_verdict(struct dumping *dumping)
         if (!dumping->kept[0])
             remember(dumping, ng_report_save(&verdict, dumping->folder));
         error = ng_trace_save(&dumping->view, &verdict, dumping->folder);
-        ng_present_line(&verdict, ng_present_is_over(&dumping->view) ? 0 : stuck_ns, dumping->job.why,
-                        sizeof(dumping->job.why));
+        ng_present_line(&verdict, ng_present_is_over(&dumping->view) ? 0 : stuck_ns,
+                        dumping->job.why, sizeof(dumping->job.why));
         ng_verdict_fini(&verdict);
     }
     remember(dumping, error);
@@ -177,7 +180,8 @@ static bool is_local(const struct ng_job *job)
     return strncmp(job->observed.url, "local:", 6) == 0;
 }
 
-/* Processes whose ranks share a store also listen to the board of their own host, where a folder's name counts. */
+/* Processes whose ranks share a store also listen to the board of their own host, where a folder's
+ * name counts. */
 static struct ng_observed local_board(const struct ng_job *job)
 {
     struct ng_observed local = job->observed;
@@ -229,7 +233,8 @@ static bool has_stacks(const struct dumping *dumping, uint32_t process,
            stat(path, &status) == 0 && is_newer(&status.st_mtim, ordered);
 }
 
-static void count_stacks(const struct dumping *dumping, const struct timespec *ordered, struct stacks *stacks)
+static void count_stacks(const struct dumping *dumping, const struct timespec *ordered,
+                         struct stacks *stacks)
 {
     stacks->there = stacks->missing = stacks->elsewhere = 0;
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
@@ -243,7 +248,8 @@ static void count_stacks(const struct dumping *dumping, const struct timespec *o
 }
 
 /* Those of this host write into our folder, and are waited for. */
-static void order_here(const struct dumping *dumping, const struct ng_incident *order, struct stacks *stacks)
+static void order_here(const struct dumping *dumping, const struct ng_incident *order,
+                       struct stacks *stacks)
 {
     int64_t until = ng_clock_mono_ns() + STACKS_NS;
     const struct timespec pause = {.tv_nsec = 20 * NG_MS};
@@ -273,13 +279,15 @@ static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
         remember(dumping, error);
         return;
     }
-    bool fits = snprintf(order.line, sizeof(order.line), "%s", dumping->folder) < (int)sizeof(order.line);
+    bool fits =
+        snprintf(order.line, sizeof(order.line), "%s", dumping->folder) < (int)sizeof(order.line);
     if (stacks->missing && fits)
         order_here(dumping, &order, stacks);
     /* After them: it reaches those of this host a second time, who are done by now. */
     if (stacks->elsewhere)
-        stacks->asked = ng_observe_order(&dumping->job.observed, &order, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                         stacks->why, sizeof(stacks->why)) > 0;
+        stacks->asked =
+            ng_observe_order(&dumping->job.observed, &order, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                             stacks->why, sizeof(stacks->why)) > 0;
 }
 
 /* ---- The command ---- */
@@ -303,18 +311,20 @@ static char *choose_folder(const char *asked, const char *job)
 
 static void tell_stacks(const struct stacks *stacks, const char *folder)
 {
-    const char *plural = stacks->missing == 1 ? "" : "es", *others = stacks->elsewhere == 1 ? "" : "es";
+    const char *plural = stacks->missing == 1 ? "" : "es",
+               *others = stacks->elsewhere == 1 ? "" : "es";
 
     if (stacks->missing)
         printf("no stacks of %u live process%s: no answer within %d s\n", stacks->missing, plural,
                (int)(STACKS_NS / NG_S));
     if (stacks->elsewhere && stacks->asked)
-        printf("asked %u live process%s without a black box in %s: over Redis each process writes its stacks "
+        printf("asked %u live process%s without a black box in %s: over Redis each process writes "
+               "its stacks "
                "into its own NCCLGUARD_DUMP_DIR\n",
                stacks->elsewhere, others, folder);
     else if (stacks->elsewhere)
-        printf("no stacks of %u live process%s without a black box in %s: %s\n", stacks->elsewhere, others, folder,
-               stacks->why[0] ? stacks->why : "the store could not tell them");
+        printf("no stacks of %u live process%s without a black box in %s: %s\n", stacks->elsewhere,
+               others, folder, stacks->why[0] ? stacks->why : "the store could not tell them");
 }
 
 static int tell(const struct dumping *dumping, const struct stacks *stacks)

@@ -7,8 +7,8 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,19 +21,19 @@
 #include "core/config/config.h"
 #include "core/config/fault_spec.h"
 #include "core/config/launch.h"
-#include "core/runtime/log.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
+#include "core/runtime/log.h"
 #include "store/board/local.h"
-#include "tools/cmd/aftermath.h"
 #include "tools/base/command.h"
-#include "tools/jobs/job_folders.h"
-#include "tools/inspect/launchers.h"
-#include "tools/jobs/leftovers.h"
-#include "tools/inspect/library.h"
-#include "tools/judge/live_verdict.h"
-#include "tools/jobs/supervise.h"
 #include "tools/base/usage.h"
+#include "tools/cmd/aftermath.h"
+#include "tools/inspect/launchers.h"
+#include "tools/inspect/library.h"
+#include "tools/jobs/job_folders.h"
+#include "tools/jobs/leftovers.h"
+#include "tools/jobs/supervise.h"
+#include "tools/judge/live_verdict.h"
 
 #define COMMAND "run"
 
@@ -44,14 +44,14 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
         {"timeout", "DURATION",
          "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n"
          "(sets NCCLGUARD_TIMEOUT; making communicators has its own, NCCLGUARD_INIT_TIMEOUT)"},
-    [OPTION_ON_TIMEOUT] = {"on-timeout", "POLICY",
-                           "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
-    [OPTION_STORE] =
-        {"store", "URL",
-         "where ranks share what they know: local: or local:DIR (one host),\n"
-         "redis://[[user]:password@]host[:port][/db], rediss:// (TLS),\n"
-         "redis+unix:///path, redis+sentinel://h1,h2/master, or none\n"
-         "(sets NCCLGUARD_STORE; ps does not show the password)"},
+    [OPTION_ON_TIMEOUT] =
+        {"on-timeout", "POLICY",
+         "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
+    [OPTION_STORE] = {"store", "URL",
+                      "where ranks share what they know: local: or local:DIR (one host),\n"
+                      "redis://[[user]:password@]host[:port][/db], rediss:// (TLS),\n"
+                      "redis+unix:///path, redis+sentinel://h1,h2/master, or none\n"
+                      "(sets NCCLGUARD_STORE; ps does not show the password)"},
     [OPTION_OUT] = {"out", "DIR",
                     "folder of the evidence, made if missing (sets NCCLGUARD_DUMP_DIR)"},
     [OPTION_FAULT] = {"fault", "SPEC",
@@ -129,7 +129,8 @@ static void tell_nobody(void *context, char severity, const char *line)
 /* What --fault takes. Returns the exit status. */
 static int list_faults(void)
 {
-    puts("FAULT[;FAULT…], each CONDITION[,CONDITION…]:WHAT, such as rank=1,op=AllReduce,nth=10:hang\n\n"
+    puts("FAULT[;FAULT…], each CONDITION[,CONDITION…]:WHAT, such as "
+         "rank=1,op=AllReduce,nth=10:hang\n\n"
          "Conditions; all that stand there must hold, and * alone holds for every call:");
     for (size_t i = 0; i < ng_fault_condition_count; i++) {
         char left[40];
@@ -231,7 +232,8 @@ static bool is_younger(const struct stat *verdict, const struct timespec *than)
 {
     const struct timespec *written = &verdict->st_mtim;
 
-    return written->tv_sec > than->tv_sec || (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
+    return written->tv_sec > than->tv_sec ||
+           (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
 }
 
 /* Is it the last word on a job that may have `failed`? */
@@ -268,8 +270,9 @@ static bool print_verdict(const struct job *job, const char *folder, bool failed
     struct stat status;
 
     snprintf(path, sizeof(path), "%s/verdict.json", folder);
-    if (stat(path, &status) != 0 || !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
-                                                              : is_younger(&status, &job->began)))
+    if (stat(path, &status) != 0 ||
+        !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
+                                  : is_younger(&status, &job->began)))
         return false;
     if (!is_final(path, failed))
         return false;
@@ -312,7 +315,8 @@ static bool print_verdicts(const struct job *job, const struct ng_job_folders *f
     return any;
 }
 
-/* Where several runs of the job's name have left black boxes: those that are ours. False: there is one. */
+/* Where several runs of the job's name have left black boxes: those that are ours. False: there is
+ * one. */
 static bool look_at_own_runs(const char *boxes, const char *name, const char *evidence)
 {
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
@@ -324,7 +328,8 @@ static bool look_at_own_runs(const char *boxes, const char *name, const char *ev
         size_t length = strlen(run_id);
         snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
         if (strncmp(runs[i].name, run_id, length) == 0 && runs[i].name[length] == '-' &&
-            snprintf(folder, sizeof(folder), "%s/%s", evidence, runs[i].name) < (int)sizeof(folder) &&
+            snprintf(folder, sizeof(folder), "%s/%s", evidence, runs[i].name) <
+                (int)sizeof(folder) &&
             ng_aftermath_look_at_run(name, id, folder) == NG_AFTERMATH_SAVED)
             print_text(folder);
     }
@@ -350,10 +355,11 @@ static void look_at_what_is_left(const struct job *job, struct ng_job_folders *f
             print_text(folder);
             break;
         case NG_AFTERMATH_TOLD:
-            fprintf(stderr,
-                    "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
-                    "`ncclguard analyze %s` reads them, remove them when done\n",
-                    folder, boxes, boxes);
+            fprintf(
+                stderr,
+                "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
+                "`ncclguard analyze %s` reads them, remove them when done\n",
+                folder, boxes, boxes);
             ng_job_folders_keep(folders, i);
         }
     }

@@ -12,18 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/config/config.h"
 #include "core/report/report.h"
+#include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
+#include "tools/base/usage.h"
 #include "tools/jobs/jobs.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/screen.h"
 #include "tools/render/table.h"
 #include "tools/render/table_json.h"
-#include "tools/base/usage.h"
 
 #define COMMAND "top"
 
@@ -50,7 +50,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
                       "local:); ps does not show the password"},
     [OPTION_RUN] = NG_JOBS_RUN_OPTION,
     [OPTION_ONCE] = {"once", NULL, "print the table once"},
-    [OPTION_JSON] = {"json", NULL, "print everything once as JSON (the verdict, and " NG_TABLE_SCHEMA ")"},
+    [OPTION_JSON] = {"json", NULL,
+                     "print everything once as JSON (the verdict, and " NG_TABLE_SCHEMA ")"},
     [OPTION_INTERVAL] = {"interval", "DURATION", "time between two looks (default 2s)"},
     [OPTION_STALLED] = {"stalled", "DURATION",
                         "call work stuck that was pending for this long (default: as the job's\n"
@@ -134,7 +135,8 @@ static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
     if (json) {
         error = ng_table_write_json(&look.table, STDOUT_FILENO);
     } else {
-        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns, .stuck_ns = look.stuck_ns};
+        struct ng_table_paper paper = {.time_unix_ns = look.time_unix_ns,
+                                       .stuck_ns = look.stuck_ns};
         ng_table_print(&look.table, &paper, stdout);
     }
     forget(&look);

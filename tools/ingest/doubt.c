@@ -1,8 +1,9 @@
 /*
  * What a verdict from evidence does not know.
  *
- * Used by `ncclguard analyze`. The engine lists what is missing of the wait that it tells of; a healthy verdict tells
- * of none, and what nobody told of may be where something is stuck. Linear in members and groups.
+ * Used by `ncclguard analyze`. The engine lists what is missing of the wait that it tells of; a
+ * healthy verdict tells of none, and what nobody told of may be where something is stuck. Linear in
+ * members and groups.
  */
 #include "tools/ingest/doubt.h"
 
@@ -41,8 +42,8 @@ int ng_doubt_add(struct ng_verdict *verdict, const char *format, ...)
 
 /* --- ranks that nobody told of --- */
 
-/* Have all ranks of the group been in it, and is it still in use? Of one in the making a rank that is seen elsewhere
- * has not come yet, so that only their number tells whether there are others. */
+/* Have all ranks of the group been in it, and is it still in use? Of one in the making a rank that
+ * is seen elsewhere has not come yet, so that only their number tells whether there are others. */
 static bool should_be_whole(const struct ng_view *view, const struct ng_view_group *group,
                             const struct ng_view_member *members, uint32_t count, bool one_each)
 {
@@ -99,15 +100,15 @@ static int add_unseen(const struct ng_view *view, struct ng_verdict *verdict)
         if (!missing || ++groups > GROUPS_NAMED)
             continue;
         const char *name = group->name[0] ? group->name : "";
-        int error = ng_doubt_add(verdict, "no evidence of group rank%s %s of group %s%s%016" PRIx64 "%s",
-                                 missing == 1 ? "" : "s", text, name, *name ? " (id " : "", group->id,
-                                 *name ? ")" : "");
+        int error = ng_doubt_add(
+            verdict, "no evidence of group rank%s %s of group %s%s%016" PRIx64 "%s",
+            missing == 1 ? "" : "s", text, name, *name ? " (id " : "", group->id, *name ? ")" : "");
         if (error)
             return error;
     }
     if (groups > GROUPS_NAMED)
-        return ng_doubt_add(verdict, "no evidence of ranks of %u more group%s", groups - GROUPS_NAMED,
-                            groups - GROUPS_NAMED == 1 ? "" : "s");
+        return ng_doubt_add(verdict, "no evidence of ranks of %u more group%s",
+                            groups - GROUPS_NAMED, groups - GROUPS_NAMED == 1 ? "" : "s");
     return 0;
 }
 
@@ -117,7 +118,8 @@ static int add_notes(const struct ng_view *view, struct ng_verdict *verdict)
 
     if (!view->note_count)
         return 0;
-    char **lines = ng_arena_alloc(&verdict->arena, ((size_t)count + view->note_count) * sizeof(*lines));
+    char **lines =
+        ng_arena_alloc(&verdict->arena, ((size_t)count + view->note_count) * sizeof(*lines));
     if (!lines)
         return -ENOMEM;
     if (count)

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/report/report.h"
+#include "core/util/clock.h"
 #include "core/util/text.h"
 #include "tools/base/notes.h"
 #include "tools/ingest/read_box.h"
@@ -71,8 +71,9 @@ static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why,
     return *ret_kind == NG_EVIDENCE_NONE ? -EBADMSG : 0;
 }
 
-int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path, int64_t now_mono_ns,
-                     struct ng_evidence_file *ret_file, char *why, size_t why_bytes)
+int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
+                     int64_t now_mono_ns, struct ng_evidence_file *ret_file, char *why,
+                     size_t why_bytes)
 {
     struct ng_evidence_file file = {0};
     struct ng_box_header header;
@@ -124,7 +125,8 @@ struct gathering {
     struct ng_digest *digest;
     ng_evidence_refuse_fn *refuse;
     void *context;
-    int64_t now_mono_ns; /* ages of black boxes are as of now, however long it takes to read them all */
+    int64_t
+        now_mono_ns; /* ages of black boxes are as of now, however long it takes to read them all */
 
     /* Protects all below, and the digest. Nests inside nothing. Never held while a file is read. */
     pthread_mutex_t lock;
@@ -154,7 +156,8 @@ static void refuse(struct gathering *gathering, const char *path, const char *wh
     gathering->found.unusable++;
 }
 
-/* Index of the job of this name; UINT32_MAX when memory is short. Most files are of the one before. */
+/* Index of the job of this name; UINT32_MAX when memory is short. Most files are of the one before.
+ */
 static uint32_t find_job(struct gathering *gathering, const char *name)
 {
     if (gathering->job_count && strcmp(gathering->jobs[gathering->last_job].name, name) == 0)
@@ -209,8 +212,8 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     source->count = gathering->digest->view->process_count - source->first;
     if (error == -EALREADY)
         return;
-    /* Said, for whoever wonders which of the two was taken; but nothing is missing for it. Of the same rank, which is
-     * all that PyTorch's files tell, it may be another process. */
+    /* Said, for whoever wonders which of the two was taken; but nothing is missing for it. Of the
+     * same rank, which is all that PyTorch's files tell, it may be another process. */
     if (error == -EEXIST && view->process_count && view->processes[0].pid > 0) {
         if (gathering->refuse)
             gathering->refuse(gathering->context, path, why);
@@ -265,7 +268,8 @@ static void *read_files(void *argument)
         pthread_mutex_unlock(&gathering->lock);
         ng_view_init(&view);
         view.arena = arena;
-        int error = ng_evidence_read(&reader, &view, path, gathering->now_mono_ns, &file, why, sizeof(why));
+        int error =
+            ng_evidence_read(&reader, &view, path, gathering->now_mono_ns, &file, why, sizeof(why));
         pthread_mutex_lock(&gathering->lock);
         while (gathering->turn != index)
             pthread_cond_wait(&gathering->turned, &gathering->lock);
@@ -356,7 +360,8 @@ static void end_gathering(struct gathering *gathering)
 
 /* --- of several jobs --- */
 
-/* Names differ where somebody set them so for each host; who shares a communicator is of one job for all that. */
+/* Names differ where somebody set them so for each host; who shares a communicator is of one job
+ * for all that. */
 static int keep_relatives(struct gathering *gathering)
 {
     const struct ng_view *view = gathering->digest->view;
@@ -381,7 +386,8 @@ static int keep_relatives(struct gathering *gathering)
     return good ? 0 : -ENOMEM;
 }
 
-/* Which job is the newest: marked, and those that are the same one. NULL: there is one, or no telling. */
+/* Which job is the newest: marked, and those that are the same one. NULL: there is one, or no
+ * telling. */
 static const struct job *choose_job(struct gathering *gathering)
 {
     struct job *newest = NULL;
@@ -414,16 +420,18 @@ static void tell_left_out(const struct gathering *gathering, const struct job *n
         told++;
         for (size_t i = 0; i < gathering->paths->count; i++)
             if (gathering->sources[i].job == j + 1 && count++ < LEFT_OUT_NAMED)
-                ng_text_add(&text, "%s%.50s", text.used ? ", " : "", name_of(gathering->paths->paths[i]));
+                ng_text_add(&text, "%s%.50s", text.used ? ", " : "",
+                            name_of(gathering->paths->paths[i]));
         if (count > LEFT_OUT_NAMED)
             ng_text_add(&text, " and %u more", count - LEFT_OUT_NAMED);
-        snprintf(why, sizeof(why), "of another job, %s, which is older than %s: left out", gathering->jobs[j].name,
-                 newest->name);
+        snprintf(why, sizeof(why), "of another job, %s, which is older than %s: left out",
+                 gathering->jobs[j].name, newest->name);
         gathering->refuse(gathering->context, names, why);
     }
 }
 
-/* Those files again that are not of another job, into an empty view; what was noted before all files stays. */
+/* Those files again that are not of another job, into an empty view; what was noted before all
+ * files stays. */
 static int read_newest(struct gathering *gathering, const struct job *newest, char **notes,
                        uint32_t note_count)
 {

@@ -10,8 +10,8 @@
 
 #include "core/nccl/board.h"
 #include "core/view/view.h"
-#include "tools/ingest/view_merge.h"
 #include "tools/ingest/read_flight.h"
+#include "tools/ingest/view_merge.h"
 
 enum ng_evidence_kind { NG_EVIDENCE_NONE, NG_EVIDENCE_BOX, NG_EVIDENCE_DUMP, NG_EVIDENCE_FLIGHT };
 
@@ -23,11 +23,12 @@ struct ng_evidence_file {
 };
 
 /*
- * Put what the file at `path` tells of into `view`, which is empty; a black box as of `now_mono_ns`.
- * 0; or -errno, with the reason in `why` but for -ENOMEM, and the view is of no use.
+ * Put what the file at `path` tells of into `view`, which is empty; a black box as of
+ * `now_mono_ns`. 0; or -errno, with the reason in `why` but for -ENOMEM, and the view is of no use.
  */
-int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path, int64_t now_mono_ns,
-                     struct ng_evidence_file *ret_file, char *why, size_t why_bytes);
+int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
+                     int64_t now_mono_ns, struct ng_evidence_file *ret_file, char *why,
+                     size_t why_bytes);
 
 #define NG_EVIDENCE_INCIDENTS 64u
 
@@ -64,8 +65,9 @@ void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
 
 /*
  * Read all files, by as many threads as there are processors, into the view of the digest, in their
- * order. Of several jobs, as in a folder that was used again, only the newest is in it, by the names
- * and times that the files tell; what is left out is refused, in one call for each job. 0 or -ENOMEM.
+ * order. Of several jobs, as in a folder that was used again, only the newest is in it, by the
+ * names and times that the files tell; what is left out is refused, in one call for each job. 0 or
+ * -ENOMEM.
  */
 int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
                        ng_evidence_refuse_fn *refuse, void *context,

@@ -106,7 +106,8 @@ static int add_file(struct ng_evidence_paths *paths, const char *path)
     return 0;
 }
 
-/* Verdicts that were reached while the job ran; orders, and what nobody has judged, tell nothing. */
+/* Verdicts that were reached while the job ran; orders, and what nobody has judged, tell nothing.
+ */
 static int add_incidents(struct ng_evidence_paths *paths, const char *path)
 {
     struct dirent **entries;
@@ -115,7 +116,8 @@ static int add_incidents(struct ng_evidence_paths *paths, const char *path)
     int count = scandir(path, &entries, only_incidents, versionsort), error = 0;
 
     for (int i = count; i > 0 && paths->incident_count < NG_EVIDENCE_INCIDENTS && !error; i--) {
-        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i - 1]->d_name) >= (int)sizeof(file) ||
+        if (snprintf(file, sizeof(file), "%s/%s", path, entries[i - 1]->d_name) >=
+                (int)sizeof(file) ||
             ng_local_read_incident(file, &incident) != 0 || incident.level > NG_INCIDENT_TIMEOUT ||
             incident.state != NG_INCIDENT_JUDGED)
             continue;

@@ -1,8 +1,8 @@
 /*
  * What a dump of PyTorch's flight recorder says, as it says it: entries and process groups.
  *
- * Read from the pickle by tools/ingest/flight_pickle.c, understood by tools/ingest/read_flight.c. Texts point
- * into the bytes of the pickle, which must stay as long as this is used.
+ * Read from the pickle by tools/ingest/flight_pickle.c, understood by tools/ingest/read_flight.c.
+ * Texts point into the bytes of the pickle, which must stay as long as this is used.
  */
 #ifndef NCCLGUARD_TOOLS_INGEST_FLIGHT_H
 #define NCCLGUARD_TOOLS_INGEST_FLIGHT_H
@@ -63,8 +63,8 @@ struct ng_flight {
     struct ng_flight_text *names; /* of process groups that entries have */
     size_t entry_count, group_count, name_count;
     struct ng_flight_text version;
-    bool is_flight;  /* it has a list of entries: no other pickle */
-    bool on_request; /* ncclguard wrote it because somebody asked for it */
+    bool is_flight;    /* it has a list of entries: no other pickle */
+    bool on_request;   /* ncclguard wrote it because somebody asked for it */
     int64_t dumped_ns; /* Unix time at which it was so; 0 not told */
 
     /* The reader's own, kept from one file to the next. */

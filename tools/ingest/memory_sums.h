@@ -29,7 +29,8 @@ unsigned ng_registered_share(const struct ng_view_registration *registration);
 /* "12, 3.5 GiB": a count, and bytes. */
 void ng_registered_add_sum(struct ng_text *text, uint64_t segments, uint64_t bytes);
 
-/* "87% of the bytes sent and received, 12 segments (3.5 GiB), 0.013 s spent" and what went wrong. */
+/* "87% of the bytes sent and received, 12 segments (3.5 GiB), 0.013 s spent" and what went wrong.
+ */
 void ng_registered_add(struct ng_text *text, const struct ng_view_registration *registration);
 
 #endif

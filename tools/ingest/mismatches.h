@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "core/util/arena.h"
-#include "core/view/signature.h"
 #include "core/verdict/verdict.h"
+#include "core/view/signature.h"
 #include "tools/ingest/histories.h"
 
 /* A rank that is not with the majority; where there is none, every rank. */

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/recorder/proc.h"
+#include "core/util/clock.h"
 #include "tools/ingest/read_dump.h"
 
 /* A guard without a heartbeat for this long does not run; the same in store/board/local_peers.c. */

@@ -133,7 +133,8 @@ static int read_frames(struct ng_view *view, uint32_t process, const struct modu
     struct ng_view_frame frames[NG_VIEW_FRAMES];
     struct ng_view_call_stack stack = {.process = process,
                                        .whole = json_is_true(json_object_get(from, "frames_whole")),
-                                       .python_cut = json_is_true(json_object_get(from, "frames_python_cut")),
+                                       .python_cut =
+                                           json_is_true(json_object_get(from, "frames_python_cut")),
                                        .frames = frames};
 
     for (size_t i = 0; i < json_array_size(list) && stack.count < NG_VIEW_FRAMES; i++) {
@@ -275,17 +276,18 @@ static void get_registration(const json_t *from, struct ng_view_registration *re
 {
     if (!json_is_object(from))
         return;
-    *ret_told = (struct ng_view_registration){.known = true,
-                                              .closed = json_is_true(json_object_get(from, "closed")),
-                                              .segments = get_uint(from, "segments"),
-                                              .segment_bytes = get_uint(from, "segment_bytes"),
-                                              .bytes = get_uint(from, "bytes"),
-                                              .registered_bytes = get_uint(from, "registered_bytes"),
-                                              .made = get_uint(from, "made"),
-                                              .ended = get_uint(from, "ended"),
-                                              .failed = get_uint(from, "failed"),
-                                              .deferred = get_uint(from, "deferred"),
-                                              .spent_ns = get_uint(from, "spent_ns")};
+    *ret_told =
+        (struct ng_view_registration){.known = true,
+                                      .closed = json_is_true(json_object_get(from, "closed")),
+                                      .segments = get_uint(from, "segments"),
+                                      .segment_bytes = get_uint(from, "segment_bytes"),
+                                      .bytes = get_uint(from, "bytes"),
+                                      .registered_bytes = get_uint(from, "registered_bytes"),
+                                      .made = get_uint(from, "made"),
+                                      .ended = get_uint(from, "ended"),
+                                      .failed = get_uint(from, "failed"),
+                                      .deferred = get_uint(from, "deferred"),
+                                      .spent_ns = get_uint(from, "spent_ns")};
 }
 
 /* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */

@@ -297,7 +297,8 @@ static int add_member(struct reading *reading, struct ng_flight_reader *reader,
 
 static int64_t age_at(const struct reading *reading, int64_t unix_ns)
 {
-    return unix_ns > 0 && unix_ns < reading->as_of_ns ? ng_view_age(reading->as_of_ns - unix_ns) : 0;
+    return unix_ns > 0 && unix_ns < reading->as_of_ns ? ng_view_age(reading->as_of_ns - unix_ns)
+                                                      : 0;
 }
 
 static enum ng_record_state state_of(const struct ng_flight_entry *entry)
@@ -617,12 +618,14 @@ static void look_at_times(struct reading *reading, const struct stat *status)
         if (entry->record_id >= 0 && entry->record_id < smallest_id)
             smallest_id = entry->record_id;
     }
-    /* Ours say themselves when it was so. Of PyTorch's the time of the file is all there is: they are written long
-     * after their newest entry, when a deadline has passed. */
+    /* Ours say themselves when it was so. Of PyTorch's the time of the file is all there is: they
+     * are written long after their newest entry, when a deadline has passed. */
     bool told = reading->flight->dumped_ns > 0 && reading->flight->dumped_ns >= newest_ns;
-    reading->copied = !told && (written_ns < newest_ns ||
-                                written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS);
-    reading->as_of_ns = told ? reading->flight->dumped_ns : reading->copied ? newest_ns : written_ns;
+    reading->copied =
+        !told && (written_ns < newest_ns || written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS);
+    reading->as_of_ns = told              ? reading->flight->dumped_ns
+                        : reading->copied ? newest_ns
+                                          : written_ns;
     reading->whole = smallest_id == 0 || !any;
 }
 

@@ -33,8 +33,8 @@ void ng_flight_reader_fini(struct ng_flight_reader *reader);
  * reduction, host, process id, and what the rank is inside of.
  *
  * *ret_incident: what is in flight counts as stuck, however young it is. So it is where ncclguard
- * wrote the file, at an incident; and where one that does not say when it was written was copied since:
- * ages are then those at the newest thing that it tells of, and too small.
+ * wrote the file, at an incident; and where one that does not say when it was written was copied
+ * since: ages are then those at the newest thing that it tells of, and too small.
  *
  * 0; -EBADMSG no such dump, damaged, or no rank in its name, -E2BIG larger than can be, or -errno,
  * with the reason in `why`; and then, as after -ENOMEM, the view is of no use.

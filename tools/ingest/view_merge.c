@@ -14,11 +14,12 @@
 #include <string.h>
 
 #include "core/verdict/divergence.h"
-#include "core/view/signature.h"
 #include "core/verdict/usual.h"
+#include "core/view/signature.h"
 #include "tools/ingest/read_dump.h"
 
-#define KEEP_NEWEST    NG_USUAL_RECORDS /* records of a member; more than HASH_EVERY of the histories */
+#define KEEP_NEWEST                                                                                \
+    NG_USUAL_RECORDS        /* records of a member; more than HASH_EVERY of the histories */
 #define KEEP_IN_FLIGHT 512u /* sends and receives of a member */
 #define KEEP_PAIRS     64u  /* (peer, direction) of a member of which the newest call is kept */
 #define SIDES_MAX      8u   /* rolling hashes of one group that are told apart */
@@ -222,13 +223,14 @@ static int add_process(struct ng_digest *digest, const struct ng_view_process *f
     return 0;
 }
 
-/* The same process id on the same host, which another process may have had before: by what tells those apart, where
- * both have it. */
+/* The same process id on the same host, which another process may have had before: by what tells
+ * those apart, where both have it. */
 static int find_by_pid(const struct ng_view *view, const struct ng_view_process *told)
 {
     for (uint32_t i = 0; told->pid > 0 && i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
-        if (process->pid == told->pid && (!process->uid || !told->uid || process->uid == told->uid) &&
+        if (process->pid == told->pid &&
+            (!process->uid || !told->uid || process->uid == told->uid) &&
             strcmp(process->host, told->host) == 0)
             return (int)i;
     }
@@ -298,8 +300,7 @@ static int add_failures_and_faults(struct ng_view *view, const struct ng_view *t
     }
     for (uint32_t i = 0; i < told->fault_count; i++) {
         const struct ng_view_fault *from = &told->faults[i];
-        struct ng_view_fault *fault =
-            ng_view_add_fault(view, first + from->process, &from->fault);
+        struct ng_view_fault *fault = ng_view_add_fault(view, first + from->process, &from->fault);
         if (!fault)
             return -ENOMEM;
         fault->first_age_ns = from->first_age_ns;
@@ -597,8 +598,8 @@ static int fill_differences(struct ng_digest *digest, const bool *counts)
     return error;
 }
 
-/* The collective where sides are taken, as core/verdict/divergence.c takes them: the newest of those that most
- * members tell of; 0 none. Of `count` members, whose indices are in `members`. */
+/* The collective where sides are taken, as core/verdict/divergence.c takes them: the newest of
+ * those that most members tell of; 0 none. Of `count` members, whose indices are in `members`. */
 static uint64_t most_told(const struct ng_histories *histories, const uint32_t *members,
                           uint32_t count)
 {

@@ -2,8 +2,8 @@
  * One view of many processes, from what each of them told, with as many records as a verdict needs.
  *
  * A small job keeps all its records. Of a large one each member keeps its newest and whatever is in
- * flight; what it called before is in the histories of its groups (tools/ingest/histories.h), from which
- * the records around every difference are made again at the end.
+ * flight; what it called before is in the histories of its groups (tools/ingest/histories.h), from
+ * which the records around every difference are made again at the end.
  */
 #ifndef NCCLGUARD_TOOLS_INGEST_VIEW_MERGE_H
 #define NCCLGUARD_TOOLS_INGEST_VIEW_MERGE_H
@@ -22,10 +22,10 @@ struct ng_digest {
     struct ng_histories histories;
     uint64_t records_whole; /* that may be kept whole, */
     uint64_t records_left;  /* and those that still may */
-    bool *kept_whole;      /* by member */
+    bool *kept_whole;       /* by member */
     uint32_t member_room;
     uint32_t *call_stacks; /* scratch: of the view that is being added, what they are here */
-    uint8_t *marks; /* scratch: by record of the member that is being added */
+    uint8_t *marks;        /* scratch: by record of the member that is being added */
     size_t mark_room;
     uint64_t records; /* of all that was added */
 };

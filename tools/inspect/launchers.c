@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/base/search_path.h"
 #include "tools/base/argv_scan.h"
+#include "tools/base/search_path.h"
 
 #define INSIDE_MEND "write `%s … ncclguard run PROG`, so that the guard is put on where PROG starts"
 #define SHELL_WHY                                                                                  \

@@ -121,8 +121,9 @@ struct ng_descendant *ng_descendants_list(size_t *ret_count)
 
     for (size_t i = 0; descendants && i < count; i++) {
         struct ng_descendant one = {.pid = list[i].pid, .parent = list[i].parent};
-        if (descends(list, count, &list[i], self) && ng_proc_stat(one.pid, &one.state, &one.start_ticks) == 0 &&
-            one.state != 'Z' && one.state != 'X')
+        if (descends(list, count, &list[i], self) &&
+            ng_proc_stat(one.pid, &one.state, &one.start_ticks) == 0 && one.state != 'Z' &&
+            one.state != 'X')
             descendants[kept++] = one;
     }
     free(list);
@@ -130,7 +131,8 @@ struct ng_descendant *ng_descendants_list(size_t *ret_count)
     return descendants;
 }
 
-const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count, pid_t pid)
+const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count,
+                                                pid_t pid)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i].pid == pid)

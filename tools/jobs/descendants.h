@@ -15,11 +15,13 @@ struct ng_descendant {
     char state;           /* of /proc/PID/stat */
 };
 
-/* All of them that live, ascending by pid; the caller frees. NULL with 0: there are none, or /proc cannot be read. */
+/* All of them that live, ascending by pid; the caller frees. NULL with 0: there are none, or /proc
+ * cannot be read. */
 struct ng_descendant *ng_descendants_list(size_t *ret_count);
 
 /* The one with this pid; NULL: it is none, or has ended. */
-const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count, pid_t pid);
+const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count,
+                                                pid_t pid);
 
 /* Signal this one, and no other process that has its pid by now. 0 or -errno. */
 int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal_number);

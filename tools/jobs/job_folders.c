@@ -20,17 +20,17 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
+#include "core/util/clock.h"
 #include "tools/jobs/descendants.h"
 
 /* Other jobs' folders are watched as well, until they show whose they are; more than this is no
  * use. */
 #define FOLDER_LIMIT 1000
 
-/* Whoever reads a process's memory (ps, a debugger) keeps the mapping of its black box, and with it the
- * lock, until done: so long may that outlive the process. */
+/* Whoever reads a process's memory (ps, a debugger) keeps the mapping of its black box, and with it
+ * the lock, until done: so long may that outlive the process. */
 #define LOCK_LINGERS_NS (2 * NG_S)
 
 struct ng_job_folder {
@@ -51,7 +51,8 @@ static bool is_of_living(const char *name, int *ret_pid)
     char state;
 
     return sscanf(name + strlen(NG_BOX_PREFIX), "%d-%" SCNu64, ret_pid, &ticks) == 2 &&
-           ng_proc_stat(*ret_pid, &state, &ticks_now) == 0 && ticks == ticks_now && state != 'Z' && state != 'X';
+           ng_proc_stat(*ret_pid, &state, &ticks_now) == 0 && ticks == ticks_now && state != 'Z' &&
+           state != 'X';
 }
 
 static bool is_of_descendant(const char *name)
@@ -70,8 +71,8 @@ static bool is_of_run(int folder, const char *name)
 
     if (fd < 0)
         return false;
-    bool is = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) && header.magic == NG_BOX_MAGIC &&
-              header.version == NG_BOX_VERSION &&
+    bool is = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
+              header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION &&
               strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
     close(fd);
     return is;
@@ -169,7 +170,9 @@ static void look_everywhere(struct ng_job_folders *folders)
     for (struct dirent *job; (job = readdir(jobs)) && folders->count < FOLDER_LIMIT;) {
         struct ng_job_folder folder = {.watch = -1};
         snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, job->d_name);
-        DIR *entries = job->d_name[0] == '.' || find_folder(folders, folder.path) ? NULL : opendir(folder.path);
+        DIR *entries = job->d_name[0] == '.' || find_folder(folders, folder.path)
+                           ? NULL
+                           : opendir(folder.path);
         if (!entries)
             continue;
         for (struct dirent *entry; !folder.ours && (entry = readdir(entries));)
@@ -248,8 +251,8 @@ static bool is_held(int folder, const char *name)
     return held;
 }
 
-/* Whether a black box in this folder is held; *ret_lingers: none of those that are has an owner that
- * can be seen. */
+/* Whether a black box in this folder is held; *ret_lingers: none of those that are has an owner
+ * that can be seen. */
 static bool is_lived_in(const char *path, bool *ret_lingers)
 {
     DIR *entries = opendir(path);

@@ -20,10 +20,10 @@ struct ng_job_folders {
 };
 
 /*
- * Watch the places where libraries of this user put black boxes. News come as SIGIO of code POLL_IN,
- * upon which ng_job_folders_look is due: that signal must be blocked. Where the system has no more
- * watches to give (fd -1), it is due once a second: black boxes say of which run they are, that which
- * NCCLGUARD_RUN_ID names.
+ * Watch the places where libraries of this user put black boxes. News come as SIGIO of code
+ * POLL_IN, upon which ng_job_folders_look is due: that signal must be blocked. Where the system has
+ * no more watches to give (fd -1), it is due once a second: black boxes say of which run they are,
+ * that which NCCLGUARD_RUN_ID names.
  */
 void ng_job_folders_watch(struct ng_job_folders *ret_folders);
 
@@ -34,8 +34,8 @@ void ng_job_folders_look(struct ng_job_folders *folders);
  * being seen. */
 bool ng_job_folders_used(const struct ng_job_folders *folders);
 
-/* The i-th of those folders' jobs, as the launcher named it, from 0; NULL there are no more. Theirs until they are
- * removed. */
+/* The i-th of those folders' jobs, as the launcher named it, from 0; NULL there are no more. Theirs
+ * until they are removed. */
 const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i);
 
 /* The folder of the i-th of them stays. */

@@ -17,17 +17,17 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "core/recorder/box.h"
 #include "core/config/config.h"
 #include "core/config/launch.h"
+#include "core/recorder/box.h"
 #include "core/recorder/paths.h"
 #include "store/board/local.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
-#include "tools/inspect/library.h"
-#include "tools/judge/live_verdict.h"
-#include "tools/inspect/tls.h"
 #include "tools/base/usage.h"
+#include "tools/inspect/library.h"
+#include "tools/inspect/tls.h"
+#include "tools/judge/live_verdict.h"
 
 struct list {
     struct ng_job_here *jobs;
@@ -144,7 +144,7 @@ static void tell_nobody(void *context, char severity, const char *line)
 static bool common_folder(const struct ng_config *config, const struct ng_url *url,
                           char ret_folder[PATH_MAX])
 {
-    const char *given = config->dir                                      ? config->dir
+    const char *given = config->dir                                 ? config->dir
                         : url->kind == NG_URL_LOCAL && url->path[0] ? url->path
                                                                     : NULL;
 
@@ -207,8 +207,8 @@ static int choose_name(const char *command, const char *folder, bool common, boo
                               local ? "start one with `ncclguard run`, or name its folder: --store "
                                       "local:DIR"
                                     : "name the job: --job JOB",
-                              local ? "there is no job on this host" :
-                                      "no job was named, and there is none on this host");
+                              local ? "there is no job on this host"
+                                    : "no job was named, and there is none on this host");
     snprintf(mend, sizeof(mend), "write --job JOB, one of: %s", list);
     return ng_usage_error(command, mend, "there are %zu jobs on this host", count);
 }
@@ -313,20 +313,18 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
         ng_launch_detect(name, -1, -1, &launch);
         snprintf(job->name, sizeof(job->name), "%s", launch.job);
     } else {
-        int status =
-            choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
+        int status = choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
         if (status != 0)
             return status;
     }
     if (!common)
         ng_paths_default_dir(job->name, job->folder, sizeof(job->folder));
     job->why[0] = '\0';
-    job->observed =
-        (struct ng_observed){.url = config.store,
-                             .folder = job->folder,
-                             .job = job->name,
-                             .tls = ng_tls_for(config.store),
-                             .key_file = config.store_key};
+    job->observed = (struct ng_observed){.url = config.store,
+                                         .folder = job->folder,
+                                         .job = job->name,
+                                         .tls = ng_tls_for(config.store),
+                                         .key_file = config.store_key};
     /* A folder of one's own may be another job's by now. */
     if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
         return ng_jobs_none(command, job);

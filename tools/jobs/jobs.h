@@ -35,8 +35,9 @@ struct ng_job {
 struct ng_job_here {
     char name[128];
     unsigned processes, living;
-    int64_t stuck_ns, living_stuck_ns; /* the shortest time after which one of them, or of those that live, calls work
-                                          stuck: suspect time or deadline; 0 none has either */
+    int64_t stuck_ns,
+        living_stuck_ns; /* the shortest time after which one of them, or of those that live, calls
+                            work stuck: suspect time or deadline; 0 none has either */
 };
 
 /*
@@ -49,8 +50,8 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
                    struct ng_job *ret_job);
 
 /*
- * After which time the job calls work stuck: by its black boxes on this host, those of living processes before others;
- * else by NCCLGUARD_SUSPECT here, else the default.
+ * After which time the job calls work stuck: by its black boxes on this host, those of living
+ * processes before others; else by NCCLGUARD_SUSPECT here, else the default.
  */
 int64_t ng_jobs_stuck_ns(const struct ng_job *job);
 

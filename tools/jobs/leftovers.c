@@ -3,8 +3,8 @@
  *
  * Used by `ncclguard run` while the program runs. What belongs to a job is found by its black
  * boxes, and, of ranks that have none, by their place: below the launcher, the nearest process that
- * all ranks with a black box descend from. Must never end what began after the verdict, nor what is of another run,
- * nor a rank whose own policy is milder, nor anything without a verdict.
+ * all ranks with a black box descend from. Must never end what began after the verdict, nor what is
+ * of another run, nor a rank whose own policy is milder, nor anything without a verdict.
  */
 #include "tools/jobs/leftovers.h"
 
@@ -20,10 +20,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/config/config.h"
+#include "core/recorder/box.h"
 #include "core/recorder/paths.h"
+#include "core/util/clock.h"
 #include "store/board/local.h"
 #include "tools/jobs/descendants.h"
 
@@ -367,7 +367,8 @@ static bool would_end(pid_t pid)
     return config.enabled && ng_on_timeout_ends((uint32_t)config.on_timeout + 1);
 }
 
-/* Is it a rank with a black box that lives, of any job, or does one descend from it, or it from one? */
+/* Is it a rank with a black box that lives, of any job, or does one descend from it, or it from
+ * one? */
 static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_descendant *process)
 {
     struct name above[CHAIN_MAX], chain[CHAIN_MAX];
@@ -387,8 +388,10 @@ static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_des
     return found;
 }
 
-/* May there be ranks without a black box? Not where all have one, nor where one of no launcher is alone. */
-static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct rank *ranks, size_t count)
+/* May there be ranks without a black box? Not where all have one, nor where one of no launcher is
+ * alone. */
+static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct rank *ranks,
+                           size_t count)
 {
     size_t here = 0;
     int world_size = -1;
@@ -410,7 +413,8 @@ static bool end_unguarded(const struct ng_leftovers *leftovers, struct place *pl
         place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
     struct name chain[CHAIN_MAX];
 
-    if (!launcher || place->restarts || process == launcher || process->start_ticks >= verdict_ticks ||
+    if (!launcher || place->restarts || process == launcher ||
+        process->start_ticks >= verdict_ticks ||
         !is_in(chain, chain_of(leftovers, process, chain), launcher) ||
         is_of_rank(leftovers, process) || !would_end(process->pid))
         return false;
@@ -472,13 +476,15 @@ static void watch_launcher(const struct ng_leftovers *leftovers, struct place *p
 /* By a verdict, since the last one that was dealt with? */
 static bool is_ended(const struct place *place, const struct rank *rank)
 {
-    return rank->ended && ng_on_timeout_ends(rank->ending_policy) && rank->ending_ns > place->handled_ns;
+    return rank->ended && ng_on_timeout_ends(rank->ending_policy) &&
+           rank->ending_ns > place->handled_ns;
 }
 
 static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_ended(place, &ranks[i]) && (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
+        if (is_ended(place, &ranks[i]) &&
+            (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
             place->verdict_ns = ranks[i].ending_ns;
 }
 
@@ -496,7 +502,8 @@ static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t
     return NULL;
 }
 
-/* Of which runs the ranks are, and which of these the incidents are of. How many; 0: that cannot be known. */
+/* Of which runs the ranks are, and which of these the incidents are of. How many; 0: that cannot be
+ * known. */
 static size_t find_ended_runs(const struct place *place, struct rank *ranks, size_t rank_count,
                               struct ended_run ret_runs[RUNS_MAX])
 {
@@ -506,7 +513,8 @@ static size_t find_ended_runs(const struct place *place, struct rank *ranks, siz
     if (!processes)
         return 0;
     for (size_t i = 0; i < rank_count; i++)
-        processes[i] = (struct ng_local_process){.pid = ranks[i].name.pid, .start_ticks = ranks[i].name.start_ticks};
+        processes[i] = (struct ng_local_process){.pid = ranks[i].name.pid,
+                                                 .start_ticks = ranks[i].name.start_ticks};
     int failed = ng_local_find_runs_of(place->path, processes, (uint32_t)rank_count);
     for (size_t i = 0; i < rank_count && !failed; i++) {
         ranks[i].run = processes[i].run;
@@ -522,8 +530,8 @@ static size_t find_ended_runs(const struct place *place, struct rank *ranks, siz
     return count;
 }
 
-static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place, struct rank *ranks,
-                             size_t rank_count)
+static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place,
+                             struct rank *ranks, size_t rank_count)
 {
     struct ended_run runs[RUNS_MAX];
     size_t run_count = find_ended_runs(place, ranks, rank_count, runs);

@@ -88,8 +88,8 @@ static bool told_to_end;
  */
 static void pass_on(pid_t child, const siginfo_t *info)
 {
-    told_to_end |= info->si_signo == SIGINT || info->si_signo == SIGTERM || info->si_signo == SIGHUP ||
-                   info->si_signo == SIGQUIT;
+    told_to_end |= info->si_signo == SIGINT || info->si_signo == SIGTERM ||
+                   info->si_signo == SIGHUP || info->si_signo == SIGQUIT;
     if (info->si_code == SI_KERNEL)
         return;
     if (info->si_code == SI_QUEUE)
@@ -204,8 +204,10 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
             break;
         bool looks = folders && folders->fd < 0;
         int64_t left = leftovers ? due - ng_clock_mono_ns() : NG_S;
-        struct timespec timeout = {.tv_sec = left > 0 ? left / NG_S : 0, .tv_nsec = left > 0 ? left % NG_S : 0};
-        int number = looks || leftovers ? sigtimedwait(&all, &info, &timeout) : sigwaitinfo(&all, &info);
+        struct timespec timeout = {.tv_sec = left > 0 ? left / NG_S : 0,
+                                   .tv_nsec = left > 0 ? left % NG_S : 0};
+        int number =
+            looks || leftovers ? sigtimedwait(&all, &info, &timeout) : sigwaitinfo(&all, &info);
         if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN)
             ng_job_folders_look(folders);
         else if (number > 0 && number != SIGCHLD)

@@ -67,8 +67,8 @@ static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
     return wait_ns > usual_ns;
 }
 
-/* Does it say that ranks which wait are held up by one that is gone or frozen? That takes no time to be wrong. Who
- * leaves, or is frozen, while others still tidy up has done its part. */
+/* Does it say that ranks which wait are held up by one that is gone or frozen? That takes no time
+ * to be wrong. Who leaves, or is frozen, while others still tidy up has done its part. */
 static bool tells_of_end(const struct ng_verdict *verdict)
 {
     if (verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END)
@@ -78,8 +78,8 @@ static bool tells_of_end(const struct ng_verdict *verdict)
 }
 
 /*
- * What the guard would say now: of work that is old enough to be suspect; or of a rank that is gone or frozen and holds
- * others up, without waiting so long.
+ * What the guard would say now: of work that is old enough to be suspect; or of a rank that is gone
+ * or frozen and holds others up, without waiting so long.
  */
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                  struct ng_verdict *ret_verdict)
@@ -89,7 +89,8 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
     bool ended = false;
 
     for (uint32_t i = 0; i < view->process_count; i++)
-        ended |= ng_present_is_gone(view->processes[i].life) || view->processes[i].life == NG_LIFE_STOPPED;
+        ended |= ng_present_is_gone(view->processes[i].life) ||
+                 view->processes[i].life == NG_LIFE_STOPPED;
     if (asked_ns)
         query.stalled_ns = asked_ns;
     else if (oldest_ns >= suspect_ns)
@@ -115,8 +116,8 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
     return 0;
 }
 
-/* Nobody waits any more, but somebody did: as `ncclguard analyze` judges the same black boxes. What processes were
- * taken for is of the verdict alone; who shows them says how they ended. */
+/* Nobody waits any more, but somebody did: as `ncclguard analyze` judges the same black boxes. What
+ * processes were taken for is of the verdict alone; who shows them says how they ended. */
 static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                                struct ng_verdict *ret_verdict)
 {
@@ -137,8 +138,9 @@ static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t s
 int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                      struct ng_verdict *ret_verdict)
 {
-    int error = ng_present_is_over(view) ? judge_after_the_end(view, asked_ns, suspect_ns, ret_verdict)
-                                         : judge(view, asked_ns, suspect_ns, ret_verdict);
+    int error = ng_present_is_over(view)
+                    ? judge_after_the_end(view, asked_ns, suspect_ns, ret_verdict)
+                    : judge(view, asked_ns, suspect_ns, ret_verdict);
 
     if (error)
         return error;
@@ -167,7 +169,8 @@ static void put_bound(int64_t ns, char *ret_text, size_t bytes)
         snprintf(ret_text, bytes, "%" PRId64 " ms", ms);
 }
 
-void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line, size_t bytes)
+void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line,
+                     size_t bytes)
 {
     const char *text = ng_verdict_kind_text(NG_KIND_HEALTHY);
     char line[NG_REPORT_LINE_BYTES], bound[32];
@@ -193,5 +196,6 @@ bool ng_present_verdict_stays(const json_t *verdict, bool over)
         return true;
     /* -1: `ncclguard dump` wrote it. */
     return over && kind && !(json_is_integer(detected_by) && json_integer_value(detected_by) < 0) &&
-           (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0 || strcmp(kind, "mismatch") == 0);
+           (strcmp(kind, "dead_rank") == 0 || strcmp(kind, "left_early") == 0 ||
+            strcmp(kind, "mismatch") == 0);
 }

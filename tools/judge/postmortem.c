@@ -25,11 +25,12 @@
 
 /* How the view was made to show the job just before its end. */
 struct look_back {
-    bool ended;                     /* every process had ended, so that it was */
-    const struct ng_incident *told; /* what a guard said of what was still stuck then; NULL nothing */
-    bool death_told;                /* and that was that ranks had died, */
-    bool dead_named;                /* of which a process here is one */
-    bool difference_told;           /* or it was that their calls differed */
+    bool ended; /* every process had ended, so that it was */
+    const struct ng_incident
+        *told;            /* what a guard said of what was still stuck then; NULL nothing */
+    bool death_told;      /* and that was that ranks had died, */
+    bool dead_named;      /* of which a process here is one */
+    bool difference_told; /* or it was that their calls differed */
 };
 
 /* --- what the guards said while the job ran --- */
@@ -49,7 +50,8 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
     return false;
 }
 
-/* The newest verdict on something that the ranks were still in when they told of themselves last. */
+/* The newest verdict on something that the ranks were still in when they told of themselves last.
+ */
 static const struct ng_incident *find_told(const struct ng_view *view,
                                            const struct ng_hindsight *hindsight)
 {
@@ -59,7 +61,8 @@ static const struct ng_incident *find_told(const struct ng_view *view,
     return NULL;
 }
 
-/* Is it the process that a guard has named? By host and process id; of several there are only the ranks. */
+/* Is it the process that a guard has named? By host and process id; of several there are only the
+ * ranks. */
 static bool is_named(const struct ng_incident *told, const struct ng_view_process *process)
 {
     char name[128];
@@ -75,7 +78,8 @@ static bool is_named(const struct ng_incident *told, const struct ng_view_proces
 
 /* --- how it stood just before --- */
 
-/* When the last of the dead gave its last sign of life, by the clocks of their hosts; 0 not known of all. */
+/* When the last of the dead gave its last sign of life, by the clocks of their hosts; 0 not known
+ * of all. */
 static int64_t last_sign_unix_ns(const struct ng_view *view)
 {
     int64_t last_ns = 0;
@@ -93,8 +97,9 @@ static int64_t last_sign_unix_ns(const struct ng_view *view)
 }
 
 /*
- * How long ago the last sign of life was. Not how long ago it was found dead, which is the same for all where nobody
- * looked before; nor by ages, where there are clocks: each dump has ages of its own moment.
+ * How long ago the last sign of life was. Not how long ago it was found dead, which is the same for
+ * all where nobody looked before; nor by ages, where there are clocks: each dump has ages of its
+ * own moment.
  */
 static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_unix_ns)
 {
@@ -170,7 +175,8 @@ bool ng_hindsight_is_ordinary(const struct ng_view *view, const struct ng_hindsi
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->members[i].cuda_error)
             return false;
-    return oldest_ns < UNUSUAL_NS && (!hindsight->stalled_ns || oldest_ns < hindsight->stalled_ns) &&
+    return oldest_ns < UNUSUAL_NS &&
+           (!hindsight->stalled_ns || oldest_ns < hindsight->stalled_ns) &&
            (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||
             verdict->kind == NG_KIND_UNKNOWN);
 }
@@ -189,7 +195,8 @@ static bool is_about_waiting(const struct ng_verdict *verdict)
            !is_about_end(verdict);
 }
 
-/* Ranks waited, all of them have ended since, and which did so first is not known: so is what they waited for. */
+/* Ranks waited, all of them have ended since, and which did so first is not known: so is what they
+ * waited for. */
 static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdict)
 {
     verdict->kind = NG_KIND_UNKNOWN;
@@ -197,24 +204,26 @@ static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdic
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
     if (back->told)
         return ng_doubt_add(verdict, "which rank ended first; a guard said: %s", back->told->line);
-    return ng_doubt_add(verdict, "which rank ended first: their last signs of life are too close to each other");
+    return ng_doubt_add(
+        verdict, "which rank ended first: their last signs of life are too close to each other");
 }
 
 /*
- * The guard compared the calls of all ranks, those of other hosts too. A rank that ended in such a call, or that waits
- * in it, does so because of the difference.
+ * The guard compared the calls of all ranks, those of other hosts too. A rank that ended in such a
+ * call, or that waits in it, does so because of the difference.
  */
 static int restore_difference(const struct look_back *back, struct ng_verdict *verdict)
 {
     verdict->kind = NG_KIND_MISMATCH;
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
-    return ng_doubt_add(verdict, "records of the calls that differ; a guard said: %s", back->told->line);
+    return ng_doubt_add(verdict, "records of the calls that differ; a guard said: %s",
+                        back->told->line);
 }
 
 /*
- * Nothing was stuck for long. But who waits for a rank that has ended waits for ever, and all of them may have ended
- * before they had waited for long.
+ * Nothing was stuck for long. But who waits for a rank that has ended waits for ever, and all of
+ * them may have ended before they had waited for long.
  */
 static int judge_ends(const struct ng_view *view, const struct look_back *back,
                       struct ng_verdict *verdict)
@@ -268,8 +277,9 @@ static int judge(const struct ng_view *view, const struct ng_hindsight *hindsigh
         error = judge_ends(view, back, ret_verdict);
     if (error)
         return error;
-    if (back->difference_told && (is_about_waiting(ret_verdict) || ret_verdict->kind == NG_KIND_DEAD_RANK ||
-                                  ret_verdict->kind == NG_KIND_LEFT_EARLY))
+    if (back->difference_told &&
+        (is_about_waiting(ret_verdict) || ret_verdict->kind == NG_KIND_DEAD_RANK ||
+         ret_verdict->kind == NG_KIND_LEFT_EARLY))
         return restore_difference(back, ret_verdict);
     /* The rank that died is one of several, and taken for a living one that never came. */
     if (back->ended && back->death_told && !back->dead_named && is_about_waiting(ret_verdict))

@@ -20,15 +20,15 @@ struct ng_hindsight {
     size_t told_count;
 };
 
-/* Is nothing stuck, or nothing for longer than calls may take, and no device has failed? Then what else the
- * evidence tells comes before `verdict`. */
+/* Is nothing stuck, or nothing for longer than calls may take, and no device has failed? Then what
+ * else the evidence tells comes before `verdict`. */
 bool ng_hindsight_is_ordinary(const struct ng_view *view, const struct ng_hindsight *hindsight,
                               const struct ng_verdict *verdict);
 
 /*
- * Judge a sealed view, whose processes may be taken for what they were just before the end. A healthy verdict is
- * certain only where every rank of every group has told of itself; else it says what is missing. 0 or -ENOMEM.
- * `verdict` is freed with ng_verdict_fini.
+ * Judge a sealed view, whose processes may be taken for what they were just before the end. A
+ * healthy verdict is certain only where every rank of every group has told of itself; else it says
+ * what is missing. 0 or -ENOMEM. `verdict` is freed with ng_verdict_fini.
  */
 int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
                        struct ng_verdict *ret_verdict);

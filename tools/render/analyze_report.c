@@ -12,22 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
-#include "core/report/report.h"
-#include "core/verdict/straggler.h"
 #include "core/util/text.h"
-#include "tools/render/advice.h"
-#include "tools/judge/live_verdict.h"
+#include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/render/advice.h"
 
-#define ROWS_MAX     8  /* of what ranks are doing */
-#define REPORTS_MAX  20 /* mismatches told in full; all of them are in the JSON */
-#define STRAGGLERS_MAX 8
+#define ROWS_MAX          8  /* of what ranks are doing */
+#define REPORTS_MAX       20 /* mismatches told in full; all of them are in the JSON */
+#define STRAGGLERS_MAX    8
 #define REGISTRATIONS_MAX 8 /* groups */
-#define TIMINGS_MAX    8  /* all of them are in the JSON */
-#define CULPRITS_MAX 4  /* of a mismatch, with a sentence each */
+#define TIMINGS_MAX       8 /* all of them are in the JSON */
+#define CULPRITS_MAX      4 /* of a mismatch, with a sentence each */
 
 /* What a rank is doing, most telling first. */
 enum doing { DOING_CALL, DOING_WORK, DOING_NOTHING, DOING_GONE };

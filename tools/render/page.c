@@ -15,17 +15,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/util/clock.h"
 #include "core/report/dump.h"
-#include "core/util/json.h"
 #include "core/report/report.h"
-#include "core/verdict/straggler.h"
 #include "core/report/timeline.h"
-#include "tools/render/advice.h"
-#include "tools/render/page_parts.h"
+#include "core/util/clock.h"
+#include "core/util/json.h"
+#include "core/verdict/straggler.h"
 #include "tools/base/save_as.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
+#include "tools/render/advice.h"
+#include "tools/render/page_parts.h"
 
 #define NUMBER_MAX       INT64_C(9007199254740991) /* that a script can count with */
 #define SIGNATURE_PLACES 65536u                    /* a power of two */
@@ -106,7 +106,8 @@ static void put_texts(struct ng_json *json, const char *key, char *const *texts,
     ng_json_close_array(json);
 }
 
-/* When those who wait began to: by the time at which each was looked at, which need not be the last. */
+/* When those who wait began to: by the time at which each was looked at, which need not be the
+ * last. */
 static int64_t awaited_since_ns(const struct ng_timeline *timeline)
 {
     const struct ng_verdict *verdict = timeline->verdict;
@@ -115,7 +116,8 @@ static int64_t awaited_since_ns(const struct ng_timeline *timeline)
     for (uint32_t i = 0; i < timeline->rank_count; i++) {
         const struct ng_timeline_rank *rank = &timeline->ranks[i];
         for (uint32_t k = 0; rank->waits && k < rank->count; k++) {
-            const struct ng_view_member *member = &timeline->view->members[timeline->members[rank->first + k]];
+            const struct ng_view_member *member =
+                &timeline->view->members[timeline->members[rank->first + k]];
             if (!member->pending_record || member->pending_seq != verdict->seq ||
                 timeline->view->groups[member->group].id != verdict->group_id)
                 continue;

@@ -1,18 +1,18 @@
 /*
  * The report of `ncclguard analyze --html`: one page that tells everything and needs nothing.
  *
- * The page is tools/render/page/page.html with its style and script, embedded when the command is built,
- * and the view and the verdict as JSON, which the script draws. It loads nothing from anywhere, and
- * runs no script but its own: it says so to the browser, with the script's hash. What programs
- * named themselves is text to it, never markup.
+ * The page is tools/render/page/page.html with its style and script, embedded when the command is
+ * built, and the view and the verdict as JSON, which the script draws. It loads nothing from
+ * anywhere, and runs no script but its own: it says so to the browser, with the script's hash. What
+ * programs named themselves is text to it, never markup.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_PAGE_H
 #define NCCLGUARD_TOOLS_RENDER_PAGE_H
 
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
-#include "tools/render/stack_groups.h"
 #include "tools/ingest/mismatches.h"
+#include "tools/render/stack_groups.h"
 
 /* Calls on the timeline of a page: so many that a browser bears it. */
 #define NG_PAGE_SPANS_MAX 60000u

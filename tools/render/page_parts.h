@@ -1,6 +1,7 @@
 /*
- * The page that `ncclguard analyze --html` fills: tools/render/page/page.html with its style and script,
- * in two parts, between which the data goes. Made by tools/render/page/embed when the command is built.
+ * The page that `ncclguard analyze --html` fills: tools/render/page/page.html with its style and
+ * script, in two parts, between which the data goes. Made by tools/render/page/embed when the
+ * command is built.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_PAGE_PARTS_H
 #define NCCLGUARD_TOOLS_RENDER_PAGE_PARTS_H

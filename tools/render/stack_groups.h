@@ -1,8 +1,8 @@
 /*
  * Stacks of many ranks, the same ones told once.
  *
- * From rank_<r>.stacks.txt, which each rank writes at an incident (core/evidence/stacks.h): a paragraph for
- * each thread. Two are the same where they differ in addresses, ids and times alone.
+ * From rank_<r>.stacks.txt, which each rank writes at an incident (core/evidence/stacks.h): a
+ * paragraph for each thread. Two are the same where they differ in addresses, ids and times alone.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H
 #define NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H

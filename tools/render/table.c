@@ -311,8 +311,7 @@ static void hide_ended(struct ng_table *table, bool *group_lives)
             group_lives[member->group] = true;
     }
     for (uint32_t i = 0; i < view->member_count; i++)
-        table->rows[i].hidden =
-            !group_lives[view->members[i].group] || is_older_handle(view, i);
+        table->rows[i].hidden = !group_lives[view->members[i].group] || is_older_handle(view, i);
 }
 
 static unsigned place_of(const struct ng_table *table, const struct ng_table_row *row)

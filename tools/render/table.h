@@ -51,9 +51,9 @@ struct ng_table {
     uint32_t row_count;
     uint32_t *order; /* of the rows to be shown, the guilty first */
     uint32_t order_count;
-    bool *shares_name;        /* per group: another one has the same name */
-    uint64_t *front;          /* per group: the furthest that any rank has entered */
-    uint32_t seen, expected;  /* ranks; expected 0: not known */
+    bool *shares_name;       /* per group: another one has the same name */
+    uint64_t *front;         /* per group: the furthest that any rank has entered */
+    uint32_t seen, expected; /* ranks; expected 0: not known */
     uint32_t hosts;
     uint32_t lives[NG_TABLE_LIVES]; /* processes of each life */
 };

@@ -1,9 +1,10 @@
 /*
  * A job as one JSON object, for programs: `ncclguard top --json`.
  *
- * First the members of a verdict, as core/report/report.h has them: schema "ncclguard.verdict/1", the job, when it was
- * seen, kind, culprits and so on. Then the table, schema "ncclguard.top/1"; fields may be added within it. Ids
- * are strings of 16 hex digits. What is not known is -1 (ranks, devices), 0 (pids, ages, sizes, versions) or null.
+ * First the members of a verdict, as core/report/report.h has them: schema "ncclguard.verdict/1",
+ * the job, when it was seen, kind, culprits and so on. Then the table, schema "ncclguard.top/1";
+ * fields may be added within it. Ids are strings of 16 hex digits. What is not known is -1 (ranks,
+ * devices), 0 (pids, ages, sizes, versions) or null.
  *
  *   table_schema  "ncclguard.top/1"
  *   hosts         array of string
@@ -18,7 +19,8 @@
  *     signal         int where it is dead and the kernel told which one ended it; else null
  *     life_age_ms    since its life ended, or it was heard of last
  *     devices        array of {"device": int, "pci_id": string or null}: those of its groups
- *     memory         device memory, where the guard follows it: {"segments", "bytes", "kinds": {name:
+ *     memory         device memory, where the guard follows it: {"segments", "bytes", "kinds":
+ * {name:
  *                    {"segments", "bytes"}}, "registered_segments", "registered_bytes"}, of these
  *                    what is registered with each of its communicators (with two: counted twice);
  *                    null: not followed, or not known
@@ -34,8 +36,8 @@
  *     same_members_as  id of the first group with the same processes and devices in the same order;
  *                    null: it is the first
  *     missing        array of int: group ranks that nobody has seen (the first 65,536)
- *     straggler      the rank that comes last, again and again (core/verdict/straggler.h); null: none
- *       rank, group_rank, last (it came last in so many), samples (of so many measured collectives),
+ *     straggler      the rank that comes last, again and again (core/verdict/straggler.h); null:
+ * none rank, group_rank, last (it came last in so many), samples (of so many measured collectives),
  *       wait_ns (of the others for it, each time: median), total_wait_ns, confidence, why
  *     registration   what the guard has registered, all members together: {"segments",
  *                    "segment_bytes", "bytes", "registered_bytes" (of sends and receives, all and

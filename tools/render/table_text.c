@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/report/dump.h"
 #include "core/report/report.h"
+#include "core/util/clock.h"
 #include "core/verdict/straggler.h"
-#include "tools/render/findings.h"
-#include "tools/judge/live_verdict.h"
 #include "tools/ingest/memory_sums.h"
+#include "tools/judge/live_verdict.h"
+#include "tools/render/findings.h"
 #include "tools/render/table.h"
 
 /* Where the paper has no end. */
@@ -355,8 +355,8 @@ static void put_member(const struct ng_table *table, const struct ng_table_row *
         snprintf(cell[COLUMN_BEHIND], CELL_BYTES, "-");
 }
 
-/* "12, 3.5 GiB": segments of the process; and what of its communicator is registered, with its share
- * of what was sent and received. */
+/* "12, 3.5 GiB": segments of the process; and what of its communicator is registered, with its
+ * share of what was sent and received. */
 static void put_memory(const struct ng_table *table, const struct ng_table_row *row, cells cell)
 {
     struct ng_text memory = {cell[COLUMN_MEMORY], 0, CELL_BYTES},
@@ -432,8 +432,9 @@ static void put_row(struct sheet *sheet, cells cell, const size_t *widths, const
 /* Where the paper is too narrow, columns that tell the least of what is wrong are left out. */
 static void narrow(size_t *widths, unsigned wanted)
 {
-    static const unsigned least[] = {COLUMN_MEMORY,    COLUMN_REGISTERED, COLUMN_DEVICE,    COLUMN_STARTED, COLUMN_PID,
-                                     COLUMN_COMPLETED, COLUMN_MEMBER,  COLUMN_HOST};
+    static const unsigned least[] = {COLUMN_MEMORY,  COLUMN_REGISTERED, COLUMN_DEVICE,
+                                     COLUMN_STARTED, COLUMN_PID,        COLUMN_COMPLETED,
+                                     COLUMN_MEMBER,  COLUMN_HOST};
     size_t whole = 0;
 
     for (unsigned i = 0; i < COLUMN_COUNT; i++)

@@ -17,11 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAKE_MAX_DEVICES   64
-#define FAKE_QUEUE_LIMIT   1024
-#define FAKE_GRANULARITY   ((size_t)2 << 20)
+#define FAKE_MAX_DEVICES     64
+#define FAKE_QUEUE_LIMIT     1024
+#define FAKE_GRANULARITY     ((size_t)2 << 20)
 #define FAKE_KERNEL_ARGUMENT 64 /* bytes that a kernel's argument may have */
-#define FAKE_SMALL_STAGING ((size_t)64 << 10)
+#define FAKE_SMALL_STAGING   ((size_t)64 << 10)
 
 enum handle_kind {
     HANDLE_FREE,
@@ -235,7 +235,8 @@ extern int fake_device_count;
 extern size_t fake_device_memory;
 
 /* FAKE_CUDA_STUCK="device=D,after=N": once N events were recorded on device D (of the machine),
- * cuEventQuery of its events does not return, as where its driver waits for hardware that is gone. */
+ * cuEventQuery of its events does not return, as where its driver waits for hardware that is gone.
+ */
 struct stuck_device {
     int physical; /* -1 none */
     unsigned long after;
@@ -344,7 +345,7 @@ CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
                                    struct operation *ret_op);
 
 /* cuda_kernel.c */
-void fake_kernel_run(struct operation *op); /* without the lock */
+void fake_kernel_run(struct operation *op);   /* without the lock */
 void fake_kernel_free_context(CUcontext ctx); /* locked: its modules go with it */
 
 /* cuda_stream.c: all locked */

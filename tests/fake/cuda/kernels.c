@@ -1,5 +1,6 @@
 /*
- * What a driver would make of the PTX of these kernels, compiled from the source that they share with it.
+ * What a driver would make of the PTX of these kernels, compiled from the source that they share
+ * with it.
  */
 #include "tests/fake/cuda/kernels.h"
 
@@ -7,7 +8,8 @@
 
 #include "core/check/nan_kernel.h"
 
-static void run_nan_scan(void *globals, unsigned int blocks, unsigned int threads, const void *argument)
+static void run_nan_scan(void *globals, unsigned int blocks, unsigned int threads,
+                         const void *argument)
 {
     const struct ng_nan_scan *scan = argument;
     struct ng_nan_state *state = (struct ng_nan_state *)globals + scan->slot;
@@ -19,7 +21,8 @@ static void run_nan_scan(void *globals, unsigned int blocks, unsigned int thread
 }
 
 static const struct kernel kernels[] = {
-    {"ng_nan_scan", sizeof(struct ng_nan_scan), NG_NAN_SLOTS * sizeof(struct ng_nan_state), run_nan_scan},
+    {"ng_nan_scan", sizeof(struct ng_nan_scan), NG_NAN_SLOTS * sizeof(struct ng_nan_state),
+     run_nan_scan},
 };
 
 const struct kernel *fake_kernel_find(const char *entry, size_t length)

@@ -390,9 +390,9 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
                 "Duplicate GPU detected : rank %d and rank %d both on CUDA device %s", comm->rank,
                 r, me->bus_id);
     }
-    /* With NCCL_RUNTIME_CONNECT=0 the real library connects here, with all its peers, before the barrier at
-     * the end of the making (init.cc): a rank that is told otherwise than its peers waits for them in the
-     * one, they in the other. */
+    /* With NCCL_RUNTIME_CONNECT=0 the real library connects here, with all its peers, before the
+     * barrier at the end of the making (init.cc): a rank that is told otherwise than its peers
+     * waits for them in the one, they in the other. */
     if (fake_env_long("NCCL_RUNTIME_CONNECT", 1, 0, 1) == 0) {
         TRY(fake_boot_connect_ring(comm));
         pthread_mutex_lock(&comm->launch_lock);

@@ -124,8 +124,8 @@ static ncclResult_t shrink_job(struct fake_job *job)
     return child_join(job, &id, nranks, rank);
 }
 
-/* What is under way on a nonblocking communicator is told as success: the real library returns its own result, and not
- * that of its group's end (2.28.9). */
+/* What is under way on a nonblocking communicator is told as success: the real library returns its
+ * own result, and not that of its group's end (2.28.9). */
 static ncclResult_t leave(ncclResult_t result)
 {
     ncclResult_t ended;

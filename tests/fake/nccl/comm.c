@@ -312,8 +312,8 @@ static void take_time(struct ncclComm *comm, long ms, bool to_the_end)
         fake_trace("poll: %s", strerror(errno));
 }
 
-/* Of this making: the process's first takes the first number of the list, and so on; the last number is for all that
- * come after it. */
+/* Of this making: the process's first takes the first number of the list, and so on; the last
+ * number is for all that come after it. */
 static long init_ms(void)
 {
     static _Atomic unsigned long makings;

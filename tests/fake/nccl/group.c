@@ -254,7 +254,8 @@ static ncclResult_t group_run(struct fake_group *g)
     ncclResult_t result = ncclSuccess;
     if (g->jobs)
         result = run_jobs(g->jobs);
-    /* In the background each is settled once, at its end: the next call may come right behind it. */
+    /* In the background each is settled once, at its end: the next call may come right behind it.
+     */
     for (struct fake_job *job = g->jobs; g->blocking != 0 && job; job = job->next)
         if (job->comm && !job->teardown)
             settle(job->comm, job->result);

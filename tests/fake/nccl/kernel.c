@@ -36,7 +36,8 @@ static bool fifo_has_room(const struct fake_shm *shm, struct fake_fifo *fifo)
 }
 
 /* A small message is complete only when the slot holds what the receiver expects. */
-static bool fifo_has_data(const struct fake_shm *shm, struct fake_fifo *fifo, size_t want, bool exact)
+static bool fifo_has_data(const struct fake_shm *shm, struct fake_fifo *fifo, size_t want,
+                          bool exact)
 {
     uint64_t head = atomic_load(&fifo->head);
     if (atomic_load(&fifo->tail) == head)
@@ -58,8 +59,9 @@ static void fifo_release(struct fake_shm *shm, struct fake_fifo *fifo, int peer)
     fake_bell_ring(shm, peer);
 }
 
-/* Whatever is waited for cannot come, if the other has closed its connections: true to look once more, for it may have
- * been the last thing that it did. What is on the device goes on waiting, until the communicator is aborted. */
+/* Whatever is waited for cannot come, if the other has closed its connections: true to look once
+ * more, for it may have been the last thing that it did. What is on the device goes on waiting,
+ * until the communicator is aborted. */
 static bool was_closed(struct ncclComm *comm, int peer, bool *closed)
 {
     if (*closed)

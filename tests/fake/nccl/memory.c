@@ -149,9 +149,9 @@ struct entry {
     enum entry_kind kind;
     struct ncclComm *owner; /* compared, never followed */
     uintptr_t begin, end;
-    int refs;           /* 0: deregistered */
-    bool orphan;        /* its communicator is gone */
-    void *registration; /* of a window */
+    int refs;                                         /* 0: deregistered */
+    bool orphan;                                      /* its communicator is gone */
+    void *registration;                               /* of a window */
     enum { UNUSED, BY_P2P, BY_COLLECTIVE } first_use; /* of a registration, in a launch */
     unsigned char mapped[MAPPED_RANKS / 8];           /* by these ranks: bits */
 };
@@ -267,9 +267,10 @@ static bool is_stopped(int32_t pid)
 }
 
 /*
- * As NCCL 2.28 has it (ncclIpcDeregBuffer): the proxy thread of each peer of this host that has mapped
- * the buffer is asked to let go of it, and waited for until it answers or the communicator is aborted.
- * A process that is stopped answers nobody; to one that has ended the connection is closed.
+ * As NCCL 2.28 has it (ncclIpcDeregBuffer): the proxy thread of each peer of this host that has
+ * mapped the buffer is asked to let go of it, and waited for until it answers or the communicator
+ * is aborted. A process that is stopped answers nobody; to one that has ended the connection is
+ * closed.
  */
 static ncclResult_t ask_peers(struct ncclComm *comm, const unsigned char *mapped)
 {
@@ -377,10 +378,10 @@ void fake_memory_release(struct ncclComm *comm)
 }
 
 /*
- * What was seen of NCCL 2.28.9 on two H200: a buffer whose first registered use on a communicator was
- * a send or receive never ends the first all-gather, all-reduce or broadcast that uses the same
- * registration there. Not a reduce-scatter, not one of 64 KiB, not where a collective was first, nor
- * where the buffer was deregistered in between.
+ * What was seen of NCCL 2.28.9 on two H200: a buffer whose first registered use on a communicator
+ * was a send or receive never ends the first all-gather, all-reduce or broadcast that uses the same
+ * registration there. Not a reduce-scatter, not one of 64 KiB, not where a collective was first,
+ * nor where the buffer was deregistered in between.
  */
 #define REGISTERED_COLLECTIVE_BYTES 65536u
 

@@ -1,9 +1,9 @@
-/* Hosts, for ranks in network namespaces of their own, or with an NCCL_HOSTID of their own. Bytes go through
- * shared memory all the same: what a cable would carry between hosts goes only while neither host is
- * cut off, as a file in the folder of FAKE_NCCL_NETWORK says. Nobody is told of a cut: whatever was
- * under way waits, as on a wire without a sign of the other end. That a process ends its peers are
- * told, by the kernel that closes its connections: seen with NCCL 2.28.9 over sockets, where the
- * ranks that exchange data with it get ncclRemoteError within milliseconds. */
+/* Hosts, for ranks in network namespaces of their own, or with an NCCL_HOSTID of their own. Bytes
+ * go through shared memory all the same: what a cable would carry between hosts goes only while
+ * neither host is cut off, as a file in the folder of FAKE_NCCL_NETWORK says. Nobody is told of a
+ * cut: whatever was under way waits, as on a wire without a sign of the other end. That a process
+ * ends its peers are told, by the kernel that closes its connections: seen with NCCL 2.28.9 over
+ * sockets, where the ranks that exchange data with it get ncclRemoteError within milliseconds. */
 #include "tests/fake/nccl/fake.h"
 
 #include <fcntl.h>
@@ -16,10 +16,12 @@
 
 #define CABLES 64
 
-/* FAKE_NCCL_NETWORK/cables: CABLES of these; who runs the hosts writes it before any rank starts. */
+/* FAKE_NCCL_NETWORK/cables: CABLES of these; who runs the hosts writes it before any rank starts.
+ */
 struct cable {
-    char host[60];        /* "" none */
-    _Atomic uint32_t cut; /* bit 0: nothing passes; above it: how often its connections were reset */
+    char host[60]; /* "" none */
+    _Atomic uint32_t
+        cut; /* bit 0: nothing passes; above it: how often its connections were reset */
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -92,8 +94,8 @@ int fake_network_connect(int shm_fd, int rank)
     char path[64];
     struct flock lock = whole_of(rank, F_WRLCK);
     snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", shm_fd);
-    /* A lock belongs to an open file, and the descriptor that was passed shares that of others. (The first thread may
-     * have ended: nothing of /proc/self can be opened then.) */
+    /* A lock belongs to an open file, and the descriptor that was passed shares that of others.
+     * (The first thread may have ended: nothing of /proc/self can be opened then.) */
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         close(fd);

@@ -17,7 +17,7 @@ namespace
 constexpr int OK = ncclSuccess, BROKEN = ncclSystemError;
 constexpr char REASON[] = "an order of ncclguard abort";
 constexpr int64_t LONG_MS = 20000;
-enum { NONE, RETURNED, UNDER_WAY, STUCK };                  /* enum ng_abort_state */
+enum { NONE, RETURNED, UNDER_WAY, STUCK };                        /* enum ng_abort_state */
 enum { LIVES, PROGRAM_ENDS, HELD, CONDEMNED, ABORTING, ABORTED }; /* enum ng_comm_fate */
 constexpr auto PATIENCE = std::chrono::seconds(20);
 
@@ -117,7 +117,8 @@ class Abort : public testing::Test
         EXPECT_TRUE(becomes([] { return made_abort_state() <= RETURNED; }));
     }
 
-    /* One for all tests, from before the guard has threads: the log is not to change under theirs. */
+    /* One for all tests, from before the guard has threads: the log is not to change under theirs.
+     */
     static std::string log_path()
     {
         static const Folder folder;
@@ -369,7 +370,8 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
 {
     std::string told;
     /* The time may be over before its thread is there: then it is longer, the next time. */
-    for (int64_t bound_ms = 50; told.find("its turn") != std::string::npos || told.empty(); bound_ms *= 4) {
+    for (int64_t bound_ms = 50; told.find("its turn") != std::string::npos || told.empty();
+         bound_ms *= 4) {
         ASSERT_LT(bound_ms, LONG_MS) << told;
         void *comm = init(0);
         char id[32];
@@ -464,8 +466,7 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
         EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK) << "another copy has its own groups";
     });
     broken.join();
-    EXPECT_NE(log().find("NCCL cannot be used from this thread"),
-              std::string::npos);
+    EXPECT_NE(log().find("NCCL cannot be used from this thread"), std::string::npos);
     EXPECT_EQ(call(0, NG_OP_GroupStart, nullptr), OK) << "nor is any other thread concerned";
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
 }
@@ -690,7 +691,8 @@ TEST_F(Abort, WhatHadFinishedBeforeTheProgramsOwnAbortHas)
 {
     void *comm = init(0);
     for (uint64_t round = 1; round <= 20; round++)
-        EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK); /* done on the device, though nobody has looked */
+        EXPECT_EQ(call(0, NG_OP_AllReduce, comm),
+                  OK); /* done on the device, though nobody has looked */
     EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
     EXPECT_TRUE(becomes([] { return made_newest_record().state != NG_RECORD_SCHEDULED; }));
     for (unsigned back = 0; back < 20; back++)
@@ -911,11 +913,12 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
     what.comm = running;
     what.stream = made_stream(0);
     what.inside = [](void *) { /* between its start and its end */
-        made_hold_recorded(true);
-        return OK;
+                               made_hold_recorded(true);
+                               return OK;
     };
     EXPECT_EQ(made_call(1, &what), OK);
-    ASSERT_TRUE(becomes([&] { return made_pending_record(running) != 0 && made_started(running); }));
+    ASSERT_TRUE(
+        becomes([&] { return made_pending_record(running) != 0 && made_started(running); }));
     ASSERT_FALSE(made_started(queued));
     ASSERT_GT(made_pending_age_ns(queued), made_pending_age_ns(running));
     made_on_abort([](void *) { made_release_recorded(); });
@@ -1028,7 +1031,8 @@ TEST_F(Abort, APolicyTellsOfTheLikeliestObstacleWhereverItIs)
         ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, 50), 0);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
         bool told = becomes([&] {
-            return made_stuck(why, sizeof(why)) != 0 && strstr(why, "is still inside ncclAllReduce on it");
+            return made_stuck(why, sizeof(why)) != 0 &&
+                   strstr(why, "is still inside ncclAllReduce on it");
         });
         made_hold_aborts(false);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
@@ -1049,12 +1053,10 @@ TEST_F(Abort, AnAsynchronousErrorIsSeenAndStays)
     made_set_async_error(nullptr, OK);
     EXPECT_EQ(group_of(comm).async_error, BROKEN) << "the first one";
     EXPECT_EQ(group_of(other).async_error, OK);
-    EXPECT_TRUE(becomes([&] {
-        return log().find("what NCCL said last") != std::string::npos;
-    }));
+    EXPECT_TRUE(becomes([&] { return log().find("what NCCL said last") != std::string::npos; }));
     std::string log = this->log();
-    for (const char *part : {"asynchronous error of group", "ncclSystemError", "a call of the",
-                             "NCCL 2.28.9"})
+    for (const char *part :
+         {"asynchronous error of group", "ncclSystemError", "a call of the", "NCCL 2.28.9"})
         EXPECT_NE(log.find(part), std::string::npos) << part << log;
 }
 
@@ -1134,8 +1136,8 @@ TEST_F(Abort, AFailedCallIsToldOnceAndThenAtPowersOfTen)
     EXPECT_EQ(count("\n") - count(" aborted in "), 3u) << "but the last words before: " << log;
     for (const char *part :
          {"ncclAllReduce #1 of group", "(rank 0 of 2) returned ncclSystemError (a call of the",
-          "NCCL 2.28.9; last error: what NCCL said last", "10 times so far",
-          "ncclSend of group", "ncclInvalidUsage"})
+          "NCCL 2.28.9; last error: what NCCL said last", "10 times so far", "ncclSend of group",
+          "ncclInvalidUsage"})
         EXPECT_NE(log.find(part), std::string::npos) << part << log;
 }
 

@@ -54,7 +54,8 @@ TEST_F(Agreement, RanksThatCallSomethingElseAreFound)
     EXPECT_EQ(across(mine), 's');
 }
 
-/* An alarm may be dropped: with others at an abort, where too many wait, or where nobody could look. */
+/* An alarm may be dropped: with others at an abort, where too many wait, or where nobody could
+ * look. */
 TEST_F(Agreement, RanksThatWereFoundToDifferAreFoundAgainUntilThatIsTold)
 {
     uint32_t mine = made(0, 2, 0), theirs = made(1, 2, 1);
@@ -76,8 +77,10 @@ TEST_F(Agreement, RanksThatWereFoundToDifferAreFoundAgainUntilThatIsTold)
     EXPECT_EQ(compared_alarms(), 0u);
 }
 
-/* One stands still at collective 41, in which the others have called what `theirs` says, or the same. */
-void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t theirs, uint64_t calls)
+/* One stands still at collective 41, in which the others have called what `theirs` says, or the
+ * same. */
+void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t theirs,
+                uint64_t calls)
 {
     for (uint64_t i = 1; i <= 41; i++) {
         compared_call(ahead, its, i);
@@ -89,7 +92,7 @@ void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t th
 
 class FarBehind : public Agreement
 {
-protected:
+  protected:
     /* One process called `theirs` as its 41st and stands still, the other has run ahead. */
     void expect_found(uint64_t theirs, char found)
     {

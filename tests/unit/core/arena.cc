@@ -65,7 +65,8 @@ TEST(Arena, GivesZeroedMemoryAgainAndAgainWhenRecycled)
     ng_arena_recycle(&arena); /* of one never used */
     for (int round = 0; round < 4; round++) {
         /* Small and large ones, and more of them each time. */
-        for (size_t bytes : {size_t(100), size_t(700000), size_t(5000 * (round + 1)), size_t(300000)}) {
+        for (size_t bytes :
+             {size_t(100), size_t(700000), size_t(5000 * (round + 1)), size_t(300000)}) {
             auto *memory = (unsigned char *)ng_arena_alloc(&arena, bytes);
             ASSERT_NE(memory, nullptr);
             for (size_t i = 0; i < bytes; i++)

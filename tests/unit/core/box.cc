@@ -420,8 +420,9 @@ TEST(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
     writer.inside(NG_OP_AllReduce, 0);
     std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
     ng_box_close(&box, nullptr);
-    for (size_t bytes : {(size_t)0, (size_t)1, sizeof(struct ng_box_header), (size_t)NG_BOX_HEADER_BYTES,
-                         (size_t)NG_BOX_HEADER_BYTES + 100, good.size() / 2, good.size() - 1}) {
+    for (size_t bytes :
+         {(size_t)0, (size_t)1, sizeof(struct ng_box_header), (size_t)NG_BOX_HEADER_BYTES,
+          (size_t)NG_BOX_HEADER_BYTES + 100, good.size() / 2, good.size() - 1}) {
         struct ng_box reader;
         struct ng_view view;
         write_whole_file(path, good);
@@ -470,13 +471,15 @@ TEST(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
     std::thread cutting([&] {
         std::mt19937_64 random(7);
         int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-        for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED); __atomic_fetch_add(&cuts, 1, __ATOMIC_RELAXED)) {
+        for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED);
+             __atomic_fetch_add(&cuts, 1, __ATOMIC_RELAXED)) {
             EXPECT_EQ(ftruncate(fd, (off_t)(random() % good.size())), 0);
             EXPECT_EQ(pwrite(fd, good.data(), good.size(), 0), (ssize_t)good.size());
         }
         close(fd);
     });
-    for (unsigned rounds = 0; rounds < 200 || __atomic_load_n(&cuts, __ATOMIC_RELAXED) < 50; rounds++) {
+    for (unsigned rounds = 0; rounds < 200 || __atomic_load_n(&cuts, __ATOMIC_RELAXED) < 50;
+         rounds++) {
         struct ng_view view;
         ng_view_init(&view);
         ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
@@ -503,7 +506,8 @@ TEST(Box, HolesOfALargeFileTakeNoMemory)
     ng_box_close(&box, nullptr);
     header->record_capacity = 1u << 24;
     header->records_offset = (header->total_bytes + 4095) & ~4095ul;
-    header->total_bytes = header->records_offset + (uint64_t)header->record_capacity * NG_BOX_RECORD_BYTES;
+    header->total_bytes =
+        header->records_offset + (uint64_t)header->record_capacity * NG_BOX_RECORD_BYTES;
     header->record_next = UINT64_MAX;
     write_whole_file(path, good);
     ASSERT_EQ(truncate(path.c_str(), (off_t)header->total_bytes), 0);

@@ -226,8 +226,8 @@ void take_alone(void *context)
     asm volatile("" ::: "memory");
 }
 
-/* Not in part any more, or a second is over: of many walks at a time that nobody has completed the newer ones are
- * kept. */
+/* Not in part any more, or a second is over: of many walks at a time that nobody has completed the
+ * newer ones are kept. */
 frames await_shortly(uint64_t id)
 {
     int64_t until = ng_clock_mono_ns() + NG_S;

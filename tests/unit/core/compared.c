@@ -3,11 +3,11 @@
  */
 #include "tests/unit/core/compared.h"
 
+#include "core/check/check.h"
 #include "core/check/signature_compare.h"
 #include "core/incident/alarms.h"
-#include "core/check/check.h"
-#include "core/util/clock.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/hash_log.h"
 
 static struct ng_box other;

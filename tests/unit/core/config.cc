@@ -203,8 +203,10 @@ TEST(Config, ColdCallsAreNotSuspectedEarlierThanOthersUnlessThatIsAskedFor)
 {
     EXPECT_EQ(parse({"NCCLGUARD_SUSPECT=2s"}).config.cold_suspect_ns, 30 * NG_S);
     EXPECT_EQ(parse({"NCCLGUARD_SUSPECT=60s"}).config.cold_suspect_ns, 60 * NG_S);
-    EXPECT_EQ(parse({"NCCLGUARD_COLD_SUSPECT=", "NCCLGUARD_SUSPECT=60s"}).config.cold_suspect_ns, 60 * NG_S);
-    EXPECT_EQ(parse({"NCCLGUARD_COLD_SUSPECT=3s", "NCCLGUARD_SUSPECT=60s"}).config.cold_suspect_ns, 3 * NG_S);
+    EXPECT_EQ(parse({"NCCLGUARD_COLD_SUSPECT=", "NCCLGUARD_SUSPECT=60s"}).config.cold_suspect_ns,
+              60 * NG_S);
+    EXPECT_EQ(parse({"NCCLGUARD_COLD_SUSPECT=3s", "NCCLGUARD_SUSPECT=60s"}).config.cold_suspect_ns,
+              3 * NG_S);
 }
 
 TEST(Config, ABadValueNamesTheVariableTheValueAndWhatIsAllowed)

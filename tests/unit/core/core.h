@@ -48,18 +48,18 @@
 #endif
 #define _Atomic
 extern "C" {
-#include "core/util/arena.h"
-#include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/config/config.h"
-#include "core/report/dump.h"
-#include "core/util/json.h"
 #include "core/config/launch.h"
-#include "core/runtime/log.h"
 #include "core/nccl/op.h"
+#include "core/recorder/box.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
+#include "core/report/dump.h"
 #include "core/report/report.h"
+#include "core/runtime/log.h"
+#include "core/util/arena.h"
+#include "core/util/clock.h"
+#include "core/util/json.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 }

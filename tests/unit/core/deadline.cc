@@ -107,7 +107,8 @@ TEST_F(Deadline, CallsInWhichRanksAreConnectedAreSuspectLater)
     EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 2 * S) << "as a rule says";
     ng_deadline_limit(comm(), limits().get());
     made_configure_deadlines(CONFIGURED, INIT, 0, COLD);
-    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 0) << "no suspicions, no cold ones";
+    EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 0)
+        << "no suspicions, no cold ones";
     made_configure_deadlines(CONFIGURED, INIT, SUSPECT, 0);
     EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, true), 0);
     EXPECT_EQ(ng_deadline_suspect(comm(), NG_OP_AllReduce, false), SUSPECT);
@@ -234,8 +235,8 @@ TEST_F(Deadline, ARestWithOthersIsProlongedAndNeverShortened)
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
 
-/* A child of a process with threads that starts its own: not under the sanitizers, whose allocators keep for ever a
- * lock that another thread had at the fork. */
+/* A child of a process with threads that starts its own: not under the sanitizers, whose allocators
+ * keep for ever a lock that another thread had at the fork. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST_F(Deadline, AForkedChildHasNothingOfItsParents)
 {

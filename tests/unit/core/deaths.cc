@@ -494,8 +494,8 @@ TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
 
 constexpr uint64_t ROW = 0x600, PAIR = 0x700, COL = 0x800;
 
-/* Rank 2 has died, rank 1 left since NCCL told it of that in the row, and rank 0, this process, waits for rank 1 alone.
- * `another`: and for rank 3, which left, too, and was told of nothing. */
+/* Rank 2 has died, rank 1 left since NCCL told it of that in the row, and rank 0, this process,
+ * waits for rank 1 alone. `another`: and for rank 3, which left, too, and was told of nothing. */
 Job left_since_told(bool told, bool another)
 {
     Job job(4);
@@ -528,7 +528,8 @@ TEST_F(Deaths, WhoLeavesForAnEndThatWasToldIsNoNewsToOneThatWaitsForItAlone)
         made_deaths.ended = 2;
         made_deaths_rounds(3000);
         EXPECT_GT(made_deaths.looks, 0u);
-        EXPECT_EQ(made_deaths.opened, told ? 0u : 1u) << "it is where NCCL has not told it anything";
+        EXPECT_EQ(made_deaths.opened, told ? 0u : 1u)
+            << "it is where NCCL has not told it anything";
         EXPECT_EQ(made_deaths.group_id, told ? 0 : PAIR);
     }
     /* Where nobody has told that end, it is told now. */
@@ -616,7 +617,8 @@ TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADe
             everywhere = left_before(7);
             everywhere.process(1).life = NG_LIFE_RUNNING;
             everywhere.process(1).quiet_ns = quiet_ms * NG_MS;
-            EXPECT_EQ(made_deaths_waits_for_more(WORLD, 7, deadline), quiet_ms == 2000 && !deadline) << quiet_ms;
+            EXPECT_EQ(made_deaths_waits_for_more(WORLD, 7, deadline), quiet_ms == 2000 && !deadline)
+                << quiet_ms;
         }
 }
 
@@ -679,10 +681,12 @@ int count(const std::string &text, const std::string &part)
     return found;
 }
 
-/* Whoever claims a deadline says what is to be done, and no rank does more than it is set to itself. */
+/* Whoever claims a deadline says what is to be done, and no rank does more than it is set to
+ * itself. */
 TEST_F(Deaths, WhatAnotherClaimsLetsARankDoLessThanItIsSetToAndNeverMore)
 {
-    const unsigned by_gravity[] = {NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_TEARDOWN, NG_ON_TIMEOUT_KILL};
+    const unsigned by_gravity[] = {NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_TEARDOWN,
+                                   NG_ON_TIMEOUT_KILL};
     for (unsigned own = 0; own < 4; own++)
         for (unsigned theirs = 0; theirs < 4; theirs++) {
             made_deaths_begin(0);
@@ -690,7 +694,8 @@ TEST_F(Deaths, WhatAnotherClaimsLetsARankDoLessThanItIsSetToAndNeverMore)
             made_deaths_claimed(1, by_gravity[theirs]);
             made_deaths_news();
             EXPECT_EQ(made_deaths.acted, 1u);
-            EXPECT_EQ(made_deaths.policy, by_gravity[own < theirs ? own : theirs]) << own << ", " << theirs;
+            EXPECT_EQ(made_deaths.policy, by_gravity[own < theirs ? own : theirs])
+                << own << ", " << theirs;
         }
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
@@ -705,7 +710,8 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
-/* Of a rank that exits because of what others do about a deadline: their verdict is its host's, too. */
+/* Of a rank that exits because of what others do about a deadline: their verdict is its host's,
+ * too. */
 TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)
 {
     made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);

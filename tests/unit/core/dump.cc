@@ -27,8 +27,8 @@ class View
             snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
             struct ng_view_thread *thread = ng_view_add_thread(&view, i, 1002 + i);
             snprintf(thread->name, sizeof(thread->name), "pt_autograd_%u", i);
-            struct ng_duration duration = {0xfedcba9876543210, NG_OP_AllReduce, 12, 3 + i,
-                                           UINT64_MAX, 40000, 42000, {1, 2}};
+            struct ng_duration duration = {0xfedcba9876543210, NG_OP_AllReduce, 12,    3 + i,
+                                           UINT64_MAX,         40000,           42000, {1, 2}};
             duration.histogram[NG_DURATION_BUCKETS - 1] = i;
             EXPECT_NE(ng_view_add_duration(&view, i, &duration), nullptr);
         }
@@ -142,8 +142,8 @@ TEST(Dump, IsTheDocumentedSchema)
     expect_golden(dump_text(&view.view, 1), "rank_1.json");
 }
 
-/* The view grew: write the new fields, document them in dump.h, read them in tools/ingest/read_dump.c,
- * then this number. */
+/* The view grew: write the new fields, document them in dump.h, read them in
+ * tools/ingest/read_dump.c, then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1208u);

@@ -59,7 +59,7 @@ TEST(FaultSpec, ReadsTheExampleOfTheContract)
 TEST(FaultSpec, ReadsEveryFault)
 {
     for (unsigned kind = 0; kind < NG_FAULT_KINDS; kind++) {
-        static const char *const arguments[] = {"",     "=500ms", "=1",    "=ncclSystemError",
+        static const char *const arguments[] = {"",    "=500ms",   "=1", "=ncclSystemError",
                                                 "=+1", "=float16", "=2", "=max"};
         const ng_fault_info &info = ng_fault_table[kind];
         Parsed parsed(std::string("rank=1:") + info.name + arguments[info.argument]);
@@ -111,8 +111,9 @@ TEST(FaultSpec, KnowsToWhichCallsAFaultCanHappen)
     EXPECT_EQ(ops_of(Parsed("op=Comm*:hang").only()).count("CommSplit"), 1u);
     EXPECT_EQ(ops_of(Parsed("*:root=1").only()),
               (std::set<std::string>{"Broadcast", "Reduce", "Gather", "Scatter", "Send", "Recv"}));
-    EXPECT_EQ(ops_of(Parsed("*:bad-id").only()),
-              (std::set<std::string>{"CommInitRank", "CommInitRankConfig", "CommInitRankScalable"}));
+    EXPECT_EQ(
+        ops_of(Parsed("*:bad-id").only()),
+        (std::set<std::string>{"CommInitRank", "CommInitRankConfig", "CommInitRankScalable"}));
     EXPECT_EQ(ops_of(Parsed("op=*:redop=max").only()).count("Broadcast"), 0u);
     EXPECT_EQ(ops_of(Parsed("*:store-drop").only()).count("CommInitRank"), 1u);
 }
@@ -212,10 +213,16 @@ TEST(FaultSpec, HasAnEnd)
 /* Parts of what is right, in any order, and bytes that are never right. */
 TEST(FaultSpec, AnyTextIsSafe)
 {
-    static const char *const parts[] = {"rank=", "1", ",", ":", ";", "op=", "AllReduce", "*", "\"",
-                                        "hang", "delay=", "5ms", "group=", "[a-", "prob=", "0.1",
-                                        "seed=", "count=", "+", "-", " ", "\t", "\x01", "\xff", "=",
-                                        "nth=", "99999999999999999999", "swap", "exit=", "%s%n"};
+    static const char *const parts[] = {"rank=",     "1",      ",",
+                                        ":",         ";",      "op=",
+                                        "AllReduce", "*",      "\"",
+                                        "hang",      "delay=", "5ms",
+                                        "group=",    "[a-",    "prob=",
+                                        "0.1",       "seed=",  "count=",
+                                        "+",         "-",      " ",
+                                        "\t",        "\x01",   "\xff",
+                                        "=",         "nth=",   "99999999999999999999",
+                                        "swap",      "exit=",  "%s%n"};
     std::mt19937 random(1);
 
     for (int i = 0; i < 20000; i++) {

@@ -90,8 +90,8 @@ TEST(Flight, IsTheDocumentedFormat)
 TEST(Flight, EveryCollectiveAndMessageHasANameThatTheAnalyzerKnows)
 {
     const std::set<std::string> known = {
-        "nccl:broadcast", "nccl:reduce",     "nccl:all_gather", "nccl:all_reduce",
-        "nccl:gather",    "nccl:scatter",    "nccl:all_to_all", "nccl:reduce_scatter",
+        "nccl:broadcast", "nccl:reduce",  "nccl:all_gather", "nccl:all_reduce",
+        "nccl:gather",    "nccl:scatter", "nccl:all_to_all", "nccl:reduce_scatter",
         "nccl:send",      "nccl:recv",
     };
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
@@ -131,9 +131,9 @@ TEST(Flight, SizesAreThoseOfTheBuffersOfThisRank)
         expected[1] += std::string(row.elsewhere) + "\n";
     }
     for (int rank : {0, 1})
-        EXPECT_EQ(ask(job, rank,
-                      "''.join(f\"{x['input_sizes']} {x['output_sizes']}\\n\" for x in e)"),
-                  expected[rank]);
+        EXPECT_EQ(
+            ask(job, rank, "''.join(f\"{x['input_sizes']} {x['output_sizes']}\\n\" for x in e)"),
+            expected[rank]);
     EXPECT_EQ(ask(job, 1, "e[-1]['input_dtypes'], e[-1]['output_dtypes']"), "[] ['Float']");
 }
 
@@ -188,8 +188,9 @@ TEST(Flight, CallsOfOneNcclGroupShareTheirNumberAndAreClosed)
     EXPECT_EQ(ask(job, 0, "*column('collective_seq_id')"), "1 2 2 2 2 3 4 4 4");
     EXPECT_EQ(ask(job, 0, "*column('op_id')"), "1 2 3 4 4 5 6 7 7");
     EXPECT_EQ(ask(job, 0, "*column('record_id')"), "0 1 2 3 4 5 6 7 8");
-    EXPECT_EQ(ask(job, 0, "[i for i, x in enumerate(e) if x['profiling_name'] == 'nccl:coalesced']"),
-              "[4, 8]");
+    EXPECT_EQ(
+        ask(job, 0, "[i for i, x in enumerate(e) if x['profiling_name'] == 'nccl:coalesced']"),
+        "[4, 8]");
     /* Each where the analyzer pairs it by its number. */
     EXPECT_EQ(ask(job, 0, "*[x['process_group'][0][16:] or '-' for x in e]"),
               "- - /2 /3 /end - - /2 /end");
@@ -241,8 +242,9 @@ TEST(Flight, MessagesStandInAGroupOfTheirTwoRanks)
     EXPECT_EQ(ask(job, 1, "*column('p2p_seq_id')"), "0 1 1 1 1 2 3 3 3 3");
     EXPECT_EQ(ask(job, 1, "*column('collective_seq_id')"), "1 0 0 0 0 0 0 0 0 2");
     EXPECT_EQ(ask(job, 1, "*map(int, column('is_p2p'))"), "0 1 1 1 1 1 1 1 1 0");
-    EXPECT_EQ(ask(job, 1, "e[1]['input_sizes'], e[1]['output_sizes'], e[2]['input_sizes'], "
-                          "e[2]['output_sizes']"),
+    EXPECT_EQ(ask(job, 1,
+                  "e[1]['input_sizes'], e[1]['output_sizes'], e[2]['input_sizes'], "
+                  "e[2]['output_sizes']"),
               "[[64]] [[]] [[]] [[64]]");
     EXPECT_EQ(ask(job, 1, "{k[16:]: v['ranks'] for k, v in d['pg_config'].items()}"),
               "{'': '[0, 1, 2]', '/1>0': '[0, 1]', '/0>1': '[0, 1]', '/1>1': '[1]', "
@@ -255,9 +257,10 @@ TEST(Flight, RanksOfAPairAreCountedInTheOrderOfTheJob)
     Job job(2);
     job.group(WORLD, "", {1, 0});
     job.at(WORLD, 0).p2p(NG_OP_Send, 1, true);
-    EXPECT_EQ(ask(job, 1, "e[0]['profiling_name'], d['pg_config'][e[0]['process_group'][0]]"
-                          "['ranks'], d['pg_config']['" +
-                              ID + "']['ranks']"),
+    EXPECT_EQ(ask(job, 1,
+                  "e[0]['profiling_name'], d['pg_config'][e[0]['process_group'][0]]"
+                  "['ranks'], d['pg_config']['" +
+                      ID + "']['ranks']"),
               "nccl:send 1->0 [0, 1] [1, 0]");
 }
 
@@ -281,8 +284,9 @@ TEST(Flight, ComposedCollectivesAreOneEntry)
         EXPECT_EQ(ask(job, rank, "*[x['profiling_name'][5:] for x in e]"),
                   "all_to_all all_to_all gather all_reduce");
         EXPECT_EQ(ask(job, rank, "*column('collective_seq_id')"), "1 2 3 1");
-        EXPECT_EQ(ask(job, rank, "e[0]['input_sizes'], e[0]['output_sizes'], e[0]['is_p2p'], "
-                                 "e[0]['process_group'][0][16:]"),
+        EXPECT_EQ(ask(job, rank,
+                      "e[0]['input_sizes'], e[0]['output_sizes'], e[0]['is_p2p'], "
+                      "e[0]['process_group'][0][16:]"),
                   "[[192]] [[192]] False /p2p");
         EXPECT_EQ(ask(job, rank, "e[2]['input_sizes'], e[2]['output_sizes']"),
                   rank == 1 ? "[[64]] [[192]]" : "[[64]] [[]]");
@@ -364,7 +368,8 @@ TEST(Flight, ARankWithoutCommunicatorHasAnEmptyFile)
     ASSERT_EQ(ng_flight_save_process(&view.view, 1, folder.path().c_str()), 0);
     EXPECT_EQ(python("import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')), end='')\n",
                      {folder / "fr/rank_1"}),
-              "{'version': '2.10', 'comm_lib_version': '', 'time_dumped_ns': 1795000000000000000, 'pg_config': {}, "
+              "{'version': '2.10', 'comm_lib_version': '', 'time_dumped_ns': 1795000000000000000, "
+              "'pg_config': {}, "
               "'entries': [], 'pg_status': {}, 'nccl_comm_state': {}}");
     EXPECT_EQ(ng_flight_save_process(&view.view, 2, folder.path().c_str()), -EINVAL);
     Job unknown(1, false);
@@ -398,8 +403,9 @@ TEST(Flight, TimesAreOfTheClockOfTheHost)
     job.at(WORLD, 0).did(1).waits();
     job.at(WORLD, 0).records[0].started_age_ns = 20 * NG_S;
     job.at(WORLD, 0).records[0].completed_age_ns = 10 * NG_S;
-    EXPECT_EQ(ask(job, 0, "*[f\"{x['time_created_ns']} {x['time_discovered_started_ns']} "
-                          "{x['time_discovered_completed_ns']}\" for x in e]"),
+    EXPECT_EQ(ask(job, 0,
+                  "*[f\"{x['time_created_ns']} {x['time_discovered_started_ns']} "
+                  "{x['time_discovered_completed_ns']}\" for x in e]"),
               "1794999970000000000 1794999980000000000 1794999990000000000 "
               "1794999970000000000 None None");
 }
@@ -455,9 +461,8 @@ TEST(Flight, AFullDiskLeavesNothingPartial)
                   struct rlimit limit = {100, 100};
                   signal(SIGXFSZ, SIG_IGN);
                   setrlimit(RLIMIT_FSIZE, &limit);
-                  return ng_flight_save_process(&view.view, 0, folder.path().c_str()) == -EFBIG
-                             ? 0
-                             : 2;
+                  return ng_flight_save_process(&view.view, 0, folder.path().c_str()) == -EFBIG ? 0
+                                                                                                : 2;
               }),
               0);
     EXPECT_EQ(folder.names(), std::vector<std::string>{"fr"});

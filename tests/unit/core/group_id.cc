@@ -119,9 +119,8 @@ class Tree
             Handle &mine = parent.handles[i];
             uint32_t ordinal = ++mine.derived;
             child.ranks.push_back(parent.ranks[i]);
-            child.handles.push_back(
-                {ng_group_id_shrink(
-                    mine.id, ordinal, ng_group_id_excluded(list.data(), (int)list.size()))});
+            child.handles.push_back({ng_group_id_shrink(
+                mine.id, ordinal, ng_group_id_excluded(list.data(), (int)list.size()))});
         }
         /* The parent is of no more use to those left out: later calls on it are the others'. */
         parent.handles.erase(std::remove_if(parent.handles.begin(), parent.handles.end(),

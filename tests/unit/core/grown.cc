@@ -1,6 +1,6 @@
 /*
- * Groups that grew: after any tree of splits, shrinks and grows, with every rank learning when it may, all members of a
- * group call it by one id, and no two groups meet.
+ * Groups that grew: after any tree of splits, shrinks and grows, with every rank learning when it
+ * may, all members of a group call it by one id, and no two groups meet.
  */
 #include "tests/unit/core/core.h"
 
@@ -99,7 +99,8 @@ class Job
     {
         std::vector<int> chosen;
         for (int i = 0; i < (int)processes.size(); i++)
-            if (std::none_of(but.begin(), but.end(), [&](const Member &m) { return m.process == i; }))
+            if (std::none_of(but.begin(), but.end(),
+                             [&](const Member &m) { return m.process == i; }))
                 chosen.push_back(i);
         std::shuffle(chosen.begin(), chosen.end(), random);
         chosen.resize(std::min(chosen.size(), 1 + random() % at_most));
@@ -131,7 +132,8 @@ class Job
             int color = (int)(random() % 3);
             member.group->derived++;
             ng_box_group *child = processes[member.process].make(
-                NG_OP_CommSplit, ng_group_id_split(member.group->id, member.group->derived, color), member.group);
+                NG_OP_CommSplit, ng_group_id_split(member.group->id, member.group->derived, color),
+                member.group);
             child->color = color;
             children[color].push_back({member.process, child});
         }
@@ -152,7 +154,9 @@ class Job
             uint64_t excluded = ng_group_id_excluded(&left_out, 1);
             member.group->derived++;
             ng_box_group *made = processes[member.process].make(
-                NG_OP_CommShrink, ng_group_id_shrink(member.group->id, member.group->derived, excluded), member.group);
+                NG_OP_CommShrink,
+                ng_group_id_shrink(member.group->id, member.group->derived, excluded),
+                member.group);
             made->excluded = excluded;
             child.push_back({member.process, made});
         }
@@ -171,7 +175,8 @@ class Job
         for (size_t i = 0; i < parent.size(); i++) {
             parent[i].group->derived++;
             ng_box_group *made = processes[parent[i].process].make(
-                NG_OP_CommGrow, ng_group_id_split(parent[i].group->id, parent[i].group->derived, 0), parent[i].group);
+                NG_OP_CommGrow, ng_group_id_split(parent[i].group->id, parent[i].group->derived, 0),
+                parent[i].group);
             if (i == root)
                 made->joined_id = joined_id;
             child.push_back({parent[i].process, made});
@@ -281,8 +286,9 @@ TEST(Grown, AllMembersAgreeInAnyTreeWheneverTheyLearn)
                 for (uint64_t i = job.random() % 8; i > 0; i--)
                     job.tend((int)(job.random() % job.processes.size()));
             }
-            if (std::any_of(job.processes.begin(), job.processes.end(),
-                            [](Process &process) { return process.box.header->group_used > SLOTS - 64; }))
+            if (std::any_of(job.processes.begin(), job.processes.end(), [](Process &process) {
+                    return process.box.header->group_used > SLOTS - 64;
+                }))
                 break;
         }
         job.check_view();
@@ -297,7 +303,8 @@ TEST(Grown, AllMembersAgreeInAnyTreeWheneverTheyLearn)
     EXPECT_GT(made, 3000u);
 }
 
-/* A process that died before it learned the id is still one of the group, and so are its children's. */
+/* A process that died before it learned the id is still one of the group, and so are its
+ * children's. */
 TEST(Grown, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
 {
     Job job(1, 2);
@@ -402,7 +409,8 @@ TEST(Grown, AnIdThatMayStillChangeIsNotTold)
     ng_box_group *joined = job.processes[1].make(NG_OP_CommGrow, first, nullptr);
     joined->joined_id = first;
     joined->derived = 1;
-    ng_box_group *again = job.processes[1].make(NG_OP_CommGrow, ng_group_id_split(first, 1, 0), joined);
+    ng_box_group *again =
+        job.processes[1].make(NG_OP_CommGrow, ng_group_id_split(first, 1, 0), joined);
     again->joined_id = second;
     EXPECT_EQ(ng_grown_told(&job.processes[1].box, second), 0u);
     EXPECT_EQ(ng_grown_told(&job.processes[1].box, first), 0u);

@@ -1,16 +1,16 @@
 /*
- * Ranks that came to the making of a communicator and do not mean the same one; the roll call of those
- * who wait; NCCL's variables; releases whose init must not be aborted.
+ * Ranks that came to the making of a communicator and do not mean the same one; the roll call of
+ * those who wait; NCCL's variables; releases whose init must not be aborted.
  */
 #include "tests/unit/core/job.h"
 
 #include <cstdlib>
 
 extern "C" {
+#include "core/config/variables.h"
+#include "core/incident/roll_call.h"
 #include "core/policy/init_abort.h"
 #include "core/verdict/init_mismatch.h"
-#include "core/incident/roll_call.h"
-#include "core/config/variables.h"
 }
 
 namespace
@@ -65,7 +65,8 @@ Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_told = t
 }
 
 /* The line, and how it is logged. */
-std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE, enum ng_log_level *ret_level = nullptr)
+std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
+                    enum ng_log_level *ret_level = nullptr)
 {
     struct ng_view view;
     struct ng_arena arena = {};
@@ -104,8 +105,8 @@ TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
         EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_TRUE(mentions(judgement.whys.at(0), "as rank 1 of")) << judgement.whys[0];
-        EXPECT_TRUE(mentions(judgement.whys.at(0),
-                             "nobody has come as rank " + std::to_string(ranks - 1)));
+        EXPECT_TRUE(
+            mentions(judgement.whys.at(0), "nobody has come as rank " + std::to_string(ranks - 1)));
         EXPECT_TRUE(judgement.missing.empty());
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
@@ -167,8 +168,8 @@ TEST(InitMismatch, AnotherNumberOfRanksIsThatOfTheFew)
         expect_kind(judgement, NG_KIND_INIT_MISMATCH);
         EXPECT_EQ(judgement.culprits, std::vector<int>{2});
         EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "with " + std::to_string(said) +
-                                                       " ranks where the others say 8"))
+        EXPECT_TRUE(mentions(judgement.whys.at(0),
+                             "with " + std::to_string(said) + " ranks where the others say 8"))
             << judgement.whys[0];
     }
 }
@@ -272,7 +273,8 @@ TEST(InitMismatch, OneDeviceTwiceIsThatOfWhoIsNotWhereItsLauncherPutIt)
     expect_kind(judge(job), NG_KIND_INIT_MISMATCH);
 }
 
-/* Who has an NCCL_HOSTID of its own may share a device, as is usual where several ranks have one GPU. */
+/* Who has an NCCL_HOSTID of its own may share a device, as is usual where several ranks have one
+ * GPU. */
 TEST(InitMismatch, RanksThatNcclTakesForOtherHostsMayShareADevice)
 {
     Job job = initialising(4);
@@ -452,7 +454,8 @@ TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
 {
     enum ng_log_level level;
     Job job = initialising(4);
-    EXPECT_TRUE(mentions(roll_of(job, NG_WAIT_CREATE, &level), "4 of 4 came (0-3), nobody is missing"));
+    EXPECT_TRUE(
+        mentions(roll_of(job, NG_WAIT_CREATE, &level), "4 of 4 came (0-3), nobody is missing"));
     EXPECT_EQ(level, NG_LOG_WARN) << "for half a minute";
     for (Call &call : job.calls)
         call.age_ns = 20 * NG_S;
@@ -483,13 +486,15 @@ TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
         job.inside(rank, op, WORLD, 0, 20 * NG_S);
     }
     std::string line = roll_of(job, NG_WAIT_P2P, &level);
-    EXPECT_TRUE(mentions(line, "waits for 20.0 s: 2 ranks are inside the call, nobody is missing")) << line;
+    EXPECT_TRUE(mentions(line, "waits for 20.0 s: 2 ranks are inside the call, nobody is missing"))
+        << line;
     EXPECT_EQ(level, NG_LOG_INFO);
     job.at(WORLD, 1).records.clear();
     job.at(WORLD, 1).p2p_entered = 0;
     job.calls.pop_back();
     line = roll_of(job, NG_WAIT_P2P, &level);
-    EXPECT_TRUE(mentions(line, "1 rank is inside the call; missing 1 (alive, in no NCCL call)")) << line;
+    EXPECT_TRUE(mentions(line, "1 rank is inside the call; missing 1 (alive, in no NCCL call)"))
+        << line;
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 

@@ -124,7 +124,8 @@ class Job
     void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
                 int64_t age_ns = LONG_AGO, uint32_t tid = 0);
     int ranks_of(uint64_t group) const;
-    /* The records of each process are numbered as they are made, whatever their groups, which are all there. */
+    /* The records of each process are numbered as they are made, whatever their groups, which are
+     * all there. */
     void number_by_process();
 
     void fill(struct ng_view *view) const;
@@ -157,7 +158,7 @@ struct Judgement {
     std::vector<struct ng_verdict_step> cycle;
     bool may_be_gone;
 };
-Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false, bool nan = false,
-                bool ends = false);
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
+                bool nan = false, bool ends = false);
 
 #endif

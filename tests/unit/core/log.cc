@@ -75,7 +75,8 @@ TEST(Log, WarnsBeforeItIsInitialised)
         return 0;
     });
     ASSERT_EQ(outcome.writes.size(), 1u);
-    EXPECT_TRUE(matches(outcome.writes[0], "ncclguard[[][1-9]*] warn: early [[]*, 2[0-9]*-*-* *:*:*.[0-9]* UTC]\n"))
+    EXPECT_TRUE(matches(outcome.writes[0],
+                        "ncclguard[[][1-9]*] warn: early [[]*, 2[0-9]*-*-* *:*:*.[0-9]* UTC]\n"))
         << outcome.writes[0];
 }
 
@@ -338,7 +339,8 @@ std::string read_fifo(const std::string &path, size_t lines)
     return all;
 }
 
-/* What `body` logs to a FIFO that nobody has opened yet: opening it does not return, as on a dead file server. */
+/* What `body` logs to a FIFO that nobody has opened yet: opening it does not return, as on a dead
+ * file server. */
 int logging_to_nobody(const std::string &path, const std::function<int()> &body)
 {
     return in_child([&] {
@@ -363,7 +365,10 @@ TEST(Log, AFileThatDoesNotAnswerHoldsUpNobodyForLong)
                                         ng_log(NG_LOG_ERROR, "to nobody");
                                     std::thread([] { ng_log(NG_LOG_ERROR, "nor this"); }).join();
                                     /* One waits, the others know by then. */
-                                    return std::chrono::steady_clock::now() - begun < std::chrono::seconds(20) ? 0 : 1;
+                                    return std::chrono::steady_clock::now() - begun <
+                                                   std::chrono::seconds(20)
+                                               ? 0
+                                               : 1;
                                 }),
               0);
 }
@@ -380,7 +385,8 @@ TEST(Log, OnceTheFileAnswersItSaysWhatIsMissing)
                                     std::string all = read_fifo(path, 17);
                                     bool first = all.find("line 0 [") != std::string::npos;
                                     bool room = all.find("line 15 [") != std::string::npos;
-                                    bool told = all.find("4 line(s) of the log are missing") != std::string::npos;
+                                    bool told = all.find("4 line(s) of the log are missing") !=
+                                                std::string::npos;
                                     if (!first || !room || !told)
                                         dprintf(STDERR_FILENO, "%s\n", all.c_str());
                                     return first && room && told ? 0 : 1;
@@ -397,7 +403,8 @@ TEST(Log, LinesOfAFileAreThereWhenTheyAreLogged)
                   start_log_writer();
                   for (int i = 0; i < 100; i++) {
                       ng_log(NG_LOG_ERROR, "line %d.", i);
-                      if (read_whole_file(path).find("line " + std::to_string(i) + ".") == std::string::npos)
+                      if (read_whole_file(path).find("line " + std::to_string(i) + ".") ==
+                          std::string::npos)
                           return 1;
                   }
                   return 0;

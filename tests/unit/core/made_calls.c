@@ -10,19 +10,19 @@
 
 #include <pthread.h>
 
-#include "core/policy/abort.h"
-#include "core/nccl/call.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
-#include "core/watchdog/completion.h"
 #include "core/comm/deadline.h"
-#include "core/recorder/durations.h"
-#include "core/runtime/runtime.h"
 #include "core/fault/inject.h"
-#include "core/runtime/log.h"
+#include "core/nccl/call.h"
+#include "core/policy/abort.h"
+#include "core/recorder/durations.h"
+#include "core/recorder/fault_log.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registrations.h"
-#include "core/recorder/fault_log.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define LIBRARIES 3
@@ -123,8 +123,8 @@ void made_capture(bool capture)
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
-    *status = atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                     : CU_STREAM_CAPTURE_STATUS_NONE;
+    *status =
+        atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -677,8 +677,8 @@ void made_split(unsigned library, void *parent, void *child)
     struct written written = {child, &handle, NG_NCCL_SUCCESS};
     struct ng_creation creation = {.rank = -1, .new_comm = &handle};
 
-    through_with(CALL(CommSplit, library, .comm = parent, .creation = &creation), NG_NCCL_SUCCESS, write_handle,
-                 &written);
+    through_with(CALL(CommSplit, library, .comm = parent, .creation = &creation), NG_NCCL_SUCCESS,
+                 write_handle, &written);
 }
 
 void made_init_later(unsigned library, void **comm, void *handle, int nranks)
@@ -1048,7 +1048,8 @@ uint32_t made_rest(const void *comm)
     return NG_LOAD(ng_comm_find(comm)->group->rests);
 }
 
-void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns, int64_t cold_suspect_ns)
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns,
+                              int64_t cold_suspect_ns)
 {
     ng_guard.config.timeout_ns = timeout_ns;
     ng_guard.config.init_timeout_ns = init_timeout_ns;

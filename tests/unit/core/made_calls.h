@@ -17,7 +17,8 @@ extern "C" {
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
 
-/* Faults are injected (core/fault/inject.h); before made_begin. What NCCL got last; "" nothing yet. */
+/* Faults are injected (core/fault/inject.h); before made_begin. What NCCL got last; "" nothing yet.
+ */
 void made_arm(const char *faults);
 struct made_seen {
     unsigned op;
@@ -56,7 +57,8 @@ bool made_has_ended(const void *comm); /* is the handle known as one that has */
 bool made_rests(const void *comm);
 uint32_t made_rest(const void *comm); /* enum ng_rest */
 void made_set_rules(const char *path);
-void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns, int64_t cold_suspect_ns);
+void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns,
+                              int64_t cold_suspect_ns);
 
 /* The newest record. */
 struct made_record {
@@ -140,13 +142,14 @@ int made_library_of(const void *comm);
 
 /* Contexts 0 and 1. */
 void *made_stream(unsigned context);
-void made_hold(bool hold);                   /* work does not finish from now on, or again does */
-/* Events that are recorded from now on stay pending until all of them are released; earlier ones do not. */
+void made_hold(bool hold); /* work does not finish from now on, or again does */
+/* Events that are recorded from now on stay pending until all of them are released; earlier ones do
+ * not. */
 void made_hold_recorded(bool hold);
 void made_release_recorded(void);
 /* The stream of this context does not wait for the default stream from now on, or again does. */
 void made_beside_default(unsigned context, bool beside);
-void made_enter_context(unsigned context); /* it is current on the calling thread */
+void made_enter_context(unsigned context);   /* it is current on the calling thread */
 void made_capture(bool capture);             /* all streams are being captured into a graph */
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */
@@ -167,7 +170,8 @@ unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
 uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes);
 uint64_t made_records_lost(void);
 
-/* The program wants to be told of each operation that ends; and no more: how many it was told of, and how many not. */
+/* The program wants to be told of each operation that ends; and no more: how many it was told of,
+ * and how many not. */
 bool made_tell(void);
 bool made_told(uint64_t *ret_told, uint64_t *ret_dropped);
 
@@ -176,8 +180,8 @@ bool made_await_completed(const void *comm, uint64_t seq);
 bool made_await_cuda_error(const void *comm, int error);
 
 /*
- * NCCLGUARD_REGISTER, with what stands for ncclCommRegister and ncclCommDeregister in all libraries;
- * after made_begin, before any communicator. Mode: 1 lazy, 2 eager.
+ * NCCLGUARD_REGISTER, with what stands for ncclCommRegister and ncclCommDeregister in all
+ * libraries; after made_begin, before any communicator. Mode: 1 lazy, 2 eager.
  */
 void made_registrations(int mode,
                         int (*comm_register)(void *comm, void *buffer, size_t bytes, void **handle),
@@ -194,9 +198,10 @@ bool made_registration_count(const void *comm, struct ng_registration_count *ret
 /* The same of the slot of its group, as it is after its end, too. */
 bool made_registration_count_at(uint32_t slot, struct ng_registration_count *ret_count);
 
-/* Of the frees that met what is registered with a communicator, which may have ended since: has one asked
- * for its own to be given back, which is not tried yet; and of how many it is neither given back nor tried,
- * once none of them is under way any more. `table` is what made_registration_table answered. */
+/* Of the frees that met what is registered with a communicator, which may have ended since: has one
+ * asked for its own to be given back, which is not tried yet; and of how many it is neither given
+ * back nor tried, once none of them is under way any more. `table` is what made_registration_table
+ * answered. */
 struct ng_registration_table;
 struct ng_registration_table *made_registration_table(const void *comm);
 bool made_free_asks(const struct ng_registration_table *table);

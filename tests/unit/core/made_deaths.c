@@ -10,26 +10,27 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/policy/abort.h"
-#include "core/incident/alarms.h"
-#include "core/util/clock.h"
-#include "core/incident/incident_response.h"
 #include "core/comm/deadline.h"
+#include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/incident_claim.h"
-#include "core/runtime/runtime.h"
+#include "core/incident/incident_response.h"
 #include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
 #include "core/incident/news.h"
 #include "core/incident/operator_commands.h"
+#include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/runtime/io_workers.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
 struct made_deaths made_deaths;
 
 static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; level 0: none */
-/* What floods: so many with growing numbers, then 1 and 2 in turn; at last an end, for a reader that has none. */
+/* What floods: so many with growing numbers, then 1 and 2 in turn; at last an end, for a reader
+ * that has none. */
 #define FLOOD     1000u
 #define FLOOD_MAX 5000u
 static unsigned floods; /* asked so often; 0: nothing floods */
@@ -49,8 +50,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view, struct ng_verdict *verdict);
-void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view, struct ng_verdict *verdict)
+void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
+                            struct ng_verdict *verdict);
+void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
+                            struct ng_verdict *verdict)
 {
     (void)view;
     made_deaths.opened++;
@@ -61,7 +64,8 @@ void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *vi
     ng_examine_end(wanted->level, false);
 }
 
-void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line);
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope,
+                          const char *line);
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
 {
     (void)scope;
@@ -71,8 +75,10 @@ void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scop
 }
 
 static bool aborted;
-int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin);
-int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin)
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+                           enum ng_abort_origin origin);
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+                           enum ng_abort_origin origin)
 {
     (void)scope;
     (void)reason;
@@ -122,7 +128,8 @@ static int view_host(struct ng_board *board, struct ng_view *to)
     return 0;
 }
 
-static int read_verdict(struct ng_board *board, const struct ng_incident *incident, struct ng_documents *ret_documents)
+static int read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                        struct ng_documents *ret_documents)
 {
     (void)board;
     (void)incident;
@@ -166,8 +173,10 @@ static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, 
     return 0;
 }
 
-/* What is opened from within core/incident/incident_claim.c gets here: another has claimed it before. */
-static int claim(struct ng_board *board, const struct ng_incident *wanted, struct ng_incident *ret_incident)
+/* What is opened from within core/incident/incident_claim.c gets here: another has claimed it
+ * before. */
+static int claim(struct ng_board *board, const struct ng_incident *wanted,
+                 struct ng_incident *ret_incident)
 {
     (void)board;
     made_deaths.opened++;
@@ -202,7 +211,8 @@ static int next(struct ng_board *board, enum ng_incident_source source, uint64_t
 static int get(struct ng_board *board, struct ng_incident *incident)
 {
     (void)board;
-    if (incident->source != NG_SOURCE_JOB || incident->epoch >= MADE_INCIDENTS || !incidents[incident->epoch].level)
+    if (incident->source != NG_SOURCE_JOB || incident->epoch >= MADE_INCIDENTS ||
+        !incidents[incident->epoch].level)
         return -ENOENT;
     *incident = incidents[incident->epoch];
     return 0;
@@ -389,11 +399,12 @@ void made_deaths_order(uint64_t epoch)
 
 void made_deaths_differ(uint64_t group_id, bool deadline)
 {
-    struct ng_alarm alarm = {.level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
-                             .group_id = group_id,
-                             .seq = 1,
-                             .disagreement = {.group_id = group_id, .difference = {.seq = 1}, .ranks = {0, 1}},
-                             .restarts = ng_watchdog_restarts()};
+    struct ng_alarm alarm = {
+        .level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+        .group_id = group_id,
+        .seq = 1,
+        .disagreement = {.group_id = group_id, .difference = {.seq = 1}, .ranks = {0, 1}},
+        .restarts = ng_watchdog_restarts()};
 
     ng_incident_raise(&alarm);
 }
@@ -468,7 +479,8 @@ bool made_deaths_exits_asleep(uint64_t epoch)
 
 void made_deaths_act_unjudged(const char *folder)
 {
-    struct ng_incident incident = {.source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
+    struct ng_incident incident = {
+        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
 
     /* The threads that run from the first time on read it. */
     if (ng_guard.adopt_thread != adopt)

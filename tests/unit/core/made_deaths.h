@@ -1,6 +1,6 @@
 /*
- * The guard of a process whose board, clock and neighbours are the test's. C, for core's headers with
- * atomics.
+ * The guard of a process whose board, clock and neighbours are the test's. C, for core's headers
+ * with atomics.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_MADE_DEATHS_H
 #define NCCLGUARD_TESTS_UNIT_MADE_DEATHS_H
@@ -23,21 +23,23 @@ struct made_deaths {
     /* Fill a view with the whole job, or this host alone. */
     void (*fill)(struct ng_view *view, bool host);
     uint32_t ended;
-    int64_t look_ns;    /* so long it takes to look at the whole job */
-    bool sleeps; /* the incident thread does, until it is woken */
+    int64_t look_ns;     /* so long it takes to look at the whole job */
+    bool sleeps;         /* the incident thread does, until it is woken */
     bool writes_nothing; /* of its own: nothing is seen of its host */
-    unsigned judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */
-    unsigned unanswered;   /* questions for a verdict of another host that the store does not answer */
+    unsigned
+        judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */
+    unsigned
+        unanswered; /* questions for a verdict of another host that the store does not answer */
     unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_look_cause c */
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
     int64_t asked_at_ns[MADE_ASKED];
     unsigned asked_levels; /* bit l: at this level */
     unsigned looks, looks_here, in_vain, opened;
-    unsigned verdicts_read; /* of another host, to be kept on this one's disk */
+    unsigned verdicts_read;  /* of another host, to be kept on this one's disk */
     unsigned asked_for_life; /* how often it was asked whether a claimant lives */
-    unsigned acted, policy; /* how often a policy was carried out, and the last */
-    unsigned kind, level; /* of what was opened last; the kind, where that is news of an end */
+    unsigned acted, policy;  /* how often a policy was carried out, and the last */
+    unsigned kind, level;    /* of what was opened last; the kind, where that is news of an end */
     uint64_t group_id, seq;
 };
 extern struct made_deaths made_deaths;
@@ -54,14 +56,15 @@ void made_deaths_rest(bool rest);
 /* The whole process is stopped for so long. */
 void made_deaths_stop(int64_t ns);
 
-/* When the next round of the incident thread is due because of ends, from now on; INT64_MAX: never. */
+/* When the next round of the incident thread is due because of ends, from now on; INT64_MAX: never.
+ */
 int64_t made_deaths_due_ns(void);
 
 /* Rounds of the incident thread, a millisecond each. */
 void made_deaths_rounds(unsigned count);
 
-/* A thread of the program hears of NCCL that a peer is gone, while the incident thread makes its rounds of a
- * millisecond; `at` before each. Returns after how many the thread goes on. */
+/* A thread of the program hears of NCCL that a peer is gone, while the incident thread makes its
+ * rounds of a millisecond; `at` before each. Returns after how many the thread goes on. */
 unsigned made_deaths_hear(void (*at)(unsigned round));
 
 /* Another has told who has gone from this call. */
@@ -70,43 +73,46 @@ void made_deaths_told(uint64_t group_id, uint64_t seq);
 /* A verdict of the whole job has been reached, here. */
 void made_deaths_answered_for_job(void);
 
-/* Another has judged that the deadline of this call passed, a call that began before now; policy log. Its epoch is
- * MADE_DEADLINE_EPOCH. */
+/* Another has judged that the deadline of this call passed, a call that began before now; policy
+ * log. Its epoch is MADE_DEADLINE_EPOCH. */
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op);
 
-/* Another has claimed that of it, with a policy of its own (enum ng_on_timeout), and judged it; in `epoch`. */
+/* Another has claimed that of it, with a policy of its own (enum ng_on_timeout), and judged it; in
+ * `epoch`. */
 void made_deaths_claimed(uint64_t epoch, unsigned policy);
 void made_deaths_unjudged(uint64_t epoch); /* it is not judged yet */
 /* The process exits: its last look at the news, and how long that took. */
 int64_t made_deaths_exits(void);
 /* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
 void made_deaths_act_unjudged(const char *folder);
-/* The same of the incident thread itself: it sleeps when others claim that incident and judge it, and the process exits
- * before it wakes. True: the thread has ended. */
+/* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
+ * and the process exits before it wakes. True: the thread has ended. */
 bool made_deaths_exits_asleep(uint64_t epoch);
 /* What this process is set to. */
 void made_deaths_set_policy(unsigned policy);
 /* A person aborts all groups, by the store or by this host's board. True: it is obeyed. */
 bool made_deaths_aborts(bool by_store);
-/* The board tells of incidents without end, with numbers that grow, or that do not: how often it is asked in one look
- * at the news. */
+/* The board tells of incidents without end, with numbers that grow, or that do not: how often it is
+ * asked in one look at the news. */
 unsigned made_deaths_flood(bool grows);
 
 /* This process reads what another host suspects; `differs`: that calls differ. */
 void made_deaths_suspicion(uint64_t epoch, bool differs);
 
-/* What others have put on the board: a suspicion of another host, whose verdict is `line`; NULL: not judged yet. */
+/* What others have put on the board: a suspicion of another host, whose verdict is `line`; NULL:
+ * not judged yet. */
 void made_deaths_put(uint64_t epoch, const char *line);
 /* Whoever claimed it has ended. */
 void made_deaths_claimant_ends(uint64_t epoch);
 /* A person orders to read the rules again. */
 void made_deaths_order(uint64_t epoch);
 
-/* It is found that calls of a group differ, and told at a suspect time or, `deadline`, as the policy wants. */
+/* It is found that calls of a group differ, and told at a suspect time or, `deadline`, as the
+ * policy wants. */
 void made_deaths_differ(uint64_t group_id, bool deadline);
 
-/* The incident thread judges what the watchdog suspects of this call, or that its deadline has passed. True: it puts
- * that off, since others may soon know more. */
+/* The incident thread judges what the watchdog suspects of this call, or that its deadline has
+ * passed. True: it puts that off, since others may soon know more. */
 bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline);
 
 /* The incident thread looks into the alarms, a second after the last time. */

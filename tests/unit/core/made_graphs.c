@@ -1,16 +1,17 @@
 /*
- * The part of a driver that graphs need: captures are numbered, nodes are the events that were recorded in one.
+ * The part of a driver that graphs need: captures are numbered, nodes are the events that were
+ * recorded in one.
  */
 #include "tests/unit/core/made_graphs.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "core/device/capture.h"
-#include "core/util/clock.h"
 #include "core/comm/comm.h"
+#include "core/device/capture.h"
 #include "core/device/graph.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 #include "tests/unit/core/made_calls.h"
 
@@ -26,8 +27,8 @@ static _Atomic int reached = -1;
 static CUhostFn end_graph;
 static void *end_argument;
 
-static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                 const CUgraphNode **dependencies, size_t *count)
+static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                 CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
     (void)dependencies, (void)count;
     *id = capture_id;
@@ -59,7 +60,8 @@ static int place_of(CUevent event)
     return place;
 }
 
-static CUresult user_object_create(CUuserObject *object, void *argument, CUhostFn end, unsigned count, unsigned flags)
+static CUresult user_object_create(CUuserObject *object, void *argument, CUhostFn end,
+                                   unsigned count, unsigned flags)
 {
     (void)count, (void)flags;
     end_graph = end;
@@ -75,7 +77,8 @@ static CUresult user_object_release(CUuserObject object, unsigned count)
     return CUDA_SUCCESS;
 }
 
-static CUresult retain_user_object(CUgraph graph, CUuserObject object, unsigned count, unsigned flags)
+static CUresult retain_user_object(CUgraph graph, CUuserObject object, unsigned count,
+                                   unsigned flags)
 {
     (void)graph, (void)object, (void)count, (void)flags;
     return CUDA_SUCCESS;
@@ -113,7 +116,8 @@ static CUresult query(CUevent event)
     return come < 0 || place < come ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Of a replay: a millisecond between two nodes; what was recorded elsewhere is the other driver's. */
+/* Of a replay: a millisecond between two nodes; what was recorded elsewhere is the other driver's.
+ */
 static CUresult elapsed(float *ms, CUevent start, CUevent end)
 {
     if (place_of(start) < 0)
@@ -222,6 +226,7 @@ struct made_replay made_newest_replay(void)
     const struct ng_box_record *record =
         &box->records[ng_record_slot(NG_LOAD(box->header->record_next) - 1, box->record_capacity)];
 
-    return (struct made_replay){NG_LOAD(record->graph), NG_LOAD(record->replay), NG_LOAD(record->graph_position),
-                                NG_LOAD(record->graph_calls), NG_LOAD(record->flags)};
+    return (struct made_replay){NG_LOAD(record->graph), NG_LOAD(record->replay),
+                                NG_LOAD(record->graph_position), NG_LOAD(record->graph_calls),
+                                NG_LOAD(record->flags)};
 }

@@ -1,6 +1,6 @@
 /*
- * CUDA graphs for made calls: one capture after the other, whose events a test lets come one by one. C, for core's
- * headers with atomics.
+ * CUDA graphs for made calls: one capture after the other, whose events a test lets come one by
+ * one. C, for core's headers with atomics.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_MADE_GRAPHS_H
 #define NCCLGUARD_TESTS_UNIT_MADE_GRAPHS_H
@@ -19,7 +19,8 @@ void made_graphs_begin(void);
 void made_capture_begin(void);
 void made_capture_end(void);
 
-/* The driver makes an executable graph `exec` of what was captured last, updates it so, destroys it. */
+/* The driver makes an executable graph `exec` of what was captured last, updates it so, destroys
+ * it. */
 void made_instantiate(void *exec);
 void made_exec_destroy(void *exec);
 /* Nothing holds the graph that was captured last any more. */

@@ -4,12 +4,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/policy/abort.h"
-#include "core/nccl/call.h"
 #include "core/comm/comm.h"
-#include "core/runtime/runtime.h"
-#include "core/nccl/nccl.h"
 #include "core/comm/thread.h"
+#include "core/nccl/call.h"
+#include "core/nccl/nccl.h"
+#include "core/policy/abort.h"
+#include "core/runtime/runtime.h"
 #include "tests/unit/core/made_calls.h"
 
 static atomic_int left, then_state;
@@ -36,7 +36,8 @@ static int init_rank(void **comm, int nranks, struct ng_nccl_unique_id id, int r
     return NG_NCCL_SUCCESS;
 }
 
-static int init_rank_config(void **comm, int nranks, struct ng_nccl_unique_id id, int rank, void *config)
+static int init_rank_config(void **comm, int nranks, struct ng_nccl_unique_id id, int rank,
+                            void *config)
 {
     (void)nranks, (void)id, (void)rank;
     return keep(comm, config);
@@ -133,7 +134,10 @@ static int make(struct ng_call *call, const struct ng_creation *creation)
 
 int made_nb_init(void **comm, void *handle, const void *config)
 {
-    struct ng_creation creation = {.unique_ids = &next_id, .unique_id_count = 1, .nranks = 2, .new_comm = comm,
+    struct ng_creation creation = {.unique_ids = &next_id,
+                                   .unique_id_count = 1,
+                                   .nranks = 2,
+                                   .new_comm = comm,
                                    .config = config};
     struct ng_call call = {.op = config ? NG_OP_CommInitRankConfig : NG_OP_CommInitRank};
 
@@ -163,7 +167,8 @@ int made_nb_split(void *parent, void **comm, void *handle)
 int made_nb_split_later(void *parent, void **comm)
 {
     struct ng_creation creation = {.rank = -1, .new_comm = comm};
-    struct ng_call call = {.nccl = &nccl, .op = NG_OP_CommSplit, .comm = parent, .creation = &creation};
+    struct ng_call call = {
+        .nccl = &nccl, .op = NG_OP_CommSplit, .comm = parent, .creation = &creation};
     struct ng_passage passage;
     int answer = ng_call_enter(&call, &passage);
 
@@ -172,21 +177,31 @@ int made_nb_split_later(void *parent, void **comm)
 
 int made_nb_all_reduce(void *comm)
 {
-    struct ng_call call = {.nccl = &nccl, .op = NG_OP_AllReduce, .comm = comm, .stream = made_stream(0), .count = 1,
-                           .dtype = 7, .redop = 0, .root = -1};
+    struct ng_call call = {.nccl = &nccl,
+                           .op = NG_OP_AllReduce,
+                           .comm = comm,
+                           .stream = made_stream(0),
+                           .count = 1,
+                           .dtype = 7,
+                           .redop = 0,
+                           .root = -1};
     struct ng_passage passage;
     int answer = ng_collective_enter(&call, &passage);
 
-    return answer == NG_CALL_PROCEED ? ng_collective_leave(&call, &passage, NG_NCCL_IN_PROGRESS) : answer;
+    return answer == NG_CALL_PROCEED ? ng_collective_leave(&call, &passage, NG_NCCL_IN_PROGRESS)
+                                     : answer;
 }
 
 int made_nb_state(void *comm, int *ret_state)
 {
-    struct ng_call call = {.nccl = &nccl, .op = NG_OP_CommGetAsyncError, .comm = comm, .recv_buffer = ret_state};
+    struct ng_call call = {
+        .nccl = &nccl, .op = NG_OP_CommGetAsyncError, .comm = comm, .recv_buffer = ret_state};
     struct ng_passage passage;
     int answer = ng_call_enter(&call, &passage);
 
-    return answer == NG_CALL_PROCEED ? ng_call_leave(&call, &passage, get_async_error(comm, ret_state)) : answer;
+    return answer == NG_CALL_PROCEED
+               ? ng_call_leave(&call, &passage, get_async_error(comm, ret_state))
+               : answer;
 }
 
 bool made_nb_is_converted(const void *comm)

@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check/signature_compare.h"
 #include "core/check/arguments.h"
-#include "core/nccl/call.h"
-#include "core/device/capture.h"
 #include "core/check/check.h"
-#include "core/util/clock.h"
+#include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
+#include "core/device/capture.h"
 #include "core/device/graph.h"
-#include "core/runtime/runtime.h"
 #include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
+#include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
-#include "core/view/signature.h"
+#include "core/runtime/log.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/view/hash_log.h"
+#include "core/view/signature.h"
 #include "core/view/view.h"
 #include "core/watchdog/watchdog.h"
 
@@ -174,8 +174,8 @@ static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
     return CUDA_SUCCESS;
 }
 
-static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                 const CUgraphNode **dependencies, size_t *count)
+static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                 CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
     (void)dependencies, (void)count;
     if (stream->capture) {
@@ -206,8 +206,8 @@ static struct {
     void *argument;
 } object;
 
-static CUresult user_object_create(CUuserObject *ret_object, void *argument, CUhostFn end, unsigned count,
-                                   unsigned flags)
+static CUresult user_object_create(CUuserObject *ret_object, void *argument, CUhostFn end,
+                                   unsigned count, unsigned flags)
 {
     (void)count, (void)flags;
     object.end = end;
@@ -223,7 +223,8 @@ static CUresult user_object_release(CUuserObject unused, unsigned count)
     return CUDA_SUCCESS;
 }
 
-static CUresult retain_user_object(CUgraph handle, CUuserObject unused, unsigned count, unsigned flags)
+static CUresult retain_user_object(CUgraph handle, CUuserObject unused, unsigned count,
+                                   unsigned flags)
 {
     struct made_graph *graph = (struct made_graph *)handle;
 
@@ -403,8 +404,10 @@ void __wrap_ng_incident_raise(const struct ng_alarm *raised)
     }
 }
 
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, const char *why, int result);
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, const char *why, int result)
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage,
+                              const char *why, int result);
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage,
+                              const char *why, int result)
 {
     (void)call, (void)passage, (void)why, (void)result;
     objections++;
@@ -430,8 +433,9 @@ static void adopt_nothing(void)
 {
 }
 
-/* Asked for by the leak sanitizer, where there is one. Between programs the guard begins anew as in a forked child,
- * which gives back nothing of its parent's: graphs that a program leaves behind are lost then. */
+/* Asked for by the leak sanitizer, where there is one. Between programs the guard begins anew as in
+ * a forked child, which gives back nothing of its parent's: graphs that a program leaves behind are
+ * lost then. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -493,7 +497,8 @@ void made_ranks_watch(void)
     ng_watchdog_after_fork();
 }
 
-/* The time until the next round passes after this one: a call that begins then is younger than a second. */
+/* The time until the next round passes after this one: a call that begins then is younger than a
+ * second. */
 void made_ranks_compare(bool later)
 {
     if (later)
@@ -528,7 +533,8 @@ struct made_standing made_rank_standing(const void *comm)
     if (!found)
         return (struct made_standing){0};
     return (struct made_standing){NG_LOAD(found->group->id), NG_LOAD(found->group->entered),
-                                  NG_LOAD(found->group->scheduled), NG_LOAD(found->group->rolling_hash)};
+                                  NG_LOAD(found->group->scheduled),
+                                  NG_LOAD(found->group->rolling_hash)};
 }
 
 struct made_mismatch made_ranks_mismatch(void *const *comms, unsigned count)
@@ -647,7 +653,8 @@ void made_rank_ends(int rank, void *comm, bool aborts)
 static void give_buffers(struct ng_call *call, const struct made_rank_call *what)
 {
     unsigned place = place_of(what->comm);
-    uint64_t part = what->count * ng_dtype_bytes(what->dtype), own = part * (uint64_t)known[place].rank;
+    uint64_t part = what->count * ng_dtype_bytes(what->dtype),
+             own = part * (uint64_t)known[place].rank;
     char *first = (char *)(uintptr_t)MEMORY, *second = first + MEMORY_BYTES / 2;
     bool root = what->root == known[place].rank;
 
@@ -709,7 +716,8 @@ void made_rank_calls(const struct made_rank_call *what)
 
 static void group_call(int rank, enum ng_op op, int result)
 {
-    const struct ng_call call = {.op = op, .nccl = &libraries[rank], .dtype = -1, .redop = -1, .root = -1};
+    const struct ng_call call = {
+        .op = op, .nccl = &libraries[rank], .dtype = -1, .redop = -1, .root = -1};
 
     pass_through(&call, NULL, result);
 }

@@ -17,8 +17,7 @@ extern "C" {
 namespace
 {
 
-struct ng_segment segment(uintptr_t base, size_t bytes, int kind = NG_SEGMENT_PLAIN,
-                          int device = 0)
+struct ng_segment segment(uintptr_t base, size_t bytes, int kind = NG_SEGMENT_PLAIN, int device = 0)
 {
     struct ng_segment made = {};
     made.base = base;
@@ -31,7 +30,10 @@ struct ng_segment segment(uintptr_t base, size_t bytes, int kind = NG_SEGMENT_PL
 class MemoryMap : public testing::Test
 {
   protected:
-    void TearDown() override { ng_memory_map_reset(&map_); }
+    void TearDown() override
+    {
+        ng_memory_map_reset(&map_);
+    }
     struct ng_memory_map map_ = NG_MEMORY_MAP_EMPTY;
 };
 
@@ -100,8 +102,8 @@ TEST_F(MemoryMap, AnyOrderOfAMillionOperationsAgreesWithAPlainMap)
         /* It grows and shrinks in turns, so that leaves split and join. */
         unsigned adds = i / 100000 % 2 ? 20 : 45;
         if (what < adds) {
-            struct ng_segment one = segment(base, bytes, (int)(random() % NG_SEGMENT_KINDS),
-                                            (int)(random() % 4));
+            struct ng_segment one =
+                segment(base, bytes, (int)(random() % NG_SEGMENT_KINDS), (int)(random() % 4));
             auto at = plain.upper_bound(base + bytes - 1);
             while (at != plain.begin() && std::prev(at)->first + std::prev(at)->second.bytes > base)
                 plain.erase(std::prev(at));
@@ -112,8 +114,8 @@ TEST_F(MemoryMap, AnyOrderOfAMillionOperationsAgreesWithAPlainMap)
         } else if (what < 99) {
             uintptr_t address = base + random() % 0x1000;
             auto at = plain.upper_bound(address);
-            bool holds = at != plain.begin() &&
-                         address - std::prev(at)->first < std::prev(at)->second.bytes;
+            bool holds =
+                at != plain.begin() && address - std::prev(at)->first < std::prev(at)->second.bytes;
             ASSERT_EQ(ng_memory_map_find(&map_, address, &found), holds) << i;
             if (holds) {
                 ASSERT_EQ(found.base, std::prev(at)->first);
@@ -166,8 +168,8 @@ TEST_F(MemoryMap, ThreadsThatAllocateAndFreeKeepTheirOwn)
                     struct ng_segment one = segment(base, 0x1000, NG_SEGMENT_PLAIN, (int)t);
                     wrong += ng_memory_map_add(&map_, &one) != 0;
                     own[base] = 1;
-                    wrong += !ng_memory_map_find(&map_, base + 0xfff, &found) ||
-                             found.device != (int)t;
+                    wrong +=
+                        !ng_memory_map_find(&map_, base + 0xfff, &found) || found.device != (int)t;
                 }
             }
         });

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 extern "C" {
-#include "core/util/clock.h"
 #include "core/incident/monitor.h"
+#include "core/util/clock.h"
 }
 
 TEST(Monitor, LooksOftenEnoughAndNeverMoreOftenThanItMust)

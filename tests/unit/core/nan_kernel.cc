@@ -1,4 +1,5 @@
-/* The kernel's own loops, compiled for the host: what they find in buffers of any length and place. */
+/* The kernel's own loops, compiled for the host: what they find in buffers of any length and place.
+ */
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,7 +11,8 @@ extern "C" {
 }
 #include "core/check/nan_kernel.h"
 
-namespace {
+namespace
+{
 
 struct Buffer {
     std::vector<unsigned char> memory;
@@ -19,7 +21,8 @@ struct Buffer {
     size_t elements;
 
     Buffer(size_t begin, unsigned shift, size_t elements)
-        : memory(begin + (elements << shift) + 192, 0xff), begin(begin), shift(shift), elements(elements)
+        : memory(begin + (elements << shift) + 192, 0xff), begin(begin), shift(shift),
+          elements(elements)
     {
         memset(at(), 0, elements << shift); /* and what is around it is no number */
     }
@@ -103,7 +106,8 @@ TEST(NanKernel, FindsTheOnlyNanWhereverItIs)
                     Buffer buffer(begin, type.shift, elements);
                     buffer.put(index, index % 2 ? type.nan : type.negative_nan);
                     Result result = scan(buffer, type.dtype, 32);
-                    ASSERT_EQ(result.bad, 1u) << type.dtype << " " << begin << " " << elements << " " << index;
+                    ASSERT_EQ(result.bad, 1u)
+                        << type.dtype << " " << begin << " " << elements << " " << index;
                     ASSERT_EQ(result.first, index);
                     ASSERT_EQ(result.bits, index % 2 ? type.nan : type.negative_nan);
                     ASSERT_FALSE(result.gate);
@@ -157,4 +161,4 @@ TEST(NanKernel, TheFirstOfManyIsToldAndAllAreCounted)
         }
 }
 
-}
+} // namespace

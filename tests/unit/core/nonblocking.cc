@@ -1,5 +1,6 @@
 /*
- * Communicators that the guard makes nonblocking: what NCCL is asked for, and what the program sees.
+ * Communicators that the guard makes nonblocking: what NCCL is asked for, and what the program
+ * sees.
  */
 #include "tests/unit/core/core.h"
 #include "tests/unit/core/made_calls.h"
@@ -69,7 +70,9 @@ TEST_F(Nonblocking, ACallersConfigurationIsCopiedByItsOwnSizeAndVersion)
     auto wanted = config;
     wanted.known.blocking = 0;
     EXPECT_EQ(memcmp(seen, &wanted, offsetof(ncclConfig_t, netName)), 0);
-    EXPECT_EQ(memcmp(static_cast<const char *>(seen) + sizeof(ncclConfig_t), config.newer, sizeof(config.newer)), 0);
+    EXPECT_EQ(memcmp(static_cast<const char *>(seen) + sizeof(ncclConfig_t), config.newer,
+                     sizeof(config.newer)),
+              0);
     EXPECT_NE(config.known.blocking, 0) << "the program's own is left as it was";
 }
 
@@ -179,7 +182,8 @@ TEST_F(Nonblocking, AnAbortEndsTheWait)
     other.join();
     made_progress(0, ncclSuccess);
     void *next = nullptr;
-    EXPECT_EQ(made_nb_init(&next, static_cast<char *>(handle_) + 64, nullptr), ncclSuccess) << "a second attempt works";
+    EXPECT_EQ(made_nb_init(&next, static_cast<char *>(handle_) + 64, nullptr), ncclSuccess)
+        << "a second attempt works";
 }
 
 /* The last: nothing is converted in this process any more. */

@@ -1,4 +1,5 @@
-/* Which bits of which type are no numbers, against what the host's compiler and the formats' definitions say. */
+/* Which bits of which type are no numbers, against what the host's compiler and the formats'
+ * definitions say. */
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +10,8 @@ extern "C" {
 #include "core/util/number.h"
 }
 
-namespace {
+namespace
+{
 
 enum { FLOAT16 = 6, FLOAT32 = 7, FLOAT64 = 8, BFLOAT16 = 9, FLOAT8E4M3 = 10, FLOAT8E5M2 = 11 };
 
@@ -18,7 +20,8 @@ enum What { NUMBER, INFINITE, NONE };
 /* By the definition of such a format: sign, exponent, mantissa. */
 What what_is(uint64_t bits, int exponent_bits, int mantissa_bits, bool finite)
 {
-    uint64_t mantissa = bits & ((UINT64_C(1) << mantissa_bits) - 1), ones = (UINT64_C(1) << exponent_bits) - 1;
+    uint64_t mantissa = bits & ((UINT64_C(1) << mantissa_bits) - 1),
+             ones = (UINT64_C(1) << exponent_bits) - 1;
 
     if ((bits >> mantissa_bits & ones) != ones)
         return NUMBER;
@@ -68,10 +71,14 @@ TEST(Number, PatternsOf32And64BitsAreWhatTheCompilerSays)
         double twice;
         memcpy(&single, &few, 4);
         memcpy(&twice, &many, 8);
-        ASSERT_EQ(by_rule(FLOAT32, few, 32),
-                  std::isnan(single) ? NONE : std::isinf(single) ? INFINITE : NUMBER) << few;
-        ASSERT_EQ(by_rule(FLOAT64, many, 64),
-                  std::isnan(twice) ? NONE : std::isinf(twice) ? INFINITE : NUMBER) << many;
+        ASSERT_EQ(by_rule(FLOAT32, few, 32), std::isnan(single)   ? NONE
+                                             : std::isinf(single) ? INFINITE
+                                                                  : NUMBER)
+            << few;
+        ASSERT_EQ(by_rule(FLOAT64, many, 64), std::isnan(twice)   ? NONE
+                                              : std::isinf(twice) ? INFINITE
+                                                                  : NUMBER)
+            << many;
     }
 }
 
@@ -99,4 +106,4 @@ TEST(Number, TextSaysWhatItIsAndItsBits)
     EXPECT_EQ(text(2, 0x12), "0x12");
 }
 
-}
+} // namespace

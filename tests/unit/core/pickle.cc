@@ -109,7 +109,8 @@ TEST(Pickle, DoublesKeepEveryBit)
 TEST(Pickle, InvalidTextIsReplaced)
 {
     EXPECT_EQ(python_reads([](struct ng_pickle *pickle) {
-                  ng_pickle_string(pickle, nullptr, "gr\xc3\xbc\xc3\x9f \xff\xc3 \xed\xa0\x80 \xf0");
+                  ng_pickle_string(pickle, nullptr,
+                                   "gr\xc3\xbc\xc3\x9f \xff\xc3 \xed\xa0\x80 \xf0");
               }),
               "'gr\xc3\xbc\xc3\x9f \xef\xbf\xbd\xef\xbf\xbd \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd "
               "\xef\xbf\xbd'");

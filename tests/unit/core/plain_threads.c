@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/util/clock.h"
 #include "core/evidence/dump_pipe.h"
-#include "core/runtime/runtime.h"
-#include "core/runtime/log_writer.h"
 #include "core/runtime/io_workers.h"
+#include "core/runtime/log_writer.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 
 static void adopt_nothing(void)
 {

@@ -6,7 +6,8 @@
 
 #include "tests/unit/core/core.h"
 
-/* One interpreter for all questions of a test program: starting it takes longer than any of them. */
+/* One interpreter for all questions of a test program: starting it takes longer than any of them.
+ */
 class Python
 {
   public:

@@ -7,9 +7,9 @@
 #include <nccl.h>
 
 extern "C" {
-#include "core/unwind/call_site.h"
-#include "core/runtime/log.h"
 #include "core/registration/registration_check.h"
+#include "core/runtime/log.h"
+#include "core/unwind/call_site.h"
 }
 
 namespace

@@ -93,7 +93,7 @@ std::atomic<int> register_answer{ncclSuccess};
 std::atomic<bool> handles_are_null{false};
 std::atomic<bool> peer_is_stopped{false}; /* it does not answer who deregisters, before an abort */
 std::atomic<bool> device_is_busy{false};
-std::atomic<unsigned> waiting{0}; /* for an answer */
+std::atomic<unsigned> waiting{0};    /* for an answer */
 void (*during_register)(void *comm); /* NULL nothing */
 
 Comm &model(void *comm)
@@ -111,7 +111,10 @@ struct Inside {
         if (!comm_.alive)
             abort_test("NCCL is called with a communicator that has ended");
     }
-    ~Inside() { (*comm_.inside)--; }
+    ~Inside()
+    {
+        (*comm_.inside)--;
+    }
     [[noreturn]] static void abort_test(const char *text)
     {
         fprintf(stderr, "%s\n", text);
@@ -180,7 +183,8 @@ int use(void *argument)
 
     for (auto &one : what->comm->registrations) {
         const Registration &registration = one.second;
-        if (what->collective ? what->base - registration.base < registration.bytes : what->comm->had_collective)
+        if (what->collective ? what->base - registration.base < registration.bytes
+                             : what->comm->had_collective)
             Inside::abort_test("a collective, or what comes after one, meets a registration");
         unsigned slot = slot_of(registration.base);
         /* What another thread frees during the call, NCCL does not look at in it. */
@@ -390,7 +394,8 @@ TEST_F(Registrations, ADestroyGivesAllBackAndAnAbortNothing)
     }
 }
 
-/* What was made is given back, has ended with the communicator, or is held: of each communicator for itself. */
+/* What was made is given back, has ended with the communicator, or is held: of each communicator
+ * for itself. */
 TEST_F(Registrations, EveryOneThatWasMadeIsAccountedFor)
 {
     for (bool aborts : {false, true}) {
@@ -900,9 +905,9 @@ TEST_P(RandomRegistrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
 {
     made_registrations(GetParam(), comm_register, comm_deregister);
     during_register = [](void *) { /* now and then longer than a free waits for a call */
-        static std::atomic<unsigned> times{0};
-        if (times++ % 50 == 49)
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                   static std::atomic<unsigned> times{0};
+                                   if (times++ % 50 == 49)
+                                       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     };
     const char *wanted = getenv("NG_TEST_OPERATIONS"), *chosen = getenv("NG_TEST_SEED");
     unsigned operations = wanted ? (unsigned)atoi(wanted) : 20000;
@@ -969,8 +974,9 @@ TEST_P(RandomRegistrations, ThreadsThatSendFreeAndEndMeetNoStaleRegistration)
         thread.join();
     unsetenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
     made_registrations(1, comm_register, comm_deregister);
-    fprintf(stderr, "seed %llu: %llu sent, %llu registered, %llu collectives, %llu freed or allocated, "
-                    "%llu split, %llu ended\n",
+    fprintf(stderr,
+            "seed %llu: %llu sent, %llu registered, %llu collectives, %llu freed or allocated, "
+            "%llu split, %llu ended\n",
             (unsigned long long)seed, (unsigned long long)sent, (unsigned long long)registered,
             (unsigned long long)collectives, (unsigned long long)frees, (unsigned long long)splits,
             (unsigned long long)ends);

@@ -162,8 +162,7 @@ class Rehearsed : public testing::Test
         ng_report_line(&verdict, buffer, sizeof(buffer));
         line = buffer;
         text = text_from([&](int fd) { ng_report_write_text(&verdict, nullptr, fd); });
-        std::string json =
-            text_from([&](int fd) { ng_report_write_json(&verdict, fd); });
+        std::string json = text_from([&](int fd) { ng_report_write_json(&verdict, fd); });
         kind = verdict.kind;
         ng_verdict_fini(&verdict);
         return json_loads(json.c_str(), 0, nullptr);

@@ -5,8 +5,8 @@
 #include "tests/unit/core/core.h"
 
 extern "C" {
-#include "core/nccl/board.h"
 #include "core/incident/program_requests.h"
+#include "core/nccl/board.h"
 }
 
 /* request_board.c */
@@ -57,7 +57,8 @@ class MemoryBoard : public ng_board
         *ret_bytes = there->second.size();
         return 0;
     }
-    static int have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count, uint64_t *ret_there)
+    static int have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
+                    uint64_t *ret_there)
     {
         MemoryBoard *self = of(board);
         self->calls++;
@@ -143,7 +144,8 @@ TEST_F(Request, MeetsWhenAllNumbersAreThere)
     EXPECT_EQ(ng_request_meet("at.", 0, 3, in_ms(20)), -ETIMEDOUT);
     std::thread waiting([&] { result = ng_request_meet("at.", 2, 200, in_ms(60000)); });
     for (int i = 201; i >= 2; i--)
-        EXPECT_EQ(ng_request_put_for(("at." + std::to_string(i)).c_str(), "", 0, NG_S, in_ms(60000)), 0);
+        EXPECT_EQ(
+            ng_request_put_for(("at." + std::to_string(i)).c_str(), "", 0, NG_S, in_ms(60000)), 0);
     waiting.join();
     EXPECT_EQ(result, 0);
 }

@@ -282,8 +282,8 @@ TEST(Rules, WhatIsTooMuchIsRefused)
 
 /* Bytes as they come, and lines made of what rules are made of: never a crash, and what is read can
  * be matched. */
-/* Of a group that is not known, any rule may hold that does not hold for all, and the last that does replaces those
- * before it. */
+/* Of a group that is not known, any rule may hold that does not hold for all, and the last that
+ * does replaces those before it. */
 TEST(Rules, TheGravestPolicyIsThatOfAnyRuleWhichMayHold)
 {
     const struct {
@@ -305,7 +305,8 @@ TEST(Rules, TheGravestPolicyIsThatOfAnyRuleWhichMayHold)
     for (const auto &one : cases) {
         Rules read(one.text);
         ASSERT_EQ(read.mistakes, 0u) << one.text;
-        EXPECT_EQ(ng_rules_gravest(read.rules.get(), NG_OP_AllReduce, one.otherwise), one.gravest) << one.text;
+        EXPECT_EQ(ng_rules_gravest(read.rules.get(), NG_OP_AllReduce, one.otherwise), one.gravest)
+            << one.text;
     }
 }
 

@@ -48,7 +48,8 @@ TEST_F(SmallFile, AsTextIsEndedByAZero)
     EXPECT_STREQ(text, "0123456789");
     EXPECT_EQ(ng_small_file_read_text(path.c_str(), text, 5), 4);
     EXPECT_STREQ(text, "0123");
-    EXPECT_GT(ng_small_file_read_text("/proc/self/status", text, sizeof(text)), 0) << "its size is told as 0";
+    EXPECT_GT(ng_small_file_read_text("/proc/self/status", text, sizeof(text)), 0)
+        << "its size is told as 0";
 }
 
 TEST_F(SmallFile, WhatIsNoneIsToldAndNotWaitedFor)

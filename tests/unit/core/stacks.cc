@@ -18,9 +18,9 @@
 
 extern "C" {
 #include "core/evidence/blocked_in.h"
+#include "core/evidence/stacks.h"
 #include "core/util/memory.h"
 #include "core/util/mount.h"
-#include "core/evidence/stacks.h"
 }
 
 namespace
@@ -393,9 +393,9 @@ TEST(StacksFile, HasASummaryThatAReportCanQuote)
     EXPECT_EQ(std::string(summary).rfind(start, 0), 0u) << summary;
     EXPECT_NE(std::string(summary).find("; native: "), std::string::npos) << summary;
     /* Another process's, under this name from an earlier run. */
-    EXPECT_EQ(ng_stacks_read_summary(folder.path().c_str(), 3, getpid() + 1, summary,
-                                     sizeof(summary)),
-              -ENOENT);
+    EXPECT_EQ(
+        ng_stacks_read_summary(folder.path().c_str(), 3, getpid() + 1, summary, sizeof(summary)),
+        -ENOENT);
     EXPECT_EQ(ng_stacks_read_summary(folder.path().c_str(), 4, getpid(), summary, sizeof(summary)),
               -ENOENT);
 }
@@ -446,9 +446,8 @@ TEST(StacksDenied, ASleeperIsSeenByWhatTheKernelTells)
                   const struct ng_stack_thread *thread = stacks.of(stuck.tid());
                   if (stacks.error || !thread || !thread->note || !thread->frame_count)
                       return 1;
-                  return in_order(stacks.names(stuck.tid()), {"read"}) && stuck.let_go() == 0
-                             ? 0
-                             : 2;
+                  return in_order(stacks.names(stuck.tid()), {"read"}) && stuck.let_go() == 0 ? 0
+                                                                                              : 2;
               }),
               0);
 }
@@ -532,8 +531,8 @@ TEST(Mount, OfAnotherMachineIsKnownByItsType)
 TEST(Memory, WhatIsNotThereIsAnError)
 {
     long page = sysconf(_SC_PAGESIZE);
-    char *pages = (char *)mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *pages =
+        (char *)mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(pages, MAP_FAILED);
     munmap(pages + page, page);
     char bytes[16];
@@ -622,13 +621,12 @@ TEST(Unwind, ADamagedStackEndsTheWalkAndNothingElse)
             word = random() % 4 == 0   ? (uint64_t)stuck_simply + random() % 64
                    : random() % 2 == 0 ? (uint64_t)&stack[random() % stack.size()]
                                        : random();
-        struct ng_registers registers =
-            registers_of((uint64_t)stuck_deeply + random() % 128,
-                         (uint64_t)&stack[random() % stack.size()]);
+        struct ng_registers registers = registers_of((uint64_t)stuck_deeply + random() % 128,
+                                                     (uint64_t)&stack[random() % stack.size()]);
         for (int i = 0; i < NG_REGISTER_STACK; i++)
-            registers.value[i] = random() % 2 ? (uint64_t)&stack[random() % stack.size()] : random();
-        uint32_t count =
-            ng_unwind(&read.images, &registers, frames, NG_STACKS_FRAMES_MAX, &end);
+            registers.value[i] =
+                random() % 2 ? (uint64_t)&stack[random() % stack.size()] : random();
+        uint32_t count = ng_unwind(&read.images, &registers, frames, NG_STACKS_FRAMES_MAX, &end);
         ASSERT_GE(count, 1u);
         ASSERT_LE(count, (uint32_t)NG_STACKS_FRAMES_MAX);
     }
@@ -680,7 +678,8 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(words, MAP_FAILED);
     ASSERT_EQ(mprotect(words + BYTES / 8, BYTES / 2, PROT_NONE), 0); /* whatever lies behind it */
-    words[0] = 1; /* bucket; the first symbol is 0, no words of the filter. Then it, and the chain */
+    words[0] =
+        1; /* bucket; the first symbol is 0, no words of the filter. Then it, and the chain */
     Elf64_Sym symbol = {};
     Elf64_Dyn dynamic[4] = {};
     dynamic[0].d_tag = DT_SYMTAB;
@@ -713,8 +712,8 @@ TEST(Unwind, DamagedRulesEndTheWalkAndNothingElse)
     const struct ng_image *self = ng_images_find(&read.images, (uint64_t)stuck_simply);
     ASSERT_NE(self, nullptr);
     size_t bytes = self->end - self->start;
-    uint8_t *copy = (uint8_t *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *copy =
+        (uint8_t *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(copy, MAP_FAILED);
     for (size_t at = 0; at < bytes; at += 4096) {
         size_t part = bytes - at < 4096 ? bytes - at : 4096;
@@ -742,8 +741,8 @@ TEST(Unwind, DamagedRulesEndTheWalkAndNothingElse)
         size_t place = random() % range;
         uint8_t before = rules[place];
         rules[place] = (uint8_t)random();
-        struct ng_registers registers = registers_of((uint64_t)stuck_deeply + moved + random() % 64,
-                                                     (uint64_t)stack.data());
+        struct ng_registers registers =
+            registers_of((uint64_t)stuck_deeply + moved + random() % 64, (uint64_t)stack.data());
         registers.value[NG_REGISTER_FRAME] = (uint64_t)&stack[16];
         went_on += ng_unwind(&images, &registers, frames, NG_STACKS_FRAMES_MAX, &end) > 1;
         if (round % 16)

@@ -6,9 +6,9 @@
 #include <jansson.h>
 
 extern "C" {
-#include "core/view/clock_sync.h"
 #include "core/report/timeline.h"
 #include "core/report/trace.h"
+#include "core/view/clock_sync.h"
 }
 
 namespace
@@ -72,7 +72,8 @@ class Timed
     bool judged = false;
 
   private:
-    /* One call every 10 ms, 40 s ago; the device takes 4 ms, and ends a little later on each rank. */
+    /* One call every 10 ms, 40 s ago; the device takes 4 ms, and ends a little later on each rank.
+     */
     static void place(struct ng_view_member *member, uint32_t index)
     {
         struct ng_view_record *record = &member->records[index];
@@ -312,7 +313,8 @@ TEST(Trace, ARankInFlightWaitsUntilTheMomentOfTheView)
     EXPECT_EQ(trace.events("i", "AllReduce #5 (queued)").size(), 1u);
 }
 
-/* Begin and end were seen in one look: it ran since the end of the one before, or since its call. */
+/* Begin and end were seen in one look: it ran since the end of the one before, or since its call.
+ */
 TEST(Trace, WhatTheDeviceDidBetweenTwoLooksHasBounds)
 {
     Job one(1);
@@ -424,8 +426,8 @@ TEST(Trace, OldCallsGiveWayWhereThereIsNoRoom)
     EXPECT_EQ(trace.events("X").size(), 26u);
     EXPECT_EQ(trace.events("X", "AllReduce #500").size(), 2u);
     EXPECT_EQ(trace.events("X", "AllReduce #490").size(), 0u);
-    EXPECT_EQ(json_integer_value(json_object_get(json_object_get(trace.root, "otherData"),
-                                                 "records_left_out")),
+    EXPECT_EQ(json_integer_value(
+                  json_object_get(json_object_get(trace.root, "otherData"), "records_left_out")),
               980);
 }
 
@@ -471,8 +473,8 @@ TEST(Trace, ViewersTakeWhateverTimesThereAre)
         for (uint32_t i = 0; i < job.view.member_count; i++)
             for (uint32_t k = 0; k < job.view.members[i].record_count; k++) {
                 struct ng_view_record *record = &job.view.members[i].records[k];
-                for (int64_t *age : {&record->entered_age_ns, &record->started_age_ns,
-                                     &record->completed_age_ns})
+                for (int64_t *age :
+                     {&record->entered_age_ns, &record->started_age_ns, &record->completed_age_ns})
                     *age = random() % 16 ? (int64_t)(random() % (50 * NG_S)) : (int64_t)random();
                 record->state = (enum ng_record_state)(random() % 12);
                 record->stream = random() % 20;

@@ -53,8 +53,9 @@ bool differ(const Rank &a, const Rank &b)
     return trail_ranks_differ(a.get(), b.get(), &after, &seq);
 }
 
-/* A valid program of two ranks: the same calls in order, but each at its own pace, with calls that are
- * refused in between, that have not been taken yet, or that go into a graph, on one of them twice. */
+/* A valid program of two ranks: the same calls in order, but each at its own pace, with calls that
+ * are refused in between, that have not been taken yet, or that go into a graph, on one of them
+ * twice. */
 bool alarms(uint64_t seed)
 {
     std::mt19937_64 random(seed);
@@ -67,7 +68,8 @@ bool alarms(uint64_t seed)
     for (unsigned steps = 0; at[0] < calls.size() || at[1] < calls.size(); steps++) {
         int i = (int)(random() % 2);
         trail_rank *rank = ranks[i].get();
-        for (unsigned burst = (unsigned)(random() % 40); burst > 0 && at[i] < calls.size(); burst--) {
+        for (unsigned burst = (unsigned)(random() % 40); burst > 0 && at[i] < calls.size();
+             burst--) {
             if (random() % 16 == 0)
                 enter(rank, any_call(random), random, 'r');
             if (at[i] == capture && random() % 2)

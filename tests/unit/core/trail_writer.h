@@ -12,8 +12,8 @@ struct trail_rank; /* one rank of one group: its collectives so far */
 struct trail_rank *trail_rank_new(void);
 void trail_rank_free(struct trail_rank *rank);
 
-/* It enters a collective; `state`: 'e' no more than that, 't' NCCL takes it, 'r' NCCL refuses it, and
- * it did not happen, 'c' it goes into a graph. */
+/* It enters a collective; `state`: 'e' no more than that, 't' NCCL takes it, 'r' NCCL refuses it,
+ * and it did not happen, 'c' it goes into a graph. */
 void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int dtype, int redop,
                      int root, char state);
 

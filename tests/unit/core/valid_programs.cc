@@ -1,9 +1,10 @@
 /*
- * Random valid programs of several ranks, through all of core that a call passes: whatever NCCL lets ranks do
- * differently, no look at any moment takes it for a difference. And the same with one field of one call changed,
- * which is always told.
+ * Random valid programs of several ranks, through all of core that a call passes: whatever NCCL
+ * lets ranks do differently, no look at any moment takes it for a difference. And the same with one
+ * field of one call changed, which is always told.
  *
- * NG_PROGRAMS: how many (each has its seed, from NG_PROGRAMS_FIRST on); a hundred thousand take a few minutes.
+ * NG_PROGRAMS: how many (each has its seed, from NG_PROGRAMS_FIRST on); a hundred thousand take a
+ * few minutes.
  */
 #include "tests/unit/core/core.h"
 #include "tests/unit/core/made_ranks.h"
@@ -15,7 +16,7 @@ namespace
 {
 
 enum class Do {
-    call, /* a collective, or a part in a send and receive */
+    call,    /* a collective, or a part in a send and receive */
     refused, /* NCCL takes it for invalid */
     group_start,
     group_end,
@@ -27,7 +28,7 @@ enum class Do {
     capture_begins,
     capture_ends,
     capture_dropped, /* nothing is made of it */
-    add_child, /* a graph, to what is captured */
+    add_child,       /* a graph, to what is captured */
     launch,
     update,
     set_child,
@@ -53,8 +54,9 @@ struct Group {
     size_t parent;
     std::vector<int> excluded; /* of a shrink */
     bool shrinks;
-    std::vector<std::pair<int, int>> colors; /* of a split: by rank of the parent, color and new rank */
-    std::set<int> entered;                   /* ranks that have begun to make it */
+    std::vector<std::pair<int, int>>
+        colors;            /* of a split: by rank of the parent, color and new rank */
+    std::set<int> entered; /* ranks that have begun to make it */
     std::map<int, void *> handles;
     bool captured = false; /* some rank captures calls of it */
 };
@@ -63,9 +65,9 @@ constexpr size_t NONE = SIZE_MAX;
 
 /* What a split makes of one parent, all colors together: ranks wait for each other once. */
 struct Making {
-    size_t parent;                 /* NONE: by the unique id */
-    std::vector<int> waits_for;    /* ranks */
-    std::map<int, size_t> makes;   /* what each of them gets */
+    size_t parent;               /* NONE: by the unique id */
+    std::vector<int> waits_for;  /* ranks */
+    std::map<int, size_t> makes; /* what each of them gets */
     std::map<int, int> color;
     std::set<int> entered;
 };
@@ -73,7 +75,8 @@ struct Making {
 class Program
 {
   public:
-    Program(uint64_t seed, bool graphs, bool faulty) : random_(seed), graphs_(graphs), faulty_(faulty)
+    Program(uint64_t seed, bool graphs, bool faulty)
+        : random_(seed), graphs_(graphs), faulty_(faulty)
     {
         ranks_ = 2 + (int)pick(pick(4) ? 3 : 7);
         same_id_ = !faulty && pick(5) == 0; /* as NCCL_COMM_ID makes it */
@@ -248,15 +251,19 @@ class Program
         const std::vector<int> &members = groups_[group].members;
         if (members.size() < 2)
             return;
-        size_t from = pick(members.size()), to = (from + 1 + pick(members.size() - 1)) % members.size();
+        size_t from = pick(members.size()),
+               to = (from + 1 + pick(members.size() - 1)) % members.size();
         for (size_t i = 1 + pick(3); i > 0; i--) {
             uint64_t count = pick(4) * 7;
-            lists_[(size_t)members[from]].push_back({Do::call, group, {16, count, 7, -1, (int)to}, 0});
-            lists_[(size_t)members[to]].push_back({Do::call, group, {17, count, 7, -1, (int)from}, 0});
+            lists_[(size_t)members[from]].push_back(
+                {Do::call, group, {16, count, 7, -1, (int)to}, 0});
+            lists_[(size_t)members[to]].push_back(
+                {Do::call, group, {17, count, 7, -1, (int)from}, 0});
         }
     }
 
-    /* All members replay the same, or, where replays count as calls do, some of them make the calls. */
+    /* All members replay the same, or, where replays count as calls do, some of them make the
+     * calls. */
     void add_graph()
     {
         std::vector<size_t> some = {live_[pick(live_.size())]};
@@ -298,7 +305,8 @@ class Program
             if (!sets)
                 continue;
             size_t from = add_capture(rank, some[0], later);
-            list.push_back({is_nested && update == NONE ? Do::set_child : Do::update, graph, {}, from});
+            list.push_back(
+                {is_nested && update == NONE ? Do::set_child : Do::update, graph, {}, from});
             for (size_t replay = 0; replay < replays; replay++)
                 list.push_back({Do::launch, graph, {}, 0});
         }
@@ -362,8 +370,8 @@ class Program
         for (int rank = 0; rank < ranks_; rank++) {
             const std::vector<Action> &list = lists_[(size_t)rank];
             for (size_t i = 0; i < list.size(); i++)
-                if (list[i].what == Do::call && list[i].call.op < 16 && !groups_[list[i].group].captured &&
-                    groups_[list[i].group].members.size() > 1)
+                if (list[i].what == Do::call && list[i].call.op < 16 &&
+                    !groups_[list[i].group].captured && groups_[list[i].group].members.size() > 1)
                     places.emplace_back(rank, i);
         }
         if (places.empty())
@@ -376,7 +384,8 @@ class Program
         fault_seq_ = 1;
         for (size_t i = 0; i < at; i++) {
             const Action &before = lists_[(size_t)rank][i];
-            fault_seq_ += before.what == Do::call && before.group == fault_group_ && before.call.op < 16;
+            fault_seq_ +=
+                before.what == Do::call && before.group == fault_group_ && before.call.op < 16;
         }
         for (std::vector<Action> &list : lists_)
             list.erase(std::remove_if(list.begin(), list.end(),
@@ -411,7 +420,8 @@ class Program
                 return;
             default: {
                 /* Of the same fields. */
-                static const std::vector<std::vector<unsigned>> alike = {{1, 5, 10}, {2, 7, 8}, {4, 6}};
+                static const std::vector<std::vector<unsigned>> alike = {
+                    {1, 5, 10}, {2, 7, 8}, {4, 6}};
                 for (const std::vector<unsigned> &ops : alike)
                     if (std::find(ops.begin(), ops.end(), call.op) != ops.end()) {
                         unsigned before = call.op;
@@ -432,7 +442,8 @@ class Program
         std::vector<Action> &list = lists_[(size_t)rank];
         bool capturing = false;
         for (size_t i = 0; i + 1 < list.size(); i++) {
-            capturing = list[i].what == Do::capture_begins || (capturing && list[i].what != Do::capture_ends);
+            capturing = list[i].what == Do::capture_begins ||
+                        (capturing && list[i].what != Do::capture_ends);
             if (!capturing && list[i].what == Do::call && list[i + 1].what == Do::call &&
                 list[i].group != list[i + 1].group && pick(4) == 0)
                 std::swap(list[i], list[i + 1]);
@@ -470,8 +481,8 @@ class Program
             list.push_back({Do::group_end, 0, {}, 0});
     }
 
-    /* What has not happened: calls that NCCL refuses, groups that fail or are only simulated, captures that are
-     * thrown away. On a communicator that is there at that moment. */
+    /* What has not happened: calls that NCCL refuses, groups that fail or are only simulated,
+     * captures that are thrown away. On a communicator that is there at that moment. */
     void add_noise(int rank)
     {
         std::vector<Action> noisy;
@@ -520,8 +531,12 @@ class Program
         list.push_back({kind == 3 ? Do::capture_begins : Do::group_start, 0, {}, 0});
         for (size_t calls = 1 + pick(5); calls > 0; calls--)
             list.push_back(any());
-        list.push_back({kind == 1 ? Do::group_fails : kind == 2 ? Do::group_simulated : Do::capture_dropped,
-                        0, {}, 0});
+        list.push_back({kind == 1   ? Do::group_fails
+                        : kind == 2 ? Do::group_simulated
+                                    : Do::capture_dropped,
+                        0,
+                        {},
+                        0});
     }
 
     /* ---- Running ---- */
@@ -699,8 +714,9 @@ class Program
     {
         struct made_alarm alarm = made_ranks_alarm();
         if (alarm.count && !faulty_)
-            wrong_ = std::string("an alarm ") + where + ": #" + std::to_string(alarm.seq) + ", ranks " +
-                     std::to_string(alarm.ranks[0]) + " and " + std::to_string(alarm.ranks[1]);
+            wrong_ = std::string("an alarm ") + where + ": #" + std::to_string(alarm.seq) +
+                     ", ranks " + std::to_string(alarm.ranks[0]) + " and " +
+                     std::to_string(alarm.ranks[1]);
         if (alarm.count && faulty_)
             told_.push_back(alarm);
         if (made_ranks_objections())
@@ -722,7 +738,8 @@ class Program
             look_at_records();
     }
 
-    /* As ranks of other hosts do: with what one of them told some time ago, in this life of its group. */
+    /* As ranks of other hosts do: with what one of them told some time ago, in this life of its
+     * group. */
     void look_at_old_trails()
     {
         size_t group = pick(groups_.size());
@@ -735,14 +752,14 @@ class Program
         if (old.first == group && groups_[group].handles.size() == groups_[group].members.size())
             for (auto &[rank, handle] : groups_[group].handles)
                 if (rank != old.second && made_rank_differs(handle, place))
-                    wrong_ = "ranks " + std::to_string(old.second) + " and " + std::to_string(rank) +
-                             " differ by what was told before";
+                    wrong_ = "ranks " + std::to_string(old.second) + " and " +
+                             std::to_string(rank) + " differ by what was told before";
         made_rank_tells(teller->second, place);
         old = {group, teller->first};
     }
 
-    /* What a verdict compares. Calls of a group that will fail look as if they had happened; and of two communicators
-     * with one id nobody can tell whose records they are. */
+    /* What a verdict compares. Calls of a group that will fail look as if they had happened; and of
+     * two communicators with one id nobody can tell whose records they are. */
     void look_at_records()
     {
         for (int rank = 0; rank < ranks_; rank++)
@@ -757,7 +774,8 @@ class Program
                 handles.push_back(groups_[group].handles.begin()->second);
                 groups.push_back(group);
             }
-        struct made_mismatch mismatch = made_ranks_mismatch(handles.data(), (unsigned)handles.size());
+        struct made_mismatch mismatch =
+            made_ranks_mismatch(handles.data(), (unsigned)handles.size());
         if (mismatch.found)
             wrong_ = "records that differ in #" + std::to_string(mismatch.seq) + " of group " +
                      std::to_string(groups[mismatch.comm]);
@@ -776,12 +794,12 @@ class Program
         }
         for (const struct made_alarm &alarm : told_)
             if (alarm.group_id != id || alarm.after >= fault_seq_ || alarm.seq < fault_seq_)
-                wrong_ = "told of #" + std::to_string(alarm.after) + " to #" + std::to_string(alarm.seq) +
-                         " instead of #" + std::to_string(fault_seq_);
+                wrong_ = "told of #" + std::to_string(alarm.after) + " to #" +
+                         std::to_string(alarm.seq) + " instead of #" + std::to_string(fault_seq_);
         struct made_mismatch mismatch = made_ranks_mismatch(&handle, 1);
         if (mismatch.found && mismatch.seq < fault_seq_)
-            wrong_ = "records are said to differ in #" + std::to_string(mismatch.seq) + " instead of #" +
-                     std::to_string(fault_seq_);
+            wrong_ = "records are said to differ in #" + std::to_string(mismatch.seq) +
+                     " instead of #" + std::to_string(fault_seq_);
     }
 
     void clean_up()

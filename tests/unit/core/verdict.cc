@@ -78,7 +78,8 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
             EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK) << judgement.line;
             EXPECT_EQ(judgement.culprits, std::vector<int>{1});
             EXPECT_EQ(judgement.seq, 10u);
-            EXPECT_TRUE(mentions(judgement.whys.at(0), "without AllReduce #10")) << judgement.whys[0];
+            EXPECT_TRUE(mentions(judgement.whys.at(0), "without AllReduce #10"))
+                << judgement.whys[0];
         }
 }
 
@@ -106,10 +107,12 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
             expect_kind(judgement, NG_KIND_MISMATCH);
             EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
-            EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>()) << "in CommDestroy";
+            EXPECT_EQ(judgement.waiting, op ? all_but(ranks, {odd}) : std::vector<int>())
+                << "in CommDestroy";
             EXPECT_EQ(judgement.seq, 10u);
-            EXPECT_EQ(judgement.whys.at(0), "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
-                                                " others came to their end without it");
+            EXPECT_EQ(judgement.whys.at(0),
+                      "called AllReduce #10, a call too many: " + std::to_string(ranks - 1) +
+                          " others came to their end without it");
         }
 }
 
@@ -120,7 +123,9 @@ TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
         Job job(4);
         job.group(WORLD, "dp");
         for (int rank = 0; rank < 4; rank++) {
-            job.at(WORLD, rank).p2p(NG_OP_Send, (rank + 1) % 4, true).p2p(NG_OP_Recv, (rank + 3) % 4, true);
+            job.at(WORLD, rank)
+                .p2p(NG_OP_Send, (rank + 1) % 4, true)
+                .p2p(NG_OP_Recv, (rank + 3) % 4, true);
             if (rank != 2)
                 job.process(rank).life = NG_LIFE_EXITED;
         }
@@ -153,7 +158,8 @@ TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
     EXPECT_EQ(judgement.waiting, std::vector<int>{5});
 }
 
-/* Ranks that ended with an error, or not all at one call, or that live and are in no call, are what is missing. */
+/* Ranks that ended with an error, or not all at one call, or that live and are in no call, are what
+ * is missing. */
 TEST(Verdict, WhoWaitsAloneForRanksThatAreNotAtTheirEndIsNotToBlame)
 {
     for (int how : {0, 1, 2, 3}) {
@@ -182,12 +188,14 @@ TEST(Verdict, TellsWhatTheCallWasPassedAndItsDeadline)
     for (int rank : {0, 1, 3})
         job.at(WORLD, rank).timeout_ns = rank == 1 ? 60 * NG_S : 600 * NG_S;
     Judgement judgement = judge(job);
-    for (const char *part : {"\n  \"count\": 1024,\n  \"dtype\": \"float32\",\n", "\n  \"deadline_ms\": 60000,\n"})
+    for (const char *part :
+         {"\n  \"count\": 1024,\n  \"dtype\": \"float32\",\n", "\n  \"deadline_ms\": 60000,\n"})
         EXPECT_TRUE(mentions(judgement.json, part)) << judgement.json;
     EXPECT_TRUE(mentions(judgement.text, "; 1024 float32\n")) << judgement.text;
     EXPECT_TRUE(mentions(judgement.text, "stuck for   30.0 s; deadline: 60.0 s")) << judgement.text;
     EXPECT_TRUE(mentions(judgement.line, "never called AllReduce #7 of group")) << judgement.line;
-    EXPECT_TRUE(mentions(judgement.line, " for 30.0 s; 1024 float32; deadline: 60.0 s; certain")) << judgement.line;
+    EXPECT_TRUE(mentions(judgement.line, " for 30.0 s; 1024 float32; deadline: 60.0 s; certain"))
+        << judgement.line;
 }
 
 /* Of what ranks do not pass alike, no rank's word is that of the call. */
@@ -234,9 +242,10 @@ TEST(Verdict, WhoHasJustComeToTheEndIsNotMissedThere)
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {
-        "healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch",
-        "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch", "straggler", "async_error",
-        "nan", "abort_stuck", "watchdog_stuck", "unknown"};
+        "healthy",   "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
+        "mismatch",  "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch",
+        "straggler", "async_error",    "nan",       "abort_stuck",       "watchdog_stuck",
+        "unknown"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
@@ -772,7 +781,8 @@ TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
         EXPECT_EQ(judgement.culprits, std::vector<int>{0});
 
         /* It may have died before: nobody knows. */
-        for (int64_t alive_ns : {(int64_t)0, 25 * NG_S - (same_host ? 0 : 999 * NG_MS), 26 * NG_S}) {
+        for (int64_t alive_ns :
+             {(int64_t)0, 25 * NG_S - (same_host ? 0 : 999 * NG_MS), 26 * NG_S}) {
             job.process(1).alive_age_ns = alive_ns;
             judgement = judge(job);
             expect_kind(judgement, NG_KIND_DEAD_RANK);
@@ -812,7 +822,8 @@ TEST(Verdict, OfWaitsOfAboutOneAgeTheOneWhoseCallWasMadeFirstIsTold)
         job.group(1, "a", {0, 1});
         job.group(2, "b", {2, 1});
         for (uint64_t group : {1, 2}) {
-            job.at(group, 0).did(3).waits(all_reduce(), group == first ? LONG_AGO + 200 * NG_MS : LONG_AGO);
+            job.at(group, 0).did(3).waits(all_reduce(),
+                                          group == first ? LONG_AGO + 200 * NG_MS : LONG_AGO);
             job.at(group, 1).did(3);
             job.at(group, 0).pending_age_ns = group == first ? LONG_AGO - 200 * NG_MS : LONG_AGO;
         }
@@ -898,7 +909,8 @@ TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
     }
 }
 
-/* Of two ranks that were found to differ, as those of the group that have come to the call so far are known. */
+/* Of two ranks that were found to differ, as those of the group that have come to the call so far
+ * are known. */
 TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
 {
     static const struct {
@@ -1249,11 +1261,13 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
             EXPECT_EQ(judgement.group, others_in);
             EXPECT_EQ(judgement.seq, 5u);
             std::string is = odd_in == 1 ? "a" : "b", has_not = odd_in == 1 ? "b" : "a";
-            EXPECT_TRUE(mentions(judgement.whys.at(0), "is in AllReduce #5 of group \"" + is +
-                                                           "\" and has not entered AllReduce #5 of group \"" +
-                                                           has_not + "\"; rank "))
+            EXPECT_TRUE(mentions(judgement.whys.at(0),
+                                 "is in AllReduce #5 of group \"" + is +
+                                     "\" and has not entered AllReduce #5 of group \"" + has_not +
+                                     "\"; rank "))
                 << judgement.whys[0];
-            EXPECT_TRUE(mentions(judgement.line, "came in another order to AllReduce #5 of group")) << judgement.line;
+            EXPECT_TRUE(mentions(judgement.line, "came in another order to AllReduce #5 of group"))
+                << judgement.line;
         }
 }
 
@@ -1317,11 +1331,13 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
         EXPECT_EQ(judgement.waiting, std::vector<int>{1 - odd});
         EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.group, 1u);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds")) << judgement.whys[0];
+        EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds"))
+            << judgement.whys[0];
     }
 }
 
-/* It left a call out, and made some more that need nobody before it came to one that does not finish. */
+/* It left a call out, and made some more that need nobody before it came to one that does not
+ * finish. */
 TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
 {
     for (int odd : {0, 1}) {
@@ -1387,7 +1403,8 @@ TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
     }
 }
 
-/* Both went on as never before, as with a new phase of the program; or too little is recorded, or of other threads. */
+/* Both went on as never before, as with a new phase of the program; or too little is recorded, or
+ * of other threads. */
 TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
 {
     for (int how : {0, 1, 2}) {
@@ -1410,7 +1427,8 @@ TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
     }
 }
 
-/* On one communicator a rank is in a collective, and a peer waits for its send before that: one of both is wrong. */
+/* On one communicator a rank is in a collective, and a peer waits for its send before that: one of
+ * both is wrong. */
 TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromItsRoundsIsLikelyWrong)
 {
     for (bool behind : {false, true})
@@ -1432,7 +1450,8 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
                 job.at(WORLD, 3).queued();
             Judgement judgement = judge(job);
             expect_kind(judgement, NG_KIND_MISMATCH);
-            EXPECT_EQ(judgement.culprits, std::vector<int>{receive_is_new ? 3 : 2}) << judgement.line;
+            EXPECT_EQ(judgement.culprits, std::vector<int>{receive_is_new ? 3 : 2})
+                << judgement.line;
             EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
             EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
             EXPECT_EQ(judgement.seq, receive_is_new ? 4u : 0u);
@@ -1440,7 +1459,8 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
         }
 }
 
-/* Everybody has called everything: the peer's send is behind the collective that its device is in. */
+/* Everybody has called everything: the peer's send is behind the collective that its device is in.
+ */
 TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
 {
     for (bool rounds : {false, true}) {
@@ -1459,9 +1479,11 @@ TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
         job.at(WORLD, 2).p2p(NG_OP_Send, 3, false).records.back().state = NG_RECORD_SCHEDULED;
         Judgement judgement = judge(job);
         expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.culprits, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3})) << judgement.line;
+        EXPECT_EQ(judgement.culprits, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3}))
+            << judgement.line;
         EXPECT_EQ(judgement.confidence, rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "and behind it on its device waits Send to rank 3"))
+        EXPECT_TRUE(
+            mentions(judgement.whys.at(0), "and behind it on its device waits Send to rank 3"))
             << judgement.whys[0];
     }
 }
@@ -1550,15 +1572,18 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
             }
             Judgement judgement = judge(job);
             expect_kind(judgement, one_way ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-            EXPECT_EQ(judgement.culprits, one_way ? all_but(ranks, {}) : std::vector<int>()) << judgement.line;
+            EXPECT_EQ(judgement.culprits, one_way ? all_but(ranks, {}) : std::vector<int>())
+                << judgement.line;
             EXPECT_EQ(judgement.confidence, one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
             if (one_way && p2p) {
-                EXPECT_TRUE(mentions(judgement.whys.at(0), "is in Send to rank 1 of group")) << judgement.whys[0];
+                EXPECT_TRUE(mentions(judgement.whys.at(0), "is in Send to rank 1 of group"))
+                    << judgement.whys[0];
             }
         }
 }
 
-/* The calls of a NCCL group end together: the first of it is pending where the device is in what stands behind it. */
+/* The calls of a NCCL group end together: the first of it is pending where the device is in what
+ * stands behind it. */
 TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
 {
     for (bool others_did : {true, false}) {
@@ -1582,13 +1607,15 @@ TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
                     record.stream = 0x1000;
         Judgement judgement = judge(job);
         expect_kind(judgement, others_did ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.culprits, others_did ? std::vector<int>{2} : std::vector<int>()) << judgement.line;
+        EXPECT_EQ(judgement.culprits, others_did ? std::vector<int>{2} : std::vector<int>())
+            << judgement.line;
         EXPECT_EQ(judgement.confidence, others_did ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
         EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
     }
 }
 
-/* Rank 2 left a group out: the others are in the second call of theirs, and it is in the first of the next. */
+/* Rank 2 left a group out: the others are in the second call of theirs, and it is in the first of
+ * the next. */
 TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
 {
     Job job(4);
@@ -1613,7 +1640,8 @@ TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
     EXPECT_EQ(judgement.waiting, all_but(4, {2}));
 }
 
-/* Streams tell the order, whatever the devices were seen to have reached; and of another stream they tell nothing. */
+/* Streams tell the order, whatever the devices were seen to have reached; and of another stream
+ * they tell nothing. */
 TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
 {
     for (bool one_stream : {true, false}) {
@@ -1628,7 +1656,8 @@ TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
             }
         Judgement judgement = judge(job);
         expect_kind(judgement, one_stream ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.culprits, one_stream ? std::vector<int>{2} : std::vector<int>()) << judgement.line;
+        EXPECT_EQ(judgement.culprits, one_stream ? std::vector<int>{2} : std::vector<int>())
+            << judgement.line;
         EXPECT_EQ(judgement.confidence, one_stream ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_UNKNOWN);
     }
 }
@@ -1890,11 +1919,12 @@ TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
     }
 }
 
-/* A launcher's numbers are those of pods or tasks, below which several ranks run: two of one communicator share one,
- * whether or not both live. */
+/* A launcher's numbers are those of pods or tasks, below which several ranks run: two of one
+ * communicator share one, whether or not both live. */
 TEST(Verdict, NumbersOfALauncherThatRanksOfOneGroupShareNameNobody)
 {
-    for (enum ng_life life : {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST, NG_LIFE_UNKNOWN}) {
+    for (enum ng_life life :
+         {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST, NG_LIFE_UNKNOWN}) {
         Job job = waiting_for(4, {3});
         for (int rank = 0; rank < 4; rank++) {
             job.process(rank).rank = rank == 3 ? 1 : rank;
@@ -1950,7 +1980,8 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     EXPECT_FALSE(judgement.missing.empty());
 }
 
-/* The group is to have as many ranks as the job has processes, so the one that is left is the one that has not come. */
+/* The group is to have as many ranks as the job has processes, so the one that is left is the one
+ * that has not come. */
 TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
 {
     Job job(4, false);
@@ -2013,8 +2044,8 @@ TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
     EXPECT_EQ(judgement.op, NG_OP_CommSplit);
 }
 
-/* All calls on one communicator come in one order: where most are in a split, a collective is the wrong call, and the
- * other way round. */
+/* All calls on one communicator come in one order: where most are in a split, a collective is the
+ * wrong call, and the other way round. */
 TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
 {
     for (enum ng_op op : {NG_OP_CommSplit, NG_OP_CommGrow})
@@ -2037,7 +2068,8 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                 if (ranks == 2) {
                     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
                     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-                    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong")) << judgement.whys[0];
+                    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"))
+                        << judgement.whys[0];
                     continue;
                 }
                 EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
@@ -2048,8 +2080,9 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                 EXPECT_EQ(judgement.seq, odd_splits ? 6u : 0u);
                 EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
                 EXPECT_TRUE(judgement.cycle.empty());
-                EXPECT_EQ(judgement.whys.at(0), odd_splits ? "called " + other + " where the others called AllReduce #6"
-                                                           : "called AllReduce #6 where the others called " + other);
+                EXPECT_EQ(judgement.whys.at(0),
+                          odd_splits ? "called " + other + " where the others called AllReduce #6"
+                                     : "called AllReduce #6 where the others called " + other);
             }
 }
 
@@ -2199,7 +2232,8 @@ TEST(Verdict, ASendOfARankThatDiedMayHaveDiedWithIt)
     EXPECT_EQ(judgement.culprits, std::vector<int>{1});
 }
 
-/* NCCL connects ranks inside the call, and NCCLGUARD_CHECK=strict holds it: the device has nothing of it yet. */
+/* NCCL connects ranks inside the call, and NCCLGUARD_CHECK=strict holds it: the device has nothing
+ * of it yet. */
 TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
 {
     for (int launched : {0, 1, 3}) {
@@ -2409,8 +2443,9 @@ TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
     EXPECT_TRUE(judge(job).culprits.empty());
 }
 
-/* Rank 2's device stalls in front of a receive from rank 3. Rank 0, which has never met rank 2, waits for it inside the
- * call, as NCCL does until both sides are connected: its device has nothing to reach. */
+/* Rank 2's device stalls in front of a receive from rank 3. Rank 0, which has never met rank 2,
+ * waits for it inside the call, as NCCL does until both sides are connected: its device has nothing
+ * to reach. */
 TEST(Verdict, WhoWaitsForItsPeerInsideTheCallIsNoStalledDevice)
 {
     Job job(4);
@@ -2594,7 +2629,8 @@ TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
     EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7")) << judgement.whys[0];
 }
 
-/* A mark in a graph shows how far its replay has come; between two marks the position is unknown. */
+/* A mark in a graph shows how far its replay has come; between two marks the position is unknown.
+ */
 TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
 {
     for (bool vague : {false, true}) {
@@ -2633,7 +2669,8 @@ struct Shown {
     uint64_t group, seq;
     bool operator==(const Shown &other) const
     {
-        return rank == other.rank && waits == other.waits && group == other.group && seq == other.seq;
+        return rank == other.rank && waits == other.waits && group == other.group &&
+               seq == other.seq;
     }
 };
 
@@ -2953,8 +2990,9 @@ TEST(Verdict, AStuckWatchdogIsTheReasonOfADeviceThatSeemsNotToFinish)
 
     expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
     EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.whys.at(0), "the watchdog of its guard has made no round for 60.0 s: it is in "
-                                    "cuEventQuery (thread 7 in ioctl)");
+    EXPECT_EQ(judgement.whys.at(0),
+              "the watchdog of its guard has made no round for 60.0 s: it is in "
+              "cuEventQuery (thread 7 in ioctl)");
     EXPECT_EQ(judgement.seq, 7u);
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
@@ -3110,7 +3148,8 @@ TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
     expect_kind(judge(job), NG_KIND_DEAD_RANK);
 }
 
-/* NCCL notices at once that a peer on another host is gone, long before anybody has waited for long. */
+/* NCCL notices at once that a peer on another host is gone, long before anybody has waited for
+ * long. */
 TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 {
     for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_LOST, NG_LIFE_EXITED}) {
@@ -3170,8 +3209,8 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
 
 constexpr uint64_t ROW = 0x500, COL = 0x600, PAIR = 0x700;
 
-/* Rank 2 is gone, rank 1 left since NCCL told it of that in the row, and rank 0 waits for rank 1 in the pair. `wide`:
- * rank 3 of the row lives. */
+/* Rank 2 is gone, rank 1 left since NCCL told it of that in the row, and rank 0 waits for rank 1 in
+ * the pair. `wide`: rank 3 of the row lives. */
 Job left_since_told(enum ng_life life, bool wide = false)
 {
     Job job(wide ? 4 : 3);
@@ -3217,7 +3256,8 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
         enum ng_verdict_kind kind = life == NG_LIFE_EXITED ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK;
         Job job = left_since_told(life);
         expect_what_it_left_for(job, kind);
-        EXPECT_EQ(judge(job).stalled_ns, 8 * NG_S + 300 * NG_MS) << "as long as it would have waited";
+        EXPECT_EQ(judge(job).stalled_ns, 8 * NG_S + 300 * NG_MS)
+            << "as long as it would have waited";
         /* Rank 2 had come to the call, too. */
         job.at(ROW, 1).waits();
         expect_what_it_left_for(job, kind);
@@ -3234,7 +3274,8 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
     }
 }
 
-/* NCCL may refuse a call before the watchdog has seen that the work before it is stuck, or where all is done. */
+/* NCCL may refuse a call before the watchdog has seen that the work before it is stuck, or where
+ * all is done. */
 TEST(Verdict, WhatALeaverWasInIsAlsoWhatNcclHasFailed)
 {
     Job job = left_since_told(NG_LIFE_DEAD);
@@ -3382,11 +3423,13 @@ TEST(Verdict, AnEndOfItsOwnGoesBeforeWhatLeaversWereInWhereEndsAreLookedFor)
         EXPECT_EQ(judgement.culprits, std::vector<int>{left ? 3 : 2}) << judgement.line;
         judgement = judge(job);
         expect_kind(judgement, NG_KIND_DEAD_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << "which is what a deadline is about: " << judgement.line;
+        EXPECT_EQ(judgement.culprits, std::vector<int>{2})
+            << "which is what a deadline is about: " << judgement.line;
     }
 }
 
-/* A host that does not answer may be gone with all its ranks, which is known only once it has been silent for long. */
+/* A host that does not answer may be gone with all its ranks, which is known only once it has been
+ * silent for long. */
 TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
 {
     Job job(4);
@@ -3401,7 +3444,8 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
     judgement = judge(job);
     expect_kind(judgement, NG_KIND_ASYNC_ERROR);
     EXPECT_TRUE(judgement.may_be_gone);
-    /* Once others have waited for it for long, it is what is told, and not who reports the error. */
+    /* Once others have waited for it for long, it is what is told, and not who reports the error.
+     */
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits();
     judgement = judge(job);
@@ -3420,7 +3464,8 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
     EXPECT_FALSE(judge(job).may_be_gone);
 }
 
-/* A host whose ranks have no evidence of the others ends at the deadline, a moment before this one does. */
+/* A host whose ranks have no evidence of the others ends at the deadline, a moment before this one
+ * does. */
 TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
 {
     Job job(4);
@@ -3442,7 +3487,8 @@ TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
     job.at(WORLD, 0).error_age_ns = 96 * NG_S;
     expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
     job.at(WORLD, 0).error_age_ns = NG_S / 2;
-    /* Before the deadline nobody has ended for it; and an error of a rank's own needs no other origin. */
+    /* Before the deadline nobody has ended for it; and an error of a rank's own needs no other
+     * origin. */
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits(all_reduce(), 5 * NG_S);
     expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
@@ -3606,8 +3652,9 @@ TEST(Verdict, ANanIsToldOfWhenAskedThoughNobodyWaits)
 
     expect_kind(judgement, NG_KIND_NAN);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_EQ(judgement.whys.at(0), "of 1000 elements of bfloat16 that it sends, 2 are no numbers, the first is "
-                                    "element 17: NaN (0x7fc0)");
+    EXPECT_EQ(judgement.whys.at(0),
+              "of 1000 elements of bfloat16 that it sends, 2 are no numbers, the first is "
+              "element 17: NaN (0x7fc0)");
     EXPECT_EQ(judgement.seq, 7u);
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);

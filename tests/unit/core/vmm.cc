@@ -1,6 +1,6 @@
 /*
- * Allocations out of mapped memory, over a driver that ends the test where the real one would fault or
- * leak, and that fails wherever it is told to.
+ * Allocations out of mapped memory, over a driver that ends the test where the real one would fault
+ * or leak, and that fails wherever it is told to.
  *
  * NG_TEST_OPERATIONS: how many operations the random test makes.
  */
@@ -368,18 +368,20 @@ TEST_F(Vmm, NetworkCardsMayReadItWhereThatIsPossible)
 {
     model.can_rdma = true;
     CUdeviceptr base = allocate(GRANULARITY);
-    EXPECT_TRUE(model.memories.at(model.addresses.at(base).memory).properties.allocFlags.gpuDirectRDMACapable);
+    EXPECT_TRUE(model.memories.at(model.addresses.at(base).memory)
+                    .properties.allocFlags.gpuDirectRDMACapable);
     model.refuses_rdma = true;
     base = allocate(GRANULARITY);
     ASSERT_NE(base, 0u);
-    EXPECT_FALSE(model.memories.at(model.addresses.at(base).memory).properties.allocFlags.gpuDirectRDMACapable);
+    EXPECT_FALSE(model.memories.at(model.addresses.at(base).memory)
+                     .properties.allocFlags.gpuDirectRDMACapable);
 }
 
 TEST_F(Vmm, WhereverItFailsNothingIsLeftAndTheDriverIsAsked)
 {
-    for (const char *name : {"ctx_get_current", "ctx_get_device", "device_get_attribute",
-                             "mem_get_granularity", "mem_create", "mem_address_reserve", "mem_map",
-                             "mem_set_access"}) {
+    for (const char *name :
+         {"ctx_get_current", "ctx_get_device", "device_get_attribute", "mem_get_granularity",
+          "mem_create", "mem_address_reserve", "mem_map", "mem_set_access"}) {
         model.fails = name;
         EXPECT_EQ(allocate(4 * GRANULARITY), 0u) << name;
         model.fails = "";
@@ -412,7 +414,8 @@ TEST_F(Vmm, AFreeWaitsForTheWorkOfItsContext)
 
 TEST_F(Vmm, AFreeDuringACaptureWaitsForNothingAndIsMadeUpForAfterwards)
 {
-    CUdeviceptr first = allocate(GRANULARITY), second = allocate(GRANULARITY), third = allocate(GRANULARITY);
+    CUdeviceptr first = allocate(GRANULARITY), second = allocate(GRANULARITY),
+                third = allocate(GRANULARITY);
     CUresult result;
     ng_vmm_capturing(1);
     unsigned before = model.synchronised;

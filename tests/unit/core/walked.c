@@ -11,13 +11,13 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#include "core/comm/frame_symbolizer.h"
 #include "core/comm/call_stack.h"
-#include "core/util/clock.h"
-#include "core/runtime/runtime.h"
+#include "core/comm/frame_symbolizer.h"
 #include "core/recorder/frame_table.h"
 #include "core/runtime/io_workers.h"
+#include "core/runtime/runtime.h"
 #include "core/unwind/unwind_table.h"
+#include "core/util/clock.h"
 
 #define AWAIT_NS (20 * NG_S)
 

@@ -57,8 +57,8 @@ static void call_all(int guarded)
     check(ncclguard_completion_stop(1000, &dropped), EXPECTED(NCCLGUARD_OK), "completion_stop");
     check((int)dropped, guarded ? 0 : 7, "nothing is dropped");
     check(ncclguard_put("", "x", 1, 1), EXPECTED(NCCLGUARD_INVALID), "put without a key");
-    check(ncclguard_put("a key of more than 64 bytes, which is one more than there may be, so",
-                        "x", 1, 1),
+    check(ncclguard_put("a key of more than 64 bytes, which is one more than there may be, so", "x",
+                        1, 1),
           EXPECTED(NCCLGUARD_TOO_LONG), "put with a long key");
     check(ncclguard_put("key", data, NCCLGUARD_VALUE_MAX + 1, 1), EXPECTED(NCCLGUARD_TOO_LONG),
           "put of too much");

@@ -85,7 +85,8 @@ struct outcome {
     struct recording recording;
 };
 
-/* Apart from the calls, of which there are some hundred types: each would have these expectations compiled anew. */
+/* Apart from the calls, of which there are some hundred types: each would have these expectations
+ * compiled anew. */
 static void expect_forwarded(const struct outcome &outcome)
 {
     EXPECT_TRUE(outcome.same_value) << "another value came back";

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/policy/abort.h"
+#include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
 #include "core/device/failure.h"
 #include "core/fault/inject.h"
+#include "core/policy/abort.h"
 #include "core/runtime/log.h"
-#include "core/call/nonblocking.h"
 #include "shim/driver.h"
 #include "shim/memory_calls.h"
 #include "shim/shim.h"
@@ -144,7 +144,8 @@ int ng_ended_passed(const void *handle, const char *name, int result)
     return result;
 }
 
-void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl, const struct ng_comm *comm, int result)
+void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
+                            const struct ng_comm *comm, int result)
 {
     (void)comm;
     ng_log(NG_LOG_WARN, "failed: nccl%s of %s: %d", name, nccl->path, result);

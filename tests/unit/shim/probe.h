@@ -34,8 +34,8 @@ struct probe_call {
 void probe_set_active(bool active);
 void probe_adopt_thread(void);
 
-/* What core answers to calls from now on: NG_CALL_PROCEED, or a result in NCCL's stead; the reason is
- * PROBE_REASON then. */
+/* What core answers to calls from now on: NG_CALL_PROCEED, or a result in NCCL's stead; the reason
+ * is PROBE_REASON then. */
 #define PROBE_REASON "the probe has aborted it"
 void probe_set_answer(int answer);
 

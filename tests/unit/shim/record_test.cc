@@ -258,7 +258,10 @@ TEST_F(Record, PassedFunctionsThatFailAreTold)
     EXPECT_EQ(errno, 0) << "as NCCL left it";
     /* One that NCCL makes itself, inside a call of the program, is its own affair. */
     probe_clear();
-    recording_set_hook(RECORDING_MemAlloc, [] { int inner; ncclCommCount(comm, &inner); });
+    recording_set_hook(RECORDING_MemAlloc, [] {
+        int inner;
+        ncclCommCount(comm, &inner);
+    });
     void *pointer = nullptr;
     ncclMemAlloc(&pointer, 8);
     log = probe_log();

@@ -6,7 +6,9 @@
 class Blobs : public testing::Test
 {
   protected:
-    Blobs() : kv("local:" + folder.path()) {}
+    Blobs() : kv("local:" + folder.path())
+    {
+    }
 
     /* A place with its blob, and for how long that has been true; less than 0: no sign of life. */
     void stands(uint64_t slot, const std::string &blob, int64_t unchanged_ms = 0)
@@ -67,7 +69,8 @@ class Blobs : public testing::Test
     struct ng_arena arena = {};
 };
 
-/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in its memory. */
+/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in
+ * its memory. */
 TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
 {
     struct ng_blob *blobs;

@@ -305,7 +305,8 @@ TEST(LocalCollect, BoxesAreAllOfOneMoment)
     own.box.header->life_mono_ns = ng_clock_mono_ns() - 20 * NG_S;
     copy = read_whole_file(mine);
     for (int i = 1; i <= 32; i++) {
-        ((struct ng_box_header *)&copy[0])->pid = 5000000 + i; /* which no process of this machine has */
+        ((struct ng_box_header *)&copy[0])->pid =
+            5000000 + i; /* which no process of this machine has */
         write_whole_file(folder / (NG_BOX_PREFIX + std::to_string(5000000 + i) + "-1"), copy);
     }
     unlink(mine.c_str());

@@ -229,10 +229,12 @@ TEST(LocalIncidents, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
         Peer claimant(folder.path(), claims(folder.path(), wanted, judged));
 
         claimant.kill_unreaped();
-        EXPECT_EQ(board.claim(wanted, &got), judged ? -EEXIST : 0) << "what is not judged nobody is told of";
+        EXPECT_EQ(board.claim(wanted, &got), judged ? -EEXIST : 0)
+            << "what is not judged nobody is told of";
         EXPECT_EQ(got.epoch, judged ? 1u : 2u);
         if (judged) {
-            EXPECT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 20), &got), 0) << "what is stuck is another matter";
+            EXPECT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 20), &got), 0)
+                << "what is stuck is another matter";
         }
         wanted.group_id = 8;
         EXPECT_EQ(board.claim(wanted, &got), 0);
@@ -366,7 +368,8 @@ TEST(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
 
     ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
     for (const char *epoch : {"4294967296", "18446744073709551614", "99999999999999999999"})
-        write_whole_file(folder / ("incident-" + std::string(epoch)), read_whole_file(folder / "incident-1"));
+        write_whole_file(folder / ("incident-" + std::string(epoch)),
+                         read_whole_file(folder / "incident-1"));
     EXPECT_EQ(board.next(1, &got), -ENOENT);
     ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 2), &got), 0);
     EXPECT_EQ(got.epoch, 2u);

@@ -1,8 +1,8 @@
 /*
  * The store's interface: one suite for every backend. Then what each backend alone promises.
  */
-#include "tests/gtest/in_time.h"
 #include "tests/unit/store/kv.h"
+#include "tests/gtest/in_time.h"
 
 #if NG_HAVE_HIREDIS
 #include "tests/unit/store/redis.h"

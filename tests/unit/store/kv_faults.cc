@@ -417,7 +417,8 @@ TEST_F(KvServer, PasswordsThatDoNotFit)
         Kv kv(row.url);
         int64_t start = ng_clock_mono_ns();
         EXPECT_EQ(kv.set("key", "x", 0, patience_ms), -EACCES);
-        EXPECT_IN_TIME(ng_clock_mono_ns() - start, 10 * NG_S) << "what does not mend is told at once";
+        EXPECT_IN_TIME(ng_clock_mono_ns() - start, 10 * NG_S)
+            << "what does not mend is told at once";
         EXPECT_NE(std::string(ng_kv_error(kv.kv)).find(row.says), std::string::npos)
             << ng_kv_error(kv.kv);
         EXPECT_EQ(kv.subscribe("news"), -EACCES);
@@ -726,7 +727,8 @@ TEST_F(KvServer, AnAnswerWithoutEndIsNotWaitedFor)
     Kv kv("redis://127.0.0.1:" + std::to_string(port));
     std::string value;
     EXPECT_EQ(kv.get("key", &value, 10000), -EPROTO);
-    EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("longer than 128 MiB"), std::string::npos) << ng_kv_error(kv.kv);
+    EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("longer than 128 MiB"), std::string::npos)
+        << ng_kv_error(kv.kv);
 }
 
 /* Whoever says that the keys are elsewhere could have the password sent anywhere. */
@@ -745,11 +747,14 @@ TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
                     return !listed ? "*0\r\n"
                                    : "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.2\r\n:" +
                                          std::to_string(port) + "\r\n";
-                return words[0] == "AUTH" ? "+OK\r\n" : "-" + how + " 1 127.0.0.2:" + std::to_string(port) + "\r\n";
+                return words[0] == "AUTH"
+                           ? "+OK\r\n"
+                           : "-" + how + " 1 127.0.0.2:" + std::to_string(port) + "\r\n";
             });
             {
                 Kv kv("redis://:secret@127.0.0.1:" + std::to_string(port));
-                EXPECT_EQ(kv.set("key", "x", 0, 3000), listed ? 0 : -EACCES) << how << ng_kv_error(kv.kv);
+                EXPECT_EQ(kv.set("key", "x", 0, 3000), listed ? 0 : -EACCES)
+                    << how << ng_kv_error(kv.kv);
                 if (!listed) {
                     EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("127.0.0.2"), std::string::npos);
                 }

@@ -1,5 +1,6 @@
 /*
- * A store whose values are signed: who knows the key reads and writes as ever, others can only be in the way.
+ * A store whose values are signed: who knows the key reads and writes as ever, others can only be
+ * in the way.
  */
 #include "tests/unit/store/kv.h"
 
@@ -78,7 +79,8 @@ TEST_P(KvSigned, WhoHasTheKeyReadsAndWritesAsEver)
     EXPECT_EQ(a->cas("made", nullptr, "x"), 0);
     EXPECT_EQ(ng_kv_queue_set(a->kv, "queued", "q", 1, 0), 0);
     EXPECT_EQ(ng_kv_flush(a->kv, within(patience_ms), nullptr), 0);
-    EXPECT_EQ(b->all(), (std::vector<std::string>{"empty=", "first=ours", "key=value", "made=x", "queued=q"}));
+    EXPECT_EQ(b->all(), (std::vector<std::string>{"empty=", "first=ours", "key=value", "made=x",
+                                                  "queued=q"}));
     EXPECT_EQ(b->remove("key"), 0);
     EXPECT_EQ(a->get("key", &found), -ENOENT);
     EXPECT_EQ(a->add("n", 2, &number), 0) << "the counters of a job";
@@ -98,12 +100,13 @@ TEST_P(KvSigned, WhatIsNotSignedIsNotThereAndKeepsNobodyFromBeingTheFirst)
             EXPECT_EQ(own->get(key, &found), -ENOENT);
             const char *keys[] = {key};
             int there = -1;
-            EXPECT_EQ(
-                ng_kv_get_many(
-                    own->kv, keys, 1, within(patience_ms),
-                    [](void *context, size_t, const struct ng_kv_bytes *value) { *(int *)context = value != nullptr; },
-                    &there),
-                0);
+            EXPECT_EQ(ng_kv_get_many(
+                          own->kv, keys, 1, within(patience_ms),
+                          [](void *context, size_t, const struct ng_kv_bytes *value) {
+                              *(int *)context = value != nullptr;
+                          },
+                          &there),
+                      0);
             EXPECT_EQ(there, 0);
         }
         EXPECT_EQ(own->all(), std::vector<std::string>{});

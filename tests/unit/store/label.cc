@@ -90,8 +90,7 @@ TEST_F(Label, RandomUnionsInAnyOrderBySeveralAtOnce)
                 Kv kv(where);
                 for (size_t i = (size_t)t; i < joins.size(); i += threads) {
                     uint64_t before = root(kv, label[joins[i].second]);
-                    uint64_t found =
-                        join(kv, group[joins[i].first], label[joins[i].second]);
+                    uint64_t found = join(kv, group[joins[i].first], label[joins[i].second]);
                     EXPECT_LE(found, before) << "a root never grows";
                 }
             });
@@ -122,8 +121,8 @@ TEST_F(Label, AChainIsFollowedToItsEnd)
 TEST_F(Label, ACircleOrNonsenseEndsTheWay)
 {
     Kv kv(url());
-    for (const char *nonsense : {"", "0000000000000000", "zzzzzzzzzzzzzzzz", "12", "ffffffffffffffff",
-                                 "00000000000000090", "00000000000000033"}) {
+    for (const char *nonsense : {"", "0000000000000000", "zzzzzzzzzzzzzzzz", "12",
+                                 "ffffffffffffffff", "00000000000000090", "00000000000000033"}) {
         ASSERT_EQ(kv.set(key(9), nonsense), 0);
         EXPECT_EQ(root(kv, 9), 9u) << nonsense;
     }

@@ -429,10 +429,12 @@ TEST(LocalLife, ABoxWhoseDescriptorTheProgramClosedIsReadOn)
     board.wait(0);
     std::vector<int> fds = box_descriptors(peer.pid());
     ASSERT_EQ(fds.size(), 1u);
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), file = open(box_of(folder, peer.pid()).c_str(), O_WRONLY);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC),
+        file = open(box_of(folder, peer.pid()).c_str(), O_WRONLY);
     ASSERT_EQ(dup2(null, fds[0]), fds[0]);
     EXPECT_EQ(board.wait(0) & NG_BOARD_DEATH, 0u);
-    ASSERT_EQ(pwrite(file, &left, sizeof(left), offsetof(struct ng_box_header, life)), (ssize_t)sizeof(left));
+    ASSERT_EQ(pwrite(file, &left, sizeof(left), offsetof(struct ng_box_header, life)),
+              (ssize_t)sizeof(left));
     EXPECT_TRUE(board.wait(0) & NG_BOARD_DEATH);
     EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_EXITED);
     EXPECT_EQ(fcntl(fds[0], F_GETFD), 0) << "the program's file is left alone";
@@ -488,7 +490,8 @@ TEST(LocalLife, ASilentBoxThatIsCutOffIsNoSignOfAFrozenProcess)
     board.wait(0);
     EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_STOPPED);
     ASSERT_EQ(truncate(box_of(folder, peer.pid()).c_str(), 0), 0);
-    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_RUNNING) << "it cannot say any more that it goes on";
+    EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_RUNNING)
+        << "it cannot say any more that it goes on";
     peer.stop();
     EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_STOPPED) << "the kernel says so";
 }

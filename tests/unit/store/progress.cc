@@ -99,8 +99,16 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
     if (random() % 4 == 0)
         any_text(random, process->error_text, sizeof(process->error_text));
     if (random() % 4 == 0)
-        process->nan = {1 + (int64_t)(any(random) >> 2), any(random), any(random), (enum ng_op)(random() % NG_OP_LIMIT),
-                        any_int(random), any(random), any(random), any(random), any(random), random() % 2 == 0};
+        process->nan = {1 + (int64_t)(any(random) >> 2),
+                        any(random),
+                        any(random),
+                        (enum ng_op)(random() % NG_OP_LIMIT),
+                        any_int(random),
+                        any(random),
+                        any(random),
+                        any(random),
+                        any(random),
+                        random() % 2 == 0};
     process->memory_kinds = (uint32_t)(random() % (NG_BOX_MEMORY_KINDS + 1));
     for (uint32_t i = 0; i < process->memory_kinds; i++)
         process->memory[i] = {any(random), any(random)};
@@ -111,7 +119,8 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             view, index, group, nranks > 0 ? (int)(random() % (uint64_t)(nranks + 1)) - 1 : -1);
         member->device = any_int(random);
         /* As its group, or as it alone was told. */
-        member->nranks = random() % 3 ? view->groups[member->group].nranks : (int)(random() % 9000) | 1;
+        member->nranks =
+            random() % 3 ? view->groups[member->group].nranks : (int)(random() % 9000) | 1;
         member->nccl_version =
             random() % 3 ? view->groups[member->group].nccl_version : any_int(random) | 1;
         member->state = (enum ng_group_state)(random() % (NG_GROUP_FAILED + 1));
@@ -200,8 +209,8 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
     }
     for (uint64_t failures = random() % 3; failures > 0; failures--) {
         int nranks = 1 + (int)(random() % 9000);
-        struct ng_view_failure *failure = ng_view_add_failure(
-            view, index, any(random), (int)(random() % (uint64_t)nranks));
+        struct ng_view_failure *failure =
+            ng_view_add_failure(view, index, any(random), (int)(random() % (uint64_t)nranks));
         failure->member.nranks = nranks;
         failure->member.nccl_version = (int)(random() % 99999);
         failure->member.device = any_int(random);
@@ -537,7 +546,8 @@ std::string behind_head(const std::string &blob)
     return blob.substr(at + length);
 }
 
-/* An older reader passes over what it does not know of: then no text behind it may be another one. */
+/* An older reader passes over what it does not know of: then no text behind it may be another one.
+ */
 TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
 {
     View view;
@@ -853,7 +863,8 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
         ng_progress_peek(exact.data(), exact.size(), &head);
         if (error) {
             EXPECT_EQ(error, -EBADMSG);
-            EXPECT_EQ(again->process_count + again->member_count + again->call_count + again->fault_count,
+            EXPECT_EQ(again->process_count + again->member_count + again->call_count +
+                          again->fault_count,
                       0u);
             refused++;
             continue;

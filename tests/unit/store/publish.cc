@@ -98,7 +98,9 @@ class Publish : public testing::TestWithParam<const char *>
         incident.epoch = epoch;
         incident.state = NG_INCIDENT_JUDGED;
         size_t length = ng_incident_encode(&incident, bytes);
-        ASSERT_EQ(store->put("i/" + std::to_string(epoch), std::string(reinterpret_cast<char *>(bytes), length)), 0);
+        ASSERT_EQ(store->put("i/" + std::to_string(epoch),
+                             std::string(reinterpret_cast<char *>(bytes), length)),
+                  0);
         ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch)), 0);
     }
     uint64_t entered(Rank &from, int rank)
@@ -500,13 +502,16 @@ TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
         rank->kv.reconnect();
     for (size_t i = 1; i < ranks.size(); i++) {
         Rank &rank = *ranks[i];
-        EXPECT_TRUE(eventually([&] { return has(*store, "p/" + std::to_string(rank.slot())) &&
-                                            head(rank.slot()).uid == rank.uid(); }));
+        EXPECT_TRUE(eventually([&] {
+            return has(*store, "p/" + std::to_string(rank.slot())) &&
+                   head(rank.slot()).uid == rank.uid();
+        }));
     }
     EXPECT_NE(head(1).uid, dead.uid()) << "somebody has its number";
     for (size_t i = 1; i < ranks.size(); i++)
         dead.spoken_for_by(*ranks[i], NG_LIFE_DEAD);
-    /* Who looks while the store is being emptied may see a place without its sign of life, and tell of that. */
+    /* Who looks while the store is being emptied may see a place without its sign of life, and tell
+     * of that. */
     EXPECT_TRUE(eventually([&] { return strtol(store->value("e").c_str(), nullptr, 10) >= 1; }));
     EXPECT_TRUE(eventually([&] { return ranks[1]->lives()[3] == NG_LIFE_DEAD; }));
     for (size_t i = 1; i < ranks.size(); i++) {
@@ -580,7 +585,8 @@ TEST_P(Publish, CallsOfAGroupThatDifferAreToldOnceWhicheverCallItIsTakenFor)
     Rank &a = started(0), &b = started(1);
     struct ng_incident first, again, wanted = about(NG_INCIDENT_SUSPECT, world, 20);
     wanted.differs = true;
-    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &again), 0) << "of what is stuck it is not part";
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &again), 0)
+        << "of what is stuck it is not part";
     ASSERT_EQ(a.claim(wanted, &first), 0);
     ASSERT_EQ(a.judge(&first), 0);
     wanted.seq = 19;
@@ -610,10 +616,15 @@ TEST_P(Publish, WhereNothingIsCalledTrailsAreToldSeldom)
 
 TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWithTheirId)
 {
-    Rank &a = add(0, 5 * NG_S, {{world, 8}, {0x77, 2}, {0x77, 2, 0, 0, NG_GROUP_CREATING},
-                                {0x78, 2, 0, 0, NG_GROUP_DESTROYED}, {0x79, 2}});
+    Rank &a = add(0, 5 * NG_S,
+                  {{world, 8},
+                   {0x77, 2},
+                   {0x77, 2, 0, 0, NG_GROUP_CREATING},
+                   {0x78, 2, 0, 0, NG_GROUP_DESTROYED},
+                   {0x79, 2}});
     for (int i = 0; i < 5; i++) {
-        __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank,
+                         __ATOMIC_SEQ_CST);
         __atomic_store_n(&a.box.trails[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
     }
     a.start();
@@ -741,7 +752,8 @@ TEST_P(Publish, WhatIsClaimedWhileWeComeIsHeard)
     Rank &a = started(0), &b = add(1, 5 * NG_S, {{world, 8, 1}, {other_world, 8, 1}});
     struct ng_incident mine;
     b.kv.deaf = true;
-    b.kv.hold_answer("put", "g/" + hex(other_world)); /* its second group, by which others may find it */
+    b.kv.hold_answer("put",
+                     "g/" + hex(other_world)); /* its second group, by which others may find it */
     b.start_without_waiting();
     ASSERT_TRUE(eventually([&] { return b.kv.is_held(); }));
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
@@ -761,7 +773,8 @@ TEST_P(Publish, WhatHappensBeforeWeAreBackOnAnEmptiedStoreIsHeard)
     for (Rank *rank : {&a, &c}) {
         rank->kv.reconnect();
         ASSERT_TRUE(eventually([&] {
-            return has(*store, "p/" + std::to_string(rank->slot())) && head(rank->slot()).uid == rank->uid();
+            return has(*store, "p/" + std::to_string(rank->slot())) &&
+                   head(rank->slot()).uid == rank->uid();
         }));
     }
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
@@ -867,8 +880,8 @@ TEST_P(Publish, AnEpochThatNobodyCanHaveCountedToIsPassedOver)
 {
     Rank &a = started(0), &b = started(1);
     struct ng_incident mine, order = about(NG_INCIDENT_ABORT, 0, 0);
-    for (uint64_t epoch : {(uint64_t)NG_EPOCH_AHEAD_MAX + 1, (uint64_t)NG_EPOCH_MAX + 1, (uint64_t)INT64_MAX,
-                           UINT64_MAX - 1, UINT64_MAX}) {
+    for (uint64_t epoch : {(uint64_t)NG_EPOCH_AHEAD_MAX + 1, (uint64_t)NG_EPOCH_MAX + 1,
+                           (uint64_t)INT64_MAX, UINT64_MAX - 1, UINT64_MAX}) {
         forge(order, epoch);
         ASSERT_EQ(store->set("i/last", std::to_string(epoch)), 0);
         settle(a);
@@ -895,7 +908,8 @@ TEST_P(Publish, AtTheLastEpochNothingIsClaimedAndNothingWaits)
     EXPECT_TRUE(a.up());
 }
 
-/* As many records as anybody likes to write: a round reads some of them, and signs of life go on. */
+/* As many records as anybody likes to write: a round reads some of them, and signs of life go on.
+ */
 TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
 {
     constexpr uint64_t many = 1000;
@@ -909,7 +923,8 @@ TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
     ASSERT_GT(a.heard(0), 0u);
     int64_t before = a.published_ns();
     ASSERT_TRUE(eventually([&] { return a.published_ns() != before; }));
-    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many, &last), -ENOENT) << "all of them came first";
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many, &last), -ENOENT)
+        << "all of them came first";
 }
 
 TEST_P(Publish, WhileMoreMessagesComeThanCanBeFollowedSignsOfLifeGoOn)
@@ -925,7 +940,8 @@ TEST_P(Publish, WhileMoreMessagesComeThanCanBeFollowedSignsOfLifeGoOn)
     ASSERT_TRUE(eventually([&] { return a.kv.calls > calls + 100; }));
     int64_t before = a.published_ns();
     EXPECT_TRUE(eventually([&] { return a.published_ns() != before; }));
-    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many * step, &last), -ENOENT) << "all were followed first";
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many * step, &last), -ENOENT)
+        << "all were followed first";
     a.kv.slow_ms = 0;
     EXPECT_GT(a.heard(0), 0u);
 }
@@ -1103,8 +1119,8 @@ TEST_P(Publish, ASlowStoreIsWaitedForNoLongerThanAsked)
     }
     a.kv.slow_ms = 0;
     struct ng_incident mine;
-    EXPECT_TRUE(eventually(
-        [&] { return a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine) == 0; }));
+    EXPECT_TRUE(
+        eventually([&] { return a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine) == 0; }));
     EXPECT_EQ(a.judge(&mine), 0);
 }
 
@@ -1316,8 +1332,9 @@ TEST_P(PublishRedis, CountersLiveAsLongAsTheJob)
     }
     a.kv.reconnect();
     for (const char *key : {"n", "i/last"})
-        EXPECT_TRUE(
-            eventually([&] { return std::stol(server->ask({"TTL", prefix + key})) > 3000; }));
+        EXPECT_TRUE(eventually([&] {
+            return std::stol(server->ask({"TTL", prefix + key})) > 3000;
+        }));
 }
 
 TEST_P(PublishRedis, ThePasswordIsInNoLine)

@@ -160,9 +160,8 @@ struct FaultyKv::Ops {
     }
     static int subscribe(struct ng_kv *kv, const char *channel, int64_t deadline)
     {
-        return call(kv, "subscribe", channel, false, deadline, 0, [=](struct ng_kv *inner) {
-            return ng_kv_subscribe(inner, channel, deadline);
-        });
+        return call(kv, "subscribe", channel, false, deadline, 0,
+                    [=](struct ng_kv *inner) { return ng_kv_subscribe(inner, channel, deadline); });
     }
     static int message_fd(struct ng_kv *kv)
     {
@@ -567,8 +566,8 @@ int Rank::view(struct ng_view *view)
     question.kind = NG_ASK_VIEW;
     int error = ask(&question);
     if (!error)
-        error = ng_blobs_add(question.blobs, question.blob_count, question.root, options_.ttl_ns,
-                             view);
+        error =
+            ng_blobs_add(question.blobs, question.blob_count, question.root, options_.ttl_ns, view);
     if (!error)
         ng_view_seal(view);
     ng_arena_reset(&question.arena);

@@ -19,13 +19,13 @@
 #endif
 extern "C" {
 #include "core/nccl/board.h"
-#include "store/publish/peer_progress.h"
-#include "store/wire/incarnation.h"
-#include "store/board/local.h"
-#include "store/wire/progress.h"
-#include "store/publish/publish.h"
-#include "store/wire/incident_codec.h"
 #include "store/board/board_multihost.h"
+#include "store/board/local.h"
+#include "store/publish/peer_progress.h"
+#include "store/publish/publish.h"
+#include "store/wire/incarnation.h"
+#include "store/wire/incident_codec.h"
+#include "store/wire/progress.h"
 }
 #if !defined(__clang__)
 #undef _Static_assert
@@ -166,8 +166,8 @@ class Rank
     int ask(enum ng_ask_kind kind, const struct ng_incident &incident = {}, int64_t ms = 5000);
     int claim(const struct ng_incident &wanted, struct ng_incident *ret_incident,
               int64_t ms = 5000);
-    int judge(struct ng_incident *incident, const std::string &json = "", const std::string &text = "",
-              int64_t ms = 5000);
+    int judge(struct ng_incident *incident, const std::string &json = "",
+              const std::string &text = "", int64_t ms = 5000);
     int next(uint64_t epoch, struct ng_incident *ret_incident);
     /* Epoch of the next incident after this one, waited for; 0 none came. */
     uint64_t heard(uint64_t epoch, struct ng_incident *ret_incident = nullptr);

@@ -131,7 +131,8 @@ static void put_number(std::string &bytes, size_t number, uint64_t value)
         bytes[8 * number + i] = (char)(value >> 8 * i);
 }
 
-/* One number after the other, of a record that is fine else; also where what is wrong would be cut off. */
+/* One number after the other, of a record that is fine else; also where what is wrong would be cut
+ * off. */
 TEST(Records, NumbersThatNobodyWritesAreRefused)
 {
     std::mt19937_64 random(15);
@@ -140,7 +141,9 @@ TEST(Records, NumbersThatNobodyWritesAreRefused)
         std::vector<uint64_t> wrong, right;
     } cases[] = {
         {1, {0, (uint64_t)NG_EPOCH_MAX + 1, UINT64_MAX}, {1, NG_EPOCH_MAX}},
-        {2, {0, NG_INCIDENT_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX}, {NG_INCIDENT_SUSPECT, NG_INCIDENT_RELOAD}},
+        {2,
+         {0, NG_INCIDENT_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX},
+         {NG_INCIDENT_SUSPECT, NG_INCIDENT_RELOAD}},
         {3, {0, 3, UINT64_C(1) << 32 | 1}, {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}},
         {6, {NG_OP_LIMIT, UINT64_C(5) << 32, UINT64_C(1) << 61}, {0, UINT64_C(4) << 32}},
         {7, {(uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 32}, {(uint64_t)-1, INT32_MAX}},

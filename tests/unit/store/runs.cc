@@ -268,7 +268,8 @@ TEST(LocalRuns, BesideAnotherRunItsEvidenceHasAFolderOfItsOwn)
     char name[NG_BOARD_RUN_NAME_BYTES];
     Peer mine(folder.path(), {}, 1, 7);
     Peer elsewhere(
-        folder.path(), [](struct ng_box *box) { return box->header->evidence_folder = 0, 0; }, 1, 9);
+        folder.path(), [](struct ng_box *box) { return box->header->evidence_folder = 0, 0; }, 1,
+        9);
 
     board.wait(0);
     EXPECT_EQ(board.board->ops->apart(board.board, name), -ENOENT) << "nobody else has the folder";

@@ -200,7 +200,8 @@ TEST_P(Shared, BeforeARankLooksItReportsItsFrozenNeighbours)
     round(); /* a has looked after its neighbours just now */
     dead.insert(&b);
     b.kv.set(FaultyKv::FAIL);
-    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
+                     __ATOMIC_SEQ_CST);
     a.board->ops->begin(a.board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
     /* No further round of a: its incident thread would be waiting for the verdict. */
     EXPECT_TRUE(eventually([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
@@ -254,10 +255,8 @@ TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
     EXPECT_EQ(b.board->ops->read_verdict(b.board, &theirs, &documents), -ENOENT)
         << "it was reached on this host";
     ASSERT_EQ(far.board->ops->read_verdict(far.board, &theirs, &documents), 0);
-    EXPECT_NE(std::string(documents.json, documents.json_bytes).find("healthy"),
-              std::string::npos);
-    EXPECT_NE(std::string(documents.text, documents.text_bytes).find("healthy"),
-              std::string::npos);
+    EXPECT_NE(std::string(documents.json, documents.json_bytes).find("healthy"), std::string::npos);
+    EXPECT_NE(std::string(documents.text, documents.text_bytes).find("healthy"), std::string::npos);
     ng_arena_reset(&documents.arena);
 }
 
@@ -298,7 +297,8 @@ TEST_P(Shared, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
     struct ng_incident mine;
     ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &mine), 0);
     for (Rank *other : {&near, &far}) {
-        ASSERT_TRUE(soon([&] { return get(*other, NG_SOURCE_JOB, mine.epoch).state == NG_INCIDENT_CLAIMED; }));
+        ASSERT_TRUE(soon(
+            [&] { return get(*other, NG_SOURCE_JOB, mine.epoch).state == NG_INCIDENT_CLAIMED; }));
         other->kv.deaf = true;
     }
     ASSERT_EQ(publish(a, mine), 0);
@@ -307,7 +307,8 @@ TEST_P(Shared, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
     EXPECT_TRUE(a.join_thread());
     kill(a);
     for (Rank *other : {&near, &far}) {
-        ASSERT_TRUE(eventually([&] { return !other->board->ops->claimant_alive(other->board, &mine); }));
+        ASSERT_TRUE(
+            eventually([&] { return !other->board->ops->claimant_alive(other->board, &mine); }));
         EXPECT_EQ(get(*other, NG_SOURCE_JOB, mine.epoch).state, NG_INCIDENT_JUDGED);
     }
 }
@@ -319,10 +320,11 @@ TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
     for (auto &rank : ranks)
         rank->kv.set(FaultyKv::FAIL);
     struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
-    EXPECT_TRUE(eventually(
-        [&] { return a.claim(wanted, &mine) == 0 && mine.source == NG_SOURCE_HOST; }));
+    EXPECT_TRUE(
+        eventually([&] { return a.claim(wanted, &mine) == 0 && mine.source == NG_SOURCE_HOST; }));
     EXPECT_EQ(a.board->ops->begin(a.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0);
-    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0) << "everybody may look";
+    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0)
+        << "everybody may look";
     EXPECT_EQ(b.claim(wanted, &theirs), -EEXIST);
     EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
     ASSERT_EQ(publish(a, mine), 0);
@@ -430,8 +432,9 @@ TEST_P(Shared, TheIncidentThreadAllocatesNothing)
     forbid_malloc(false);
     for (int i = 0; i < 5; i++)
         EXPECT_EQ(results[i], 0) << i;
-    EXPECT_TRUE(soon([&] { return next(far, NG_SOURCE_JOB, 0, &theirs) == 0 &&
-                                  theirs.state == NG_INCIDENT_JUDGED; }));
+    EXPECT_TRUE(soon([&] {
+        return next(far, NG_SOURCE_JOB, 0, &theirs) == 0 && theirs.state == NG_INCIDENT_JUDGED;
+    }));
     forbid_malloc(true);
     struct ng_documents documents = {};
     results[5] = far.board->ops->read_verdict(far.board, &theirs, &documents);
@@ -487,8 +490,8 @@ TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
 }
 
-/* Its place is on the store, but it dies before it hears that it has it; and it has shown no sign of life since
- * its neighbour began. */
+/* Its place is on the store, but it dies before it hears that it has it; and it has shown no sign
+ * of life since its neighbour began. */
 TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
 {
     Rank &far = start(two, 2), &b = add(one, 1, {{world, 8}});
@@ -501,7 +504,8 @@ TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
     b.kv.release();
     dead.insert(&b);
     b.kill();
-    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1,
+                     __ATOMIC_SEQ_CST);
     a.start();
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
 }
@@ -513,7 +517,8 @@ TEST_P(Shared, WhatAnEarlierRunLeftIsNotToldOf)
     b.start_without_waiting();
     dead.insert(&b);
     b.kill();
-    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1,
+                     __ATOMIC_SEQ_CST);
     a.start();
     for (int i = 0; i < 5; i++)
         round();
@@ -572,8 +577,7 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
         for (auto &rank : ranks) {
-            EXPECT_TRUE(
-                soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
+            EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
             EXPECT_EQ(heard.epoch, epoch);
             EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
             EXPECT_EQ(heard.state, NG_INCIDENT_JUDGED);

@@ -1,9 +1,9 @@
 /*
  * Turns to look at the whole job, on a store that all of its ranks use at once.
  *
- * Each rank here is what the store's thread has of one, and all of them use one connection in turn: what
- * a look takes of the time is time, and of nothing else. They come back as core/incident/alarms.c and
- * core/incident/deaths.c do.
+ * Each rank here is what the store's thread has of one, and all of them use one connection in turn:
+ * what a look takes of the time is time, and of nothing else. They come back as
+ * core/incident/alarms.c and core/incident/deaths.c do.
  */
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/ranks.h"
@@ -32,7 +32,8 @@ extern "C" {
 #include <tuple>
 
 constexpr uint64_t label = 0x700;
-constexpr int64_t look_ns = 130 * NG_MS; /* of a thousand ranks: tests/bench/results/board-scale.md */
+constexpr int64_t look_ns =
+    130 * NG_MS;                   /* of a thousand ranks: tests/bench/results/board-scale.md */
 constexpr int64_t bound_ns = NG_S; /* it is half of it, if nothing else is on the machine */
 
 struct Looker {
@@ -75,7 +76,8 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
     {
         due.emplace(when, rank);
     }
-    /* Everybody finds nothing, but for whom `found` says so, until `until_ns`. How many looks there were. */
+    /* Everybody finds nothing, but for whom `found` says so, until `until_ns`. How many looks there
+     * were. */
     int look_until(int64_t until_ns, const std::function<bool(size_t)> &found)
     {
         int count = 0;
@@ -111,7 +113,8 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
         }
         return count;
     }
-    /* How long the last one, which does not look otherwise, waits for its turn in the middle of all this. */
+    /* How long the last one, which does not look otherwise, waits for its turn in the middle of all
+     * this. */
     int64_t wait_of_last(enum ng_look_cause cause)
     {
         int64_t asked_ns = ng_clock_mono_ns();
@@ -137,7 +140,9 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
     OwnBox box;
     std::unique_ptr<FaultyKv> kv;
     std::vector<std::unique_ptr<Looker>> ranks;
-    std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>, std::greater<>> due;
+    std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>,
+                        std::greater<>>
+        due;
     std::mt19937_64 random{7};
     int commands = 0;
     int64_t late_ns = 0; /* the most that a step here came too late: a loaded machine */
@@ -149,10 +154,14 @@ static std::string name_of(const testing::TestParamInfo<std::tuple<const char *,
 }
 
 #if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, Turns, testing::Combine(testing::Values("folder", "redis"), testing::Values(2, 64, 1024)),
+INSTANTIATE_TEST_SUITE_P(On, Turns,
+                         testing::Combine(testing::Values("folder", "redis"),
+                                          testing::Values(2, 64, 1024)),
                          name_of);
 #else
-INSTANTIATE_TEST_SUITE_P(On, Turns, testing::Combine(testing::Values("folder"), testing::Values(2, 64, 1024)), name_of);
+INSTANTIATE_TEST_SUITE_P(On, Turns,
+                         testing::Combine(testing::Values("folder"), testing::Values(2, 64, 1024)),
+                         name_of);
 #endif
 
 /* A process has ended, and every rank looks again and again whether its work waits for that one. */

@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
-#include "core/util/clock.h"
 #include "core/report/dump.h"
+#include "core/util/clock.h"
 #include "core/view/signature.h"
-#include "tools/render/analyze_report.h"
-#include "tools/ingest/view_merge.h"
 #include "tools/ingest/evidence.h"
-#include "tools/judge/postmortem.h"
 #include "tools/ingest/read_dump.h"
+#include "tools/ingest/view_merge.h"
+#include "tools/judge/postmortem.h"
+#include "tools/render/analyze_report.h"
 
 #define RANKS_MAX 12
 

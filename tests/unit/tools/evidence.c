@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "core/recorder/box.h"
-#include "core/util/clock.h"
-#include "core/report/dump.h"
 #include "core/recorder/durations.h"
-#include "core/report/flight.h"
+#include "core/recorder/fault_log.h"
 #include "core/recorder/frame_table.h"
 #include "core/recorder/python_code.h"
-#include "core/recorder/fault_log.h"
+#include "core/report/dump.h"
+#include "core/report/flight.h"
+#include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 #include "store/board/local.h"
@@ -30,9 +30,11 @@ static struct ng_signature all_reduce(void)
         .op = NG_OP_AllReduce, .dtype = 7, .redop = 0, .root = -1, .count = 1024};
 }
 
-static int add_rank(struct ng_view *view, uint64_t group_id, const struct evidence_rank *rank, int nranks)
+static int add_rank(struct ng_view *view, uint64_t group_id, const struct evidence_rank *rank,
+                    int nranks)
 {
-    static const enum ng_life lives[] = {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_ENDED_BY_GUARD, NG_LIFE_EXITED};
+    static const enum ng_life lives[] = {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_ENDED_BY_GUARD,
+                                         NG_LIFE_EXITED};
     struct ng_view_process *process = ng_view_add_process(view);
     uint32_t group = ng_view_intern_group(view, group_id);
 
@@ -77,8 +79,9 @@ int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, 
 }
 
 /* A view of these ranks, sealed. */
-static void make_view(struct ng_view *view, const char *job, uint64_t group_id, int64_t moment_unix_ns,
-                      const struct evidence_rank *ranks, int count, int nranks)
+static void make_view(struct ng_view *view, const char *job, uint64_t group_id,
+                      int64_t moment_unix_ns, const struct evidence_rank *ranks, int count,
+                      int nranks)
 {
     ng_view_init(view);
     snprintf(view->job, sizeof(view->job), "%s", job);
@@ -89,8 +92,9 @@ static void make_view(struct ng_view *view, const char *job, uint64_t group_id, 
     ng_view_seal(view);
 }
 
-int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns, const char *folder,
-                            const struct evidence_rank *ranks, int count, int nranks)
+int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns,
+                            const char *folder, const struct evidence_rank *ranks, int count,
+                            int nranks)
 {
     struct ng_view view;
     int error = 0;
@@ -102,8 +106,8 @@ int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_u
     return error;
 }
 
-int evidence_write_flights(int64_t moment_unix_ns, const char *folder, const struct evidence_rank *ranks, int count,
-                           int nranks)
+int evidence_write_flights(int64_t moment_unix_ns, const char *folder,
+                           const struct evidence_rank *ranks, int count, int nranks)
 {
     struct ng_view view;
     int error = 0;
@@ -133,9 +137,15 @@ static void add_records(struct ng_box *box, uint64_t count)
     ng_places_name(box, ng_places_add(box, 0x2345, ng_places_add_module(box, &image)), "main", 5);
     ng_places_retire(box, ng_places_add(box, 0x3456, NG_PLACES_NO_MODULE), 1);
     static const uint8_t lines[] = {0x80, 0, 0xd8, 22, 23, 0xe8, 10};
-    struct ng_python_code code = {.first_line = 7, .file = "/opt/train/train.py", .file_bytes = 19,
-                                  .name = "Model.step", .name_bytes = 10, .lines = lines, .lines_bytes = sizeof(lines)};
-    struct ng_python_frame python[] = {{ng_python_code_add(box, &code, 1), 2}, {NG_PYTHON_CODE_UNKNOWN, 4}};
+    struct ng_python_code code = {.first_line = 7,
+                                  .file = "/opt/train/train.py",
+                                  .file_bytes = 19,
+                                  .name = "Model.step",
+                                  .name_bytes = 10,
+                                  .lines = lines,
+                                  .lines_bytes = sizeof(lines)};
+    struct ng_python_frame python[] = {{ng_python_code_add(box, &code, 1), 2},
+                                       {NG_PYTHON_CODE_UNKNOWN, 4}};
     for (uint64_t id = 1; id <= count && id < box->record_capacity; id++) {
         struct ng_box_record *record = &box->records[id];
         ng_python_code_write_frames(box, id, python, 2, id == 2);
@@ -195,7 +205,8 @@ static void add_threads(struct ng_box *box, int pid, uint64_t seq)
     box->header->thread_used = 2;
 }
 
-/* The group's sends and receives, as one NCCL group: together they are an exchange of all with all. */
+/* The group's sends and receives, as one NCCL group: together they are an exchange of all with all.
+ */
 static void add_exchange(struct ng_box *box, int rank, int nranks)
 {
     uint64_t id = box->header->record_next, previous = 0;
@@ -321,7 +332,8 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
                                        .job = job,
                                        .run_id = getenv("NCCLGUARD_RUN_ID"),
                                        .timeout_ns = 600 * NG_S,
-                                       .suspect_ns = rank->suspect_ms ? rank->suspect_ms * NG_MS : 5 * NG_S,
+                                       .suspect_ns =
+                                           rank->suspect_ms ? rank->suspect_ms * NG_MS : 5 * NG_S,
                                        .init_timeout_ns = 600 * NG_S,
                                        .faults = rank->rehearsed ? 2 : 0};
 
@@ -411,8 +423,10 @@ static uint32_t any_call_stack(struct ng_view *view, unsigned *seed)
 {
     static const char *const names[] = {NULL, "step", "main", "a \"b\" \xc3\xa9"};
     struct ng_view_frame frames[4];
-    struct ng_view_call_stack stack = {
-        .count = (uint32_t)any(seed, 5), .whole = any(seed, 2), .python_cut = any(seed, 2), .frames = frames};
+    struct ng_view_call_stack stack = {.count = (uint32_t)any(seed, 5),
+                                       .whole = any(seed, 2),
+                                       .python_cut = any(seed, 2),
+                                       .frames = frames};
 
     for (uint32_t i = 0; i < stack.count; i++) {
         bool is_python = any(seed, 2);
@@ -565,16 +579,17 @@ static void add_random_process(struct ng_view *view, unsigned *seed)
     if (any(seed, 2))
         snprintf(process->error_text, sizeof(process->error_text), "remote \t error");
     if (any(seed, 2))
-        process->nan = (struct ng_view_nan){.age_ns = 1 + (int64_t)any(seed, NG_VIEW_AGE_MAX_NS - 1),
-                                            .group_id = any(seed, UINT64_MAX),
-                                            .seq = any(seed, 1 << 20),
-                                            .op = NG_OP_AllReduce,
-                                            .dtype = (int)any(seed, 12),
-                                            .elements = any(seed, UINT64_MAX),
-                                            .bad = any(seed, UINT64_MAX),
-                                            .element = any(seed, UINT64_MAX),
-                                            .bits = any(seed, UINT64_MAX),
-                                            .held = any(seed, 2)};
+        process->nan =
+            (struct ng_view_nan){.age_ns = 1 + (int64_t)any(seed, NG_VIEW_AGE_MAX_NS - 1),
+                                 .group_id = any(seed, UINT64_MAX),
+                                 .seq = any(seed, 1 << 20),
+                                 .op = NG_OP_AllReduce,
+                                 .dtype = (int)any(seed, 12),
+                                 .elements = any(seed, UINT64_MAX),
+                                 .bad = any(seed, UINT64_MAX),
+                                 .element = any(seed, UINT64_MAX),
+                                 .bits = any(seed, UINT64_MAX),
+                                 .held = any(seed, 2)};
     if (any(seed, 2))
         snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_ALGO=%s",
                  any(seed, 2) ? "Ring" : "Tree");

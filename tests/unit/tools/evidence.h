@@ -32,12 +32,13 @@ int evidence_write_dumps(const char *folder, const struct evidence_rank *ranks, 
                          int nranks);
 
 /* The same, of a job of this name with a communicator of this id, as it was at this time. */
-int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns, const char *folder,
-                            const struct evidence_rank *ranks, int count, int nranks);
+int evidence_write_dumps_of(const char *job, uint64_t group_id, int64_t moment_unix_ns,
+                            const char *folder, const struct evidence_rank *ranks, int count,
+                            int nranks);
 
 /* The same ranks as PyTorch's flight recorder would tell of them, in `folder`/fr. */
-int evidence_write_flights(int64_t moment_unix_ns, const char *folder, const struct evidence_rank *ranks, int count,
-                           int nranks);
+int evidence_write_flights(int64_t moment_unix_ns, const char *folder,
+                           const struct evidence_rank *ranks, int count, int nranks);
 
 /* The black box of this process, which stays mapped and locked until the process ends. 0 or -errno.
  */
@@ -54,14 +55,16 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
 /* Of the box made last: it is of a run of its own, by its launcher's word and its communicator. */
 void evidence_set_run(uint64_t run);
 
-/* The box that was made last: its rank's mildest policy and, where not 0, that by which a verdict ends it now; each
- * one more than enum ng_on_timeout. */
+/* The box that was made last: its rank's mildest policy and, where not 0, that by which a verdict
+ * ends it now; each one more than enum ng_on_timeout. */
 void evidence_set_policies(uint32_t mildest, uint32_t ending);
 
-/* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or -errno. */
+/* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or
+ * -errno. */
 int evidence_tell_incident(const char *folder, uint64_t seq, const char *line);
 
-/* A process that has all that one may have, by chance; same seed, same process. Of an empty view. */
+/* A process that has all that one may have, by chance; same seed, same process. Of an empty view.
+ */
 struct ng_view;
 void evidence_add_random(struct ng_view *view, unsigned seed);
 

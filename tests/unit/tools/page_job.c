@@ -3,21 +3,22 @@
  *
  *     page_job RANKS TROUBLE FILE [STACKS]
  *
- * RANKS is a multiple of 8; TROUBLE one of healthy, missing, dead, stall, mismatch, order, late. STACKS
- * is a folder to which stacks of the ranks are written and from which the page takes them, and, of
- * 8 ranks, their dumps. Each rank has a group of 8 on its host, one across the hosts and the world.
+ * RANKS is a multiple of 8; TROUBLE one of healthy, missing, dead, stall, mismatch, order, late.
+ * STACKS is a folder to which stacks of the ranks are written and from which the page takes them,
+ * and, of 8 ranks, their dumps. Each rank has a group of 8 on its host, one across the hosts and
+ * the world.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/util/clock.h"
 #include "core/report/dump.h"
+#include "core/util/clock.h"
 #include "core/verdict/straggler.h"
 #include "core/verdict/verdict.h"
-#include "tools/render/stack_groups.h"
 #include "tools/render/page.h"
+#include "tools/render/stack_groups.h"
 
 #define PER_HOST 8
 #define STEPS    12 /* of training, that the records tell of */
@@ -26,8 +27,8 @@
 #define NOW_NS   (INT64_C(1790412345) * NG_S)
 
 enum trouble { HEALTHY, MISSING, DEAD, STALL, MISMATCH, ORDER, LATE, TROUBLES };
-static const char *const trouble_names[TROUBLES] = {"healthy", "missing",  "dead",
-                                                    "stall",   "mismatch", "order", "late"};
+static const char *const trouble_names[TROUBLES] = {"healthy",  "missing", "dead", "stall",
+                                                    "mismatch", "order",   "late"};
 
 static struct ng_view view;
 static int ranks, culprit;

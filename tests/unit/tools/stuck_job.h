@@ -73,7 +73,8 @@ class Stuck
 {
   public:
     explicit Stuck(const char *job = "test-job", const char *group = "world",
-                   int64_t for_ms = 10000, evidence_life life = EVIDENCE_RUNNING, int64_t suspect_ms = 0)
+                   int64_t for_ms = 10000, evidence_life life = EVIDENCE_RUNNING,
+                   int64_t suspect_ms = 0)
     {
         const evidence_rank ranks[] = {{0, life, 7, 6, for_ms, 0, false, false, suspect_ms},
                                        {1, life, 7, 6, for_ms, 0, false, false, suspect_ms},

@@ -68,7 +68,8 @@ std::vector<std::unique_ptr<BoxOwner>> own_boxes(const Folder &folder, const evi
 {
     std::vector<std::unique_ptr<BoxOwner>> owners;
     for (int i = 0; i < count; i++)
-        owners.push_back(std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", ""));
+        owners.push_back(
+            std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", ""));
     return owners;
 }
 
@@ -125,7 +126,8 @@ TEST(AnalyzeDumps, AreHealthyForCertainOnlyWhereAllRanksTell)
     Json alone(result.out);
     EXPECT_EQ(alone.text("kind"), "healthy");
     EXPECT_EQ(alone.text("confidence"), "likely");
-    EXPECT_NE(alone.missing_evidence().find("no evidence of group ranks 0-1,3 of group 0123456789abcdef\n"),
+    EXPECT_NE(alone.missing_evidence().find(
+                  "no evidence of group ranks 0-1,3 of group 0123456789abcdef\n"),
               std::string::npos)
         << alone.missing_evidence();
 
@@ -136,7 +138,8 @@ TEST(AnalyzeDumps, AreHealthyForCertainOnlyWhereAllRanksTell)
     EXPECT_EQ(all.missing_evidence(), "");
 }
 
-/* Rank 1 of 2 never came to the seventh collective, of a job that wrote over two of the files of one before. */
+/* Rank 1 of 2 never came to the seventh collective, of a job that wrote over two of the files of
+ * one before. */
 TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
 {
     const int64_t now_ns = INT64_C(1795171332692540364), hour_ns = INT64_C(3600000000000);
@@ -145,8 +148,11 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
         {1, EVIDENCE_RUNNING, 8, 8, 0, 0},
     };
     Folder folder;
-    ASSERT_EQ(evidence_write_dumps_of("first", 0xa, now_ns - hour_ns, folder.path().c_str(), one_missing, 4, 4), 0);
-    ASSERT_EQ(evidence_write_dumps_of("second", 0xb, now_ns, folder.path().c_str(), newer, 2, 2), 0);
+    ASSERT_EQ(evidence_write_dumps_of("first", 0xa, now_ns - hour_ns, folder.path().c_str(),
+                                      one_missing, 4, 4),
+              0);
+    ASSERT_EQ(evidence_write_dumps_of("second", 0xb, now_ns, folder.path().c_str(), newer, 2, 2),
+              0);
     for (const std::string &nothing : {std::string(), folder / "none"}) {
         std::vector<std::string> arguments = {"analyze", "--json"};
         if (!nothing.empty())
@@ -154,8 +160,10 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
         arguments.push_back(folder.path());
         Result result = run(arguments);
         EXPECT_EQ(result.code(), 3) << result.err;
-        EXPECT_NE(result.err.find("rank_2.json, rank_3.json: of another job, first, which is older than second"),
-                  std::string::npos)
+        EXPECT_NE(
+            result.err.find(
+                "rank_2.json, rank_3.json: of another job, first, which is older than second"),
+            std::string::npos)
             << result.err;
         Json verdict(result.out);
         EXPECT_EQ(verdict.text("job"), "second");
@@ -175,15 +183,20 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
 TEST(AnalyzeDumps, TellWhenTheIncidentWas)
 {
     const int64_t then_ns = INT64_C(1763659440000000000), before_ns = then_ns - INT64_C(7000000000);
-    const std::string said = R"(", "kind": "missing_rank", "time_unix_ns": )" + std::to_string(before_ns) + "}";
+    const std::string said =
+        R"(", "kind": "missing_rank", "time_unix_ns": )" + std::to_string(before_ns) + "}";
     Folder folder;
-    ASSERT_EQ(evidence_write_dumps_of("test-job", 0xa, then_ns, folder.path().c_str(), one_missing, 4, 4), 0);
+    ASSERT_EQ(
+        evidence_write_dumps_of("test-job", 0xa, then_ns, folder.path().c_str(), one_missing, 4, 4),
+        0);
     auto when = [&] {
         Json verdict(run({"analyze", "--json", folder.path()}).out);
-        return static_cast<int64_t>(json_integer_value(json_object_get(verdict.root, "time_unix_ns")));
+        return static_cast<int64_t>(
+            json_integer_value(json_object_get(verdict.root, "time_unix_ns")));
     };
     EXPECT_EQ(when(), then_ns);
-    EXPECT_NE(run({"analyze", folder.path()}).out.find("  when        2025-11-20 17:24:00 UTC\n"), std::string::npos);
+    EXPECT_NE(run({"analyze", folder.path()}).out.find("  when        2025-11-20 17:24:00 UTC\n"),
+              std::string::npos);
     folder.write("verdict.json", R"({"job": "another)" + said);
     EXPECT_EQ(when(), then_ns) << "of another job";
     folder.write("verdict.json", R"({"job": "test-job)" + said);
@@ -205,8 +218,12 @@ TEST(AnalyzeDumps, OfOneCommunicatorAreOfOneJobWhateverItIsCalled)
 {
     const int64_t now_ns = INT64_C(1795171332692540364);
     Folder folder;
-    ASSERT_EQ(evidence_write_dumps_of("here", 0xa, now_ns - 1, folder.path().c_str(), one_missing, 2, 4), 0);
-    ASSERT_EQ(evidence_write_dumps_of("there", 0xa, now_ns, folder.path().c_str(), one_missing + 2, 2, 4), 0);
+    ASSERT_EQ(
+        evidence_write_dumps_of("here", 0xa, now_ns - 1, folder.path().c_str(), one_missing, 2, 4),
+        0);
+    ASSERT_EQ(
+        evidence_write_dumps_of("there", 0xa, now_ns, folder.path().c_str(), one_missing + 2, 2, 4),
+        0);
     Result result = run({"analyze", "--json", folder.path()});
     EXPECT_EQ(result.err.find("left out"), std::string::npos) << result.err;
     EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
@@ -306,7 +323,8 @@ TEST(AnalyzeDumps, CountsAProcessThatTwoFilesTellOfOnce)
 /* The copies are as old as the copying, and say themselves when it was. */
 TEST(AnalyzeFlight, FilesOfOursThatWereCopiedTellHowLongItWasStuck)
 {
-    const int64_t now_ns = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+    const int64_t now_ns =
+        std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
     for (int64_t ago_s : {0, 480, 864000}) {
         Folder folder;
         const int64_t moment_ns = now_ns - ago_s * INT64_C(1000000000);
@@ -523,12 +541,18 @@ TEST(AnalyzeBoxes, WithWhatAGuardSaidNameTheRankThatDied)
             char host[64] = "";
             gethostname(host, sizeof(host) - 1);
             std::string one = "dead_rank: rank 1 (host " + std::string(host) + ", pid " +
-                              std::to_string(owners[1]->pid()) + ") died without finishing AllReduce #7; certain";
-            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6, "gpu_stall: of what is done; certain"), 0);
-            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 7,
-                                             by_name ? one.c_str() : "dead_rank: ranks 1,2 died; certain"),
+                              std::to_string(owners[1]->pid()) +
+                              ") died without finishing AllReduce #7; certain";
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6,
+                                             "gpu_stall: of what is done; certain"),
                       0);
-            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6, "gpu_stall: of what is done; certain"), 0);
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 7,
+                                             by_name ? one.c_str()
+                                                     : "dead_rank: ranks 1,2 died; certain"),
+                      0);
+            ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 6,
+                                             "gpu_stall: of what is done; certain"),
+                      0);
         }
         Result result = run({"analyze", "--json", folder.path()});
         EXPECT_EQ(result.code(), 3) << result.out << result.err;
@@ -538,7 +562,8 @@ TEST(AnalyzeBoxes, WithWhatAGuardSaidNameTheRankThatDied)
             EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
             EXPECT_EQ(verdict.text("confidence"), "certain");
         } else {
-            EXPECT_NE(verdict.missing_evidence().find("a guard said: dead_rank: ranks 1,2 died"), std::string::npos);
+            EXPECT_NE(verdict.missing_evidence().find("a guard said: dead_rank: ranks 1,2 died"),
+                      std::string::npos);
         }
     }
 }
@@ -550,7 +575,8 @@ TEST(AnalyzeBoxes, OfRanksThatEndedInACallThatDifferedBlameNoneOfThem)
         {0, EVIDENCE_EXITED, 7, 6, 0, 0},
         {1, EVIDENCE_RUNNING, 7, 6, 700, 0},
     };
-    const std::string said = "mismatch: rank 5 (host far, pid 9) did not match the others in AllReduce #7; certain";
+    const std::string said =
+        "mismatch: rank 5 (host far, pid 9) did not match the others in AllReduce #7; certain";
     for (bool told : {false, true}) {
         Folder folder;
         {
@@ -565,7 +591,8 @@ TEST(AnalyzeBoxes, OfRanksThatEndedInACallThatDifferedBlameNoneOfThem)
         EXPECT_EQ(verdict.text("kind"), told ? "mismatch" : "left_early") << result.out;
         EXPECT_EQ(verdict.culprits(), told ? std::vector<int>{} : std::vector<int>{0});
         if (told) {
-            EXPECT_NE(verdict.missing_evidence().find("a guard said: " + said), std::string::npos) << result.out;
+            EXPECT_NE(verdict.missing_evidence().find("a guard said: " + said), std::string::npos)
+                << result.out;
         }
     }
 }
@@ -582,7 +609,8 @@ TEST(AnalyzeBoxes, OfAJobThatWasKilledInGoodHealthAreHealthy)
     }
     Result result = run({"analyze", folder.path()});
     EXPECT_EQ(result.code(), 0) << result.out << result.err;
-    EXPECT_NE(result.out.find("likely"), std::string::npos) << "one waited for the other: " << result.out;
+    EXPECT_NE(result.out.find("likely"), std::string::npos)
+        << "one waited for the other: " << result.out;
     /* Asked for a shorter time, it is a rank that has not come. */
     EXPECT_EQ(run({"analyze", "--stalled", "2ms", folder.path()}).code(), 3);
 }
@@ -620,7 +648,8 @@ TEST(AnalyzeBoxes, OfWhichOneWasCutOffAreHealthyWithADoubt)
     EXPECT_EQ(result.code(), 0) << result.out << result.err;
     Json verdict(result.out);
     EXPECT_EQ(verdict.text("confidence"), "likely");
-    EXPECT_NE(verdict.missing_evidence().find(name + ": a black box that was cut off"), std::string::npos)
+    EXPECT_NE(verdict.missing_evidence().find(name + ": a black box that was cut off"),
+              std::string::npos)
         << verdict.missing_evidence();
     EXPECT_NE(verdict.missing_evidence().find("no evidence of group rank "), std::string::npos);
 }

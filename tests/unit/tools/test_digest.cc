@@ -47,7 +47,8 @@ TEST(Digest, OfPyTorchsDumpsGivesTheVerdictOfAllRecords)
 {
     static digested whole, less, again;
     Folder folder;
-    Process process({"python3", getenv("NG_TEST_FLIGHT"), folder.path(), "all", "--records", "70", "--ranks", "9"});
+    Process process({"python3", getenv("NG_TEST_FLIGHT"), folder.path(), "all", "--records", "70",
+                     "--ranks", "9"});
     ASSERT_EQ(process.wait_end(), 0) << process.err();
     unsigned smaller = 0;
     for (const auto &entry : std::filesystem::directory_iterator(folder.path())) {
@@ -80,17 +81,21 @@ TEST(Digest, PassesOnEverythingThatADumpTells)
         Folder first, second;
         char name[64], why[256] = "";
         ASSERT_EQ(evidence_write_random(first.path().c_str(), seed, name, sizeof(name)), 0);
-        ASSERT_EQ(evidence_copy_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
+        ASSERT_EQ(
+            evidence_copy_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
             << why;
         std::string direct = read_file(second / name);
         std::filesystem::remove(second / name);
         ASSERT_EQ(digested_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
             << why;
         std::string digested = read_file(second / name);
-        json_t *one = json_loads(direct.c_str(), 0, nullptr), *other = json_loads(digested.c_str(), 0, nullptr);
+        json_t *one = json_loads(direct.c_str(), 0, nullptr),
+               *other = json_loads(digested.c_str(), 0, nullptr);
         json_object_del(one, "written_unix_ns");
         json_object_del(other, "written_unix_ns");
-        EXPECT_TRUE(json_equal(one, other)) << "seed " << seed << "\n" << direct << "\n" << digested;
+        EXPECT_TRUE(json_equal(one, other)) << "seed " << seed << "\n"
+                                            << direct << "\n"
+                                            << digested;
         json_decref(one);
         json_decref(other);
     }

@@ -207,7 +207,8 @@ TEST(DoctorOfMachine, TellsWhetherThisBuildCanLookForNan)
         EXPECT_FINDING(nan, "ok", "NCCLGUARD_CHECK", "has the kernel");
         EXPECT_EQ(nan.code, 0);
     } else {
-        EXPECT_FINDING(nan, "out of reach", "NCCLGUARD_CHECK", "signature+nan: this build has no kernel");
+        EXPECT_FINDING(nan, "out of reach", "NCCLGUARD_CHECK",
+                       "signature+nan: this build has no kernel");
         EXPECT_EQ(nan.code, 1);
     }
     Report plain({}, {{"NCCLGUARD_CHECK", "signature"}});

@@ -82,7 +82,8 @@ TEST(Dump, WhatItWritesIsWhatAnalyzeReads)
     json_decref(verdict);
 }
 
-/* A dump at an incident says that something is stuck, however young; one that was asked for does not. */
+/* A dump at an incident says that something is stuck, however young; one that was asked for does
+ * not. */
 TEST(Dump, OfAHealthyJobIsHealthyToAnalyzeToo)
 {
     Stuck job("test-job", "world", 300);
@@ -119,7 +120,8 @@ TEST(Dump, OfAJobThatHasEndedIsWhatHeldItUp)
         Dump dump(job);
         EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
         EXPECT_TRUE(has(dump.result.out, "missing_rank: rank 2")) << dump.result.out;
-        EXPECT_TRUE(has(read_file(dump.out.path() + "/verdict.json"), "\"kind\": \"missing_rank\""));
+        EXPECT_TRUE(
+            has(read_file(dump.out.path() + "/verdict.json"), "\"kind\": \"missing_rank\""));
         const char *life = by_guard ? "\"life\": \"ended_by_guard\"" : "\"life\": \"dead\"";
         EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_0.json"), life)) << "as what it ended";
         EXPECT_EQ(run({"analyze", job.folder.path()}).code(), 3);
@@ -139,9 +141,13 @@ TEST(Dump, AVerdictOnWhichTheGuardHasActedStays)
         EXPECT_EQ(result.code(), 0) << result.err;
         EXPECT_EQ(read_file(out / "verdict.json"), acted);
         EXPECT_EQ(read_file(out / "verdict.txt"), "by the guard");
-        EXPECT_TRUE(has(result.out, "verdict.json and verdict.txt there stay the guard's own: missing_rank, action "
-                                    "kill, at 2026-")) << result.out;
-        EXPECT_TRUE(has(result.out, for_ms > 5000 ? "missing_rank: rank 2" : "healthy")) << result.out;
+        EXPECT_TRUE(
+            has(result.out,
+                "verdict.json and verdict.txt there stay the guard's own: missing_rank, action "
+                "kill, at 2026-"))
+            << result.out;
+        EXPECT_TRUE(has(result.out, for_ms > 5000 ? "missing_rank: rank 2" : "healthy"))
+            << result.out;
         EXPECT_TRUE(exists(out / "rank_3.json"));
         EXPECT_TRUE(exists(out / "trace.json"));
     }
@@ -154,20 +160,24 @@ TEST(Dump, AGuardsVerdictOnCallsThatDifferedStaysOnceTheJobIsOver)
             std::unique_ptr<Stuck> running(over ? nullptr : new Stuck);
             std::unique_ptr<Ended> ended(over ? new Ended(false) : nullptr);
             Folder out;
-            out.write("verdict.json", R"({"job": "test-job", "kind": "mismatch", "action": "none", "detected_by": )" +
-                                          std::to_string(by) + "}");
+            out.write(
+                "verdict.json",
+                R"({"job": "test-job", "kind": "mismatch", "action": "none", "detected_by": )" +
+                    std::to_string(by) + "}");
             Result result = run({"dump", "--no-stacks", "--out", out.path()},
                                 over ? ended->environment() : running->environment());
             EXPECT_EQ(result.code(), 0) << result.err;
-            EXPECT_EQ(has(read_file(out / "verdict.json"), "mismatch"), over && by >= 0) << over << by;
+            EXPECT_EQ(has(read_file(out / "verdict.json"), "mismatch"), over && by >= 0)
+                << over << by;
         }
 }
 
 TEST(Dump, AVerdictOfAnotherJobOrOnWhichNobodyActedOrWhichIsNoneIsReplaced)
 {
-    for (const char *there : {R"({"job": "other-job", "kind": "missing_rank", "action": "kill"})",
-                              R"({"job": "test-job", "kind": "gpu_stall", "action": "none"})",
-                              R"({"job": "test-job", "kind": 3, "action": "kill"})", "[]", "", "{"}) {
+    for (const char *there :
+         {R"({"job": "other-job", "kind": "missing_rank", "action": "kill"})",
+          R"({"job": "test-job", "kind": "gpu_stall", "action": "none"})",
+          R"({"job": "test-job", "kind": 3, "action": "kill"})", "[]", "", "{"}) {
         Stuck job;
         Folder out;
         out.write("verdict.json", there);

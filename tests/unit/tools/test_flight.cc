@@ -87,10 +87,10 @@ class Verdict
     std::string finding(size_t index) const
     {
         json_t *found = json_array_get(json_object_get(root_, "findings"), index);
-        std::string text =
-            std::string(json_string_value(json_object_get(json_object_get(found, "group"), "name"))) +
-            " " + json_string_value(json_object_get(found, "op")) + " #" +
-            std::to_string(json_integer_value(json_object_get(found, "seq"))) + ":";
+        std::string text = std::string(json_string_value(
+                               json_object_get(json_object_get(found, "group"), "name"))) +
+                           " " + json_string_value(json_object_get(found, "op")) + " #" +
+                           std::to_string(json_integer_value(json_object_get(found, "seq"))) + ":";
         for (int rank : ranks_of(found))
             text += " " + std::to_string(rank);
         return text;
@@ -237,8 +237,8 @@ TEST(FlightRecorderFiles, ThatWereCopiedStillTellOfTheHang)
     Folder folder;
     make(folder, "missing");
     for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
-        std::filesystem::last_write_time(entry.path(), std::filesystem::last_write_time(entry.path()) +
-                                                           std::chrono::hours(100));
+        std::filesystem::last_write_time(
+            entry.path(), std::filesystem::last_write_time(entry.path()) + std::chrono::hours(100));
     Verdict verdict(run({"analyze", "--json", folder.path()}));
     EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
     EXPECT_LT(verdict.number("stalled_ms"), 3600 * 1000);
@@ -266,7 +266,8 @@ TEST(FlightRecorderFiles, OfWhichManyAreDamagedInOneWayAreNamedInOneLine)
         folder.write("rank_" + std::to_string(rank), "\x80\x02");
     Verdict verdict(run({"analyze", "--json", folder.path()}));
     EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
-    EXPECT_NE(verdict.missing_evidence().find("rank_5, rank_6, rank_7 and 4 more: cut off"), std::string::npos)
+    EXPECT_NE(verdict.missing_evidence().find("rank_5, rank_6, rank_7 and 4 more: cut off"),
+              std::string::npos)
         << verdict.missing_evidence();
 }
 
@@ -348,8 +349,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"two values", "NN.", "STOP has not what"},
         Refused{"deep", std::string(300, '('), "nested more deeply"},
         Refused{"text", std::string("X\xff\xff\xff\x7fxx.", 8), "cut off inside BINUNICODE"},
-        Refused{"text of eight bytes",
-                std::string("\x8d\xff\xff\xff\xff\xff\xff\xff\xffx", 10),
+        Refused{"text of eight bytes", std::string("\x8d\xff\xff\xff\xff\xff\xff\xff\xffx", 10),
                 "cut off inside BINUNICODE8"},
         Refused{"number", "Ix\n.", "a number that is none"},
         Refused{"long", std::string("\x8b\xff\xff\xff\xff.", 6), "cut off inside LONG4"}),

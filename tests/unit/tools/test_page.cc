@@ -7,8 +7,8 @@
 
 extern "C" {
 #include "tools/render/advice.h"
-#include "tools/render/stack_groups.h"
 #include "tools/render/page.h"
+#include "tools/render/stack_groups.h"
 }
 
 namespace
@@ -36,8 +36,7 @@ class Page
     Page &operator=(const Page &) = delete;
     std::string data()
     {
-        return text_from(
-            [&](int fd) { EXPECT_EQ(ng_page_write_data(&page, fd), 0); });
+        return text_from([&](int fd) { EXPECT_EQ(ng_page_write_data(&page, fd), 0); });
     }
     json_t *parsed()
     {
@@ -129,7 +128,8 @@ class Stacks
 
 } // namespace
 
-/* The culprit was looked at later than those who wait for it: their wait did not begin later for that. */
+/* The culprit was looked at later than those who wait for it: their wait did not begin later for
+ * that. */
 TEST(Page, TheWaitForTheCulpritBeginsWithTheFirstWhoWaits)
 {
     Job job = stuck_job();
@@ -141,9 +141,11 @@ TEST(Page, TheWaitForTheCulpritBeginsWithTheFirstWhoWaits)
         page.view.processes[i].moment_unix_ns = INT64_C(1763659440) * NG_S + later_ns;
     }
     json_t *root = page.parsed();
-    json_t *verdict = json_object_get(root, "verdict"), *first = json_array_get(json_object_get(root, "ranks"), 0);
+    json_t *verdict = json_object_get(root, "verdict"),
+           *first = json_array_get(json_object_get(root, "ranks"), 0);
     EXPECT_EQ(number_of(verdict, "since"), number_of(first, "moment") - LONG_AGO / NG_US);
-    EXPECT_EQ(number_of(root, "length") - number_of(verdict, "since"), (LONG_AGO + 4 * NG_S) / NG_US);
+    EXPECT_EQ(number_of(root, "length") - number_of(verdict, "since"),
+              (LONG_AGO + 4 * NG_S) / NG_US);
 }
 
 TEST(Page, TheDataHoldsNothingThatCouldBeMarkup)
@@ -172,7 +174,9 @@ TEST(Page, AGroupTellsWhatIsRegisteredWithIt)
     Page page(job);
     group = json_array_get(json_object_get(page.parsed(), "groups"), 0);
     std::string text = json_string_value(json_array_get(group, 4));
-    EXPECT_EQ(text, "75% of the bytes sent and received, 2 segments (3 MiB), 1.500 s spent, 1 failed, no more");
+    EXPECT_EQ(
+        text,
+        "75% of the bytes sent and received, 2 segments (3 MiB), 1.500 s spent, 1 failed, no more");
 }
 
 TEST(Page, EveryRankHasItsMembersAndItsCallsAsSpans)

@@ -584,7 +584,8 @@ TEST(Run, DoesNotPassOnWhatTheTerminalGaveToAll)
 /* A verdict as the library would leave it. */
 std::string write_verdict(const std::string &action, const std::string &kind = "missing_rank")
 {
-    return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action + "\", \"kind\": \"" + kind +
+    return "printf '{\"schema\": \"ncclguard.verdict/1\", \"action\": \"" + action +
+           "\", \"kind\": \"" + kind +
            "\"}' > $NCCLGUARD_DUMP_DIR/.v; echo 'rank 2 is to blame' > "
            "$NCCLGUARD_DUMP_DIR/verdict.txt; "
            "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
@@ -694,7 +695,8 @@ TEST(Run, LeavesJobsFoldersThatAreNotItsOwn)
 /* As where many processes watch folders already (fs.inotify.max_user_instances). */
 TEST(Run, RemovesTheJobsFolderWhereTheSystemHasNoMoreWatches)
 {
-    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    std::string job = "test-" + std::to_string(getpid()),
+                self = std::filesystem::read_symlink("/proc/self/exe");
     Removed removed(job), other(job + "-other");
     Process process({self, "--without-watches", the_command(), "run", self, "--as-rank", job});
     if (!process.wait_for("there")) {
@@ -703,7 +705,10 @@ TEST(Run, RemovesTheJobsFolderWhereTheSystemHasNoMoreWatches)
     }
     EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
     /* Of no run, and of another. */
-    ASSERT_EQ(system((self + " --as-rank " + other.path.substr(other.path.rfind('/') + 1) + " >/dev/null").c_str()), 0);
+    ASSERT_EQ(
+        system((self + " --as-rank " + other.path.substr(other.path.rfind('/') + 1) + " >/dev/null")
+                   .c_str()),
+        0);
     kill(process.pid(), SIGTERM);
     process.wait_end();
     EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0) << process.err();
@@ -711,7 +716,8 @@ TEST(Run, RemovesTheJobsFolderWhereTheSystemHasNoMoreWatches)
     EXPECT_EQ(process.err(), "");
 }
 
-/* `test_tools_run --as-rank JOB`: leaves a black box as a rank of that job would; under a run it stays. */
+/* `test_tools_run --as-rank JOB`: leaves a black box as a rank of that job would; under a run it
+ * stays. */
 int be_rank(const std::string &job)
 {
     struct evidence_rank rank = {};
@@ -728,8 +734,9 @@ int be_rank(const std::string &job)
 enum { LOG = 1, KILL = 4 }; /* as policies are in black boxes */
 
 /*
- * `test_tools_run --as-rank-of FOLDER POLICY`: leaves its black box there. With policy kill it ends by a verdict, once
- * the box has been read twice, and so all that follows from the first time has been done; else it stays.
+ * `test_tools_run --as-rank-of FOLDER POLICY`: leaves its black box there. With policy kill it ends
+ * by a verdict, once the box has been read twice, and so all that follows from the first time has
+ * been done; else it stays.
  */
 int be_rank_of(const char *folder, int policy)
 {
@@ -737,7 +744,8 @@ int be_rank_of(const char *folder, int policy)
     char events[4096];
     int watch = inotify_init1(IN_CLOEXEC);
 
-    if (evidence_make_box(folder, &rank, 8) != 0 || inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
+    if (evidence_make_box(folder, &rank, 8) != 0 ||
+        inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
         return 1;
     if (const char *run = getenv("NG_TEST_RUN"))
         evidence_set_run((uint64_t)atoi(run));
@@ -769,44 +777,52 @@ TEST(Leftovers, AreEndedAfterAVerdict)
     Result result = run_job("$rank 4 & sleep 600 & sh -c 'kill -STOP $$; sleep 600' & "
                             "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & wait; exit 5");
     EXPECT_EQ(result.code(), 5) << result.err;
-    EXPECT_NE(result.err.find("it has not called NCCL: SIGTERM\n"), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find("it has not called NCCL: SIGKILL\n"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("it has not called NCCL: SIGTERM\n"), std::string::npos)
+        << result.err;
+    EXPECT_NE(result.err.find("it has not called NCCL: SIGKILL\n"), std::string::npos)
+        << result.err;
     EXPECT_NE(result.err.find("stopped: SIGKILL\n"), std::string::npos) << result.err;
 }
 
-/* A leftover that goes with SIGKILL alone: whatever else would be ended has had SIGTERM long before. */
+/* A leftover that goes with SIGKILL alone: whatever else would be ended has had SIGTERM long
+ * before. */
 const char *const old = "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & old=$!; ";
 
 /* What began after the verdict is another attempt, and a process's own policy is the ceiling. */
 TEST(Leftovers, AreNotWhatCameLaterNorWhatIsSetToLog)
 {
-    Result result = run_job(std::string("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; ") + old +
-                            "$rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
-                            "kill -KILL $box $set $later; wait $box; echo box $?; wait $set; echo set $?; "
-                            "wait $later; echo later $?");
+    Result result = run_job(
+        std::string("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; ") + old +
+        "$rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
+        "kill -KILL $box $set $later; wait $box; echo box $?; wait $set; echo set $?; "
+        "wait $later; echo later $?");
     EXPECT_EQ(result.out, "old 137\nbox 137\nset 137\nlater 137\n") << result.err;
 }
 
 /* Below the same shell. */
 TEST(Leftovers, AreNotOfAnotherJob)
 {
-    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    std::string job = "test-" + std::to_string(getpid()),
+                self = std::filesystem::read_symlink("/proc/self/exe");
     Removed removed(job), other(job + "-other");
     std::string of_other = self + " --as-rank " + job + "-other >&2";
     std::filesystem::create_directories(job_folder(job));
-    Result result = run(shell(of_other + " & other=$!; (" + of_other + " & wait) & above=$!; " + old + self +
-                              " --as-rank-of " + job_folder(job) + " 4 & wait $old; echo old $?; "
-                              "kill -KILL $other $above; wait $other; echo other $?; wait $above; echo above $?"));
+    Result result = run(
+        shell(of_other + " & other=$!; (" + of_other + " & wait) & above=$!; " + old + self +
+              " --as-rank-of " + job_folder(job) +
+              " 4 & wait $old; echo old $?; "
+              "kill -KILL $other $above; wait $other; echo other $?; wait $above; echo above $?"));
     EXPECT_EQ(result.out, "old 137\nother 137\nabove 137\n") << result.err;
 }
 
 /* Nor is a process without a box below two runs known to be of one. */
 TEST(Leftovers, AreNotOfAnotherRunOfTheJob)
 {
-    Result result = run_job("NG_TEST_RUN=2 $rank 2 & other=$!; sleep 600 & unknown=$!; "
-                            "NG_TEST_RUN=1 $rank 2 & same=$!; "
-                            "NG_TEST_RUN=1 $rank 4 & wait $same; echo same $?; kill -KILL $other $unknown; "
-                            "wait $other; echo other $?; wait $unknown; echo unknown $?");
+    Result result =
+        run_job("NG_TEST_RUN=2 $rank 2 & other=$!; sleep 600 & unknown=$!; "
+                "NG_TEST_RUN=1 $rank 2 & same=$!; "
+                "NG_TEST_RUN=1 $rank 4 & wait $same; echo same $?; kill -KILL $other $unknown; "
+                "wait $other; echo other $?; wait $unknown; echo unknown $?");
     EXPECT_EQ(result.out, "same 143\nother 137\nunknown 137\n") << result.err;
 }
 
@@ -814,22 +830,26 @@ TEST(Leftovers, AreALauncherThatWaitsForNobody)
 {
     Result result = run_job("$rank 4 & exec sleep 600");
     EXPECT_EQ(result.signal(), SIGTERM) << result.err;
-    EXPECT_NE(result.err.find("left after the verdict: the launcher (pid "), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("left after the verdict: the launcher (pid "), std::string::npos)
+        << result.err;
 }
 
 /* It may wait long for the other hosts before it starts the next attempt. */
 TEST(Leftovers, AreNotALauncherThatHasRestartsLeft)
 {
-    std::string job = "test-" + std::to_string(getpid()), self = std::filesystem::read_symlink("/proc/self/exe");
+    std::string job = "test-" + std::to_string(getpid()),
+                self = std::filesystem::read_symlink("/proc/self/exe");
     Removed removed(job), other(job + "-other");
     Folder folder;
     for (const std::string &path : {job_folder(job), other.path})
         std::filesystem::create_directories(path);
     std::string rank = self + " --as-rank-of ", ended = folder / "ended";
-    Result result = run(shell("(TORCHELASTIC_MAX_RESTARTS=3 " + rank + job_folder(job) + " 4 & wait $!; echo > " +
-                              ended + "; exec sleep 600) & elastic=$!; "
-                              "(until [ -e " + ended + " ]; do :; done; " + rank +
-                              other.path + " 4 & exec sleep 600) & plain=$!; wait $plain; echo plain $?; "
+    Result result = run(shell("(TORCHELASTIC_MAX_RESTARTS=3 " + rank + job_folder(job) +
+                              " 4 & wait $!; echo > " + ended +
+                              "; exec sleep 600) & elastic=$!; "
+                              "(until [ -e " +
+                              ended + " ]; do :; done; " + rank + other.path +
+                              " 4 & exec sleep 600) & plain=$!; wait $plain; echo plain $?; "
                               "kill -KILL $elastic; wait $elastic; echo elastic $?"));
     EXPECT_EQ(result.out, "plain 143\nelastic 137\n") << result.err;
 }
@@ -838,7 +858,8 @@ TEST(Leftovers, AreNotALauncherThatHasRestartsLeft)
 int run_without_watches(char **command)
 {
     std::string user = std::to_string(geteuid());
-    if (unshare(CLONE_NEWUSER) != 0 || !write_text("/proc/self/uid_map", user + " " + user + " 1") ||
+    if (unshare(CLONE_NEWUSER) != 0 ||
+        !write_text("/proc/self/uid_map", user + " " + user + " 1") ||
         !write_text("/proc/sys/user/max_inotify_instances", "0")) {
         fprintf(stderr, "no namespace of users: %s\n", strerror(errno));
         return 77;

@@ -249,7 +249,8 @@ TEST(Table, EveryRowIsShownOrFolded)
 TEST(Table, NoLineIsWiderThanThePaperAndNothingOfNamesReachesATerminalRaw)
 {
     Job job = one_missing(16, 3);
-    job.group(0x2222, "evil\033[2J\n\xff\xc2\x9b name \xe2\x80\xae that is very long, longer", {0, 1});
+    job.group(0x2222, "evil\033[2J\n\xff\xc2\x9b name \xe2\x80\xae that is very long, longer",
+              {0, 1});
     job.process(3).host = "h\033]0;x\007\n";
     job.notes.push_back("a\033[31mnote\n");
     Seen seen(job);
@@ -330,8 +331,7 @@ TEST(Table, SendsThatWaitNameTheirPeer)
     Seen seen(job);
     EXPECT_TRUE(has(seen.text(), "Send to rank 2, 30.0 s")) << seen.text();
     Json json(seen.json());
-    json_t *member =
-        json_array_get(get(json_array_get(get(json.root, "groups"), 0), "members"), 0);
+    json_t *member = json_array_get(get(json_array_get(get(json.root, "groups"), 0), "members"), 0);
     json_t *pending = json_array_get(get(member, "p2p_pending"), 0);
     EXPECT_EQ(word(pending, "op"), "Send");
     EXPECT_EQ(number(pending, "peer"), 2);
@@ -348,8 +348,7 @@ TEST(Table, ACallThatHoldsAThreadIsShownWithItsAge)
     EXPECT_TRUE(has(seen.text(), "CommSplit, 9.0 s")) << seen.text();
     EXPECT_TRUE(has(seen.text(), "GroupEnd, 3.0 s")) << seen.text();
     Json json(seen.json());
-    json_t *call =
-        json_array_get(get(json_array_get(get(json.root, "processes"), 1), "calls"), 0);
+    json_t *call = json_array_get(get(json_array_get(get(json.root, "processes"), 1), "calls"), 0);
     EXPECT_EQ(word(call, "op"), "CommSplit");
     EXPECT_EQ(number(call, "age_ms"), 9000);
 }
@@ -422,9 +421,8 @@ TEST(TableJson, RanksCanBeReadBothWays)
                 EXPECT_EQ(rank, odd[k]);
             }
             global.insert({word(group, "id"), rank});
-            json_t *process =
-                json_array_get(get(json.root, "processes"),
-                               static_cast<size_t>(number(member, "process")));
+            json_t *process = json_array_get(get(json.root, "processes"),
+                                             static_cast<size_t>(number(member, "process")));
             EXPECT_EQ(number(process, "rank"), rank);
             EXPECT_EQ(number(process, "pid"), number(member, "pid"));
         }
@@ -464,10 +462,10 @@ TEST(TableJson, IsValidWhateverNamesAndNumbersAProcessTells)
         job.group(id, "other");
         for (int rank = 0; rank < ranks; rank++) {
             Member &member = job.at(id, rank);
-            member.did(static_cast<int>(random() % 5)).waits(
-                {static_cast<uint32_t>(random() % 100), static_cast<int32_t>(random()),
-                 static_cast<int32_t>(random()), static_cast<int32_t>(random()), random()},
-                static_cast<int64_t>(random() >> 1));
+            member.did(static_cast<int>(random() % 5))
+                .waits({static_cast<uint32_t>(random() % 100), static_cast<int32_t>(random()),
+                        static_cast<int32_t>(random()), static_cast<int32_t>(random()), random()},
+                       static_cast<int64_t>(random() >> 1));
             member.state = static_cast<enum ng_group_state>(random() % (NG_GROUP_FAILED + 1));
             member.entered = random();
             member.device = static_cast<int>(random());

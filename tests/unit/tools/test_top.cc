@@ -68,9 +68,9 @@ TEST(Top, JsonIsTheVerdictAndTheTable)
     EXPECT_EQ(json_array_size(json_object_get(root, "processes")), 4u);
     EXPECT_STREQ(json_string_value(json_object_get(root, "kind")), "missing_rank");
     EXPECT_STREQ(json_string_value(json_object_get(root, "job")), "test-job");
-    for (const char *key : {"schema", "time_unix_ns", "group", "seq", "op", "culprits", "waiting",
-                            "confidence", "missing_evidence", "detected_by", "stalled_ms",
-                            "action"})
+    for (const char *key :
+         {"schema", "time_unix_ns", "group", "seq", "op", "culprits", "waiting", "confidence",
+          "missing_evidence", "detected_by", "stalled_ms", "action"})
         EXPECT_NE(json_object_get(root, key), nullptr) << key;
     json_decref(root);
 }
@@ -100,9 +100,9 @@ TEST(Top, AJobThatIsNotThereIsNamedBesideThoseThatAre)
         expect_usage_error(run({command, "--job", "nowhere"}, job.environment()), "nowhere",
                            "test-job (4 of 4");
     Folder empty;
-    expect_usage_error(run({"top"}, {{"NCCLGUARD_STORE", "local:" + empty.path()},
-                                     {"NCCLGUARD_JOB", ""}}),
-                       "no job", "ncclguard run");
+    expect_usage_error(
+        run({"top"}, {{"NCCLGUARD_STORE", "local:" + empty.path()}, {"NCCLGUARD_JOB", ""}}),
+        "no job", "ncclguard run");
     expect_usage_error(run({"top", "--store", "none"}), "none", "--store URL");
     expect_usage_error(run({"top", "--job", "x", "--store", "local:/no/such/folder"}),
                        "no process of job x", "--store");
@@ -153,7 +153,8 @@ TEST(Top, AFrozenRankThatHoldsNobodyUpIsNoReason)
     siginfo_t info;
     ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
     Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
-    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 5 s; certain")) << result.out;
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 5 s; certain"))
+        << result.out;
 }
 
 TEST(Top, ThatNothingIsStuckIsOnlyLikelyWhileWorkIsPendingForLong)
@@ -161,7 +162,9 @@ TEST(Top, ThatNothingIsStuckIsOnlyLikelyWhileWorkIsPendingForLong)
     for (bool for_long : {false, true}) {
         Stuck job("test-job", "world", for_long ? 2000 : 300, EVIDENCE_RUNNING, 20000);
         Result result = run({"top", "--once"}, job.environment());
-        EXPECT_TRUE(has(result.out, for_long ? "longer than 20 s; likely" : "longer than 20 s; certain")) << result.out;
+        EXPECT_TRUE(
+            has(result.out, for_long ? "longer than 20 s; likely" : "longer than 20 s; certain"))
+            << result.out;
     }
 }
 
@@ -186,10 +189,12 @@ TEST(Top, WhatCountsAsStuckIsWhatTheJobSays)
     Result result = run({"top", "--once"}, environment);
     EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
     result = run({"top", "--once", "--stalled", "100s"}, environment);
-    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 100 s; certain")) << result.out;
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 100 s; certain"))
+        << result.out;
     Stuck late("test-job", "world", 7000, EVIDENCE_RUNNING, 20000);
     result = run({"top", "--once"}, late.environment());
-    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 20 s; likely")) << result.out;
+    EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 20 s; likely"))
+        << result.out;
 }
 
 /* ---- A terminal ---- */
@@ -471,12 +476,11 @@ TEST(Abort, NeedsAJobAndAGroupThatThereIs)
     expect_usage_error(run({"abort", "--job", ""}, job.environment()), "empty", "--job JOB");
     expect_usage_error(run({"abort", "--job", "test-job", "--group", ""}, job.environment()),
                        "empty", "--group GROUP");
+    expect_usage_error(run({"abort", "--job", "test-job", "--group", "wrld"}, job.environment()),
+                       "wrld", "world 0123456789abcdef (4 ranks)");
     expect_usage_error(
-        run({"abort", "--job", "test-job", "--group", "wrld"}, job.environment()), "wrld",
-        "world 0123456789abcdef (4 ranks)");
-    expect_usage_error(run({"abort", "--job", "test-job", "--group", "0000000000000000"},
-                           job.environment()),
-                       "0000000000000000", "world");
+        run({"abort", "--job", "test-job", "--group", "0000000000000000"}, job.environment()),
+        "0000000000000000", "world");
 }
 
 TEST(Suspend, AndItsKinTellEveryLivingProcessWhatAndForHowLong)
@@ -589,12 +593,33 @@ TEST(Store, NoUsageErrorShowsAPassword)
 
 TEST(Store, ArgumentsOfAllKindsEndInAUsageErrorOrAnAnswerAndShowNoPassword)
 {
-    static const char *const words[] = {
-        "top",       "abort",   "--job",  "--job=",     "--once",  "--json",   "--group",
-        "--group=x", "--store", "--",     "-",          "",        "--help",   "--interval",
-        "--interval=0", "1s",   "--stalled=-1", "local:", "none",  "redis://:pa55-w0rd@127.0.0.1:1",
-        "--store=redis://u:pa55-w0rd@[::1]:1/0", "redis://:pa55-w0rd@", "\xff\x1b[2J", "-h", "-x",
-        "no-such-job", "--store=local:/no/such/folder"};
+    static const char *const words[] = {"top",
+                                        "abort",
+                                        "--job",
+                                        "--job=",
+                                        "--once",
+                                        "--json",
+                                        "--group",
+                                        "--group=x",
+                                        "--store",
+                                        "--",
+                                        "-",
+                                        "",
+                                        "--help",
+                                        "--interval",
+                                        "--interval=0",
+                                        "1s",
+                                        "--stalled=-1",
+                                        "local:",
+                                        "none",
+                                        "redis://:pa55-w0rd@127.0.0.1:1",
+                                        "--store=redis://u:pa55-w0rd@[::1]:1/0",
+                                        "redis://:pa55-w0rd@",
+                                        "\xff\x1b[2J",
+                                        "-h",
+                                        "-x",
+                                        "no-such-job",
+                                        "--store=local:/no/such/folder"};
     constexpr size_t count = sizeof(words) / sizeof(words[0]);
     std::mt19937 random(3);
     Folder empty;
@@ -689,8 +714,8 @@ TEST(StoreOnRedis, TheDoctorTellsWhetherItAnswersAndWhatIsWrong)
     EXPECT_TRUE(has(from_environment.out, "the store answers")) << from_environment.out;
     EXPECT_FALSE(has(from_environment.out, secret));
 
-    Result wrong = run({"doctor", "--store", "redis://:wr0ng-0ne@" + redis.host(), "--",
-                        "/bin/true"});
+    Result wrong =
+        run({"doctor", "--store", "redis://:wr0ng-0ne@" + redis.host(), "--", "/bin/true"});
     EXPECT_TRUE(has(store_line(wrong.out), "warning")) << wrong.out;
     EXPECT_TRUE(has(store_line(wrong.out), "mend: correct the user and password")) << wrong.out;
     EXPECT_FALSE(has(wrong.out + wrong.err, "wr0ng-0ne")) << wrong.out;
@@ -699,8 +724,7 @@ TEST(StoreOnRedis, TheDoctorTellsWhetherItAnswersAndWhatIsWrong)
     auto start = std::chrono::steady_clock::now();
     Result silent = run({"doctor", "--store", with_secret(redis.host()), "--", "/bin/true"});
     EXPECT_IN_TIME(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
-    EXPECT_TRUE(has(store_line(silent.out), "mend: see whether the server is stuck"))
-        << silent.out;
+    EXPECT_TRUE(has(store_line(silent.out), "mend: see whether the server is stuck")) << silent.out;
     kill(redis.pid(), SIGCONT);
 }
 

@@ -9,8 +9,8 @@
 #include "tests/unit/tools/command.h"
 
 extern "C" {
-#include "core/nccl/api.h"
 #include "core/config/config.h"
+#include "core/nccl/api.h"
 }
 
 namespace
@@ -56,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--timeout", "5", "true"}, "--timeout 5", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "", "true"}, "--timeout", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "-5s", "true"}, "--timeout -5s", "ms, s, m or h"},
-        Mistake{{"run", "--on-timeout", "explode", "true"}, "explode", "log, teardown, abort, kill"},
+        Mistake{
+            {"run", "--on-timeout", "explode", "true"}, "explode", "log, teardown, abort, kill"},
         Mistake{{"run", "--store", "redis://h:x", "true"}, "redis://h:***", "1 to 65535"},
         Mistake{{"run", "--store", "redis://:p@", "true"}, "redis://:***@", "host is missing"},
         Mistake{{"run", "--store", "file:x", "true"}, "file:***", "local:DIR"},

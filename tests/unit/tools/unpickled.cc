@@ -97,8 +97,8 @@ std::string unpickled(const std::string &bytes)
     Texts texts;
 
     ng_unpickle_init(&unpickle);
-    int error =
-        ng_unpickle_read(&unpickle, copy.data(), copy.size(), &sink, &texts, &root, why, sizeof(why));
+    int error = ng_unpickle_read(&unpickle, copy.data(), copy.size(), &sink, &texts, &root, why,
+                                 sizeof(why));
     std::string text = error ? std::string("error: ") + why : text_of(texts, root);
     ng_unpickle_fini(&unpickle);
     return text;

@@ -15,8 +15,8 @@ inline std::string missing_evidence_of(const json_t *verdict)
     size_t i;
     json_t *line;
 
-    json_array_foreach(json_object_get(verdict, "missing_evidence"), i, line)
-        all += std::string(json_string_value(line)) + "\n";
+    json_array_foreach(json_object_get(verdict, "missing_evidence"), i, line) all +=
+        std::string(json_string_value(line)) + "\n";
     return all;
 }
 

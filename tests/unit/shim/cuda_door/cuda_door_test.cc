@@ -344,7 +344,8 @@ TEST(Door, HookedFunctionsAreFoundByNameToo)
         EXPECT_EQ(cuda_probe_real(symbol), driver.address(symbol)) << symbol;
     }
     /* Forms that nobody hooks, and names that the driver lacks. */
-    for (const char *symbol : {"cuMemAlloc", "cuMemFree", "cuMemFree_v3", "cuEventElapsedTime", "cuInit"})
+    for (const char *symbol :
+         {"cuMemAlloc", "cuMemFree", "cuMemFree_v3", "cuEventElapsedTime", "cuInit"})
         EXPECT_EQ(dlsym(driver.handle, symbol), driver.address(symbol)) << symbol;
     EXPECT_EQ(dlsym(driver.handle, "cuGraphLaunch_v9"), nullptr);
     EXPECT_NE(dlerror(), nullptr);

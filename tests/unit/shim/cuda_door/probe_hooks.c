@@ -16,23 +16,24 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
 #define HOOKS(HOOK)                                                                                \
     HOOK(cuGraphLaunch, (CUgraphExec a, CUstream b), (a, b))                                       \
     HOOK(cuGraphLaunch_ptsz, (CUgraphExec a, CUstream b), (a, b))                                  \
-    HOOK(cuGraphInstantiate_v2, (CUgraphExec * a, CUgraph b, CUgraphNode *c, char *d, size_t e),   \
+    HOOK(cuGraphInstantiate_v2, (CUgraphExec * a, CUgraph b, CUgraphNode * c, char *d, size_t e),  \
          (a, b, c, d, e))                                                                          \
     HOOK(cuGraphInstantiate_v12000, (CUgraphExec * a, CUgraph b, unsigned long long c), (a, b, c)) \
     HOOK(cuGraphInstantiateWithFlags, (CUgraphExec * a, CUgraph b, unsigned long long c),          \
          (a, b, c))                                                                                \
-    HOOK(cuGraphInstantiateWithParams, (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c),\
-         (a, b, c))                                                                                \
-    HOOK(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c),\
-         (a, b, c))                                                                                \
-    HOOK(cuGraphExecUpdate, (CUgraphExec a, CUgraph b, CUgraphNode *c, CUgraphExecUpdateResult *d),\
-         (a, b, c, d))                                                                             \
-    HOOK(cuGraphExecUpdate_v2, (CUgraphExec a, CUgraph b, CUgraphExecUpdateResultInfo *c),         \
+    HOOK(cuGraphInstantiateWithParams,                                                             \
+         (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS * c), (a, b, c))               \
+    HOOK(cuGraphInstantiateWithParams_ptsz,                                                        \
+         (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS * c), (a, b, c))               \
+    HOOK(cuGraphExecUpdate,                                                                        \
+         (CUgraphExec a, CUgraph b, CUgraphNode * c, CUgraphExecUpdateResult * d), (a, b, c, d))   \
+    HOOK(cuGraphExecUpdate_v2, (CUgraphExec a, CUgraph b, CUgraphExecUpdateResultInfo * c),        \
          (a, b, c))                                                                                \
     HOOK(cuGraphExecChildGraphNodeSetParams, (CUgraphExec a, CUgraphNode b, CUgraph c), (a, b, c)) \
     HOOK(cuGraphExecNodeSetParams, (CUgraphExec a, CUgraphNode b, void *c), (a, b, c))             \
     HOOK(cuGraphExecDestroy, (CUgraphExec a), (a))                                                 \
-    HOOK(cuGraphConditionalHandleCreate, (cuuint64_t * a, CUgraph b, CUcontext c, unsigned int d, unsigned int e),\
+    HOOK(cuGraphConditionalHandleCreate,                                                           \
+         (cuuint64_t * a, CUgraph b, CUcontext c, unsigned int d, unsigned int e),                 \
          (a, b, c, d, e))                                                                          \
     HOOK(cuMemAlloc_v2, (CUdeviceptr * a, size_t b), (a, b))                                       \
     HOOK(cuMemAllocPitch_v2, (CUdeviceptr * a, size_t * b, size_t c, size_t d, unsigned int e),    \
@@ -71,13 +72,15 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
     HOOK(cuStreamBeginCapture_v2, (CUstream a, CUstreamCaptureMode b), (a, b))                     \
     HOOK(cuStreamBeginCapture_v2_ptsz, (CUstream a, CUstreamCaptureMode b), (a, b))                \
     HOOK(cuStreamBeginCaptureToGraph,                                                              \
-         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e, CUstreamCaptureMode f),\
+         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e,                    \
+          CUstreamCaptureMode f),                                                                  \
          (a, b, c, d, e, f))                                                                       \
     HOOK(cuStreamBeginCaptureToGraph_ptsz,                                                         \
-         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e, CUstreamCaptureMode f),\
+         (CUstream a, CUgraph b, const CUgraphNode *c, const void *d, size_t e,                    \
+          CUstreamCaptureMode f),                                                                  \
          (a, b, c, d, e, f))                                                                       \
-    HOOK(cuStreamEndCapture, (CUstream a, CUgraph *b), (a, b))                                     \
-    HOOK(cuStreamEndCapture_ptsz, (CUstream a, CUgraph *b), (a, b))                                \
+    HOOK(cuStreamEndCapture, (CUstream a, CUgraph * b), (a, b))                                    \
+    HOOK(cuStreamEndCapture_ptsz, (CUstream a, CUgraph * b), (a, b))                               \
     HOOK(cuStreamSynchronize, (CUstream a), (a))                                                   \
     HOOK(cuStreamSynchronize_ptsz, (CUstream a), (a))                                              \
     HOOK(cuStreamQuery, (CUstream a), (a))                                                         \
