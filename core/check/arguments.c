@@ -16,8 +16,9 @@
 #include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 
-#define SPANS_MAX 8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments  \
-                        */
+#define SPANS_MAX                                                                                  \
+    8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments                \
+          */
 
 #define FLOAT8_FIRST      10 /* ncclFloat8e4m3; since 2.24 */
 #define FLOAT8_LAST       11

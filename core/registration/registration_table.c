@@ -22,8 +22,9 @@
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
-#define LEAVE_AT_ONCE 64u /* entries, where there is no room: each time the device is waited for   \
-                           */
+#define LEAVE_AT_ONCE                                                                              \
+    64u /* entries, where there is no room: each time the device is waited for                     \
+         */
 #define CLOSE_WAIT_NS                                                                              \
     (30 * NG_S) /* of a call, for the device, at most: see ng_registration_table_close_wait_ns */
 #define PEER_WAIT_NS NG_S /* a peer that lets a work wait for longer may not answer either */

@@ -31,8 +31,9 @@
 #define ASK_NS        NG_MS        /* between questions, at first … */
 #define ASK_MAX_NS    (50 * NG_MS) /* … and later */
 #define LOOK_NS       NG_S         /* between looks for ranks that were not there yet */
-#define PATIENCE_NS   (5 * NG_S) /* who is silent for so long is not guarded, or not on this store \
-                                  */
+#define PATIENCE_NS                                                                                \
+    (5 * NG_S) /* who is silent for so long is not guarded, or not on this store                   \
+                */
 #define SAID_TTL_MS (10 * 1000)
 #define SAID_NS     (3 * NG_S) /* after which it is said again */
 

@@ -1,0 +1,197 @@
+/*
+ * The rules file of a process: read at the start and again, whatever lies there, and applied to
+ * what was made before and after.
+ */
+#include "tests/gtest/in_time.h"
+#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/made_calls.h"
+
+#define _Atomic
+extern "C" {
+#include "core/comm/deadline.h"
+#include "core/comm/rules.h"
+#include "core/comm/rules_file.h"
+}
+#undef _Atomic
+
+namespace
+{
+
+constexpr int64_t S = NG_S, CONFIGURED = 600 * S;
+
+class RulesFile : public testing::Test
+{
+  protected:
+    RulesFile() : path_(folder_ / "rules"), log_(folder_ / "log")
+    {
+        static bool begun;
+        if (!begun)
+            made_begin(64);
+        begun = true;
+        write_whole_file(log_, "");
+        made_log_to(log_.c_str());
+        made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);
+        made_set_rules(path_.c_str());
+    }
+    ~RulesFile() override
+    {
+        for (void *handle : made_)
+            made_destroy(0, handle, 0);
+        ng_rules_file_start();      /* whoever was still reading has come to an end */
+        ng_rules_file_after_fork(); /* as if nothing had been read */
+    }
+
+    /* Returns when the outcome is told. */
+    void reload()
+    {
+        unsigned before = outcomes();
+        ng_rules_file_reload();
+        for (int64_t until = ng_clock_mono_ns() + 20 * S;
+             outcomes() == before && ng_clock_mono_ns() < until;)
+            usleep(1000);
+        EXPECT_GT(outcomes(), before) << read_whole_file(log_);
+    }
+    unsigned outcomes() const
+    {
+        std::string log = read_whole_file(log_);
+        unsigned count = 0;
+        for (const char *outcome : {"now hold", "is not used", "cannot read", "is not set"})
+            for (size_t at = 0; (at = log.find(outcome, at)) != std::string::npos; at++)
+                count++;
+        return count;
+    }
+    bool told(const std::string &text) const
+    {
+        return read_whole_file(log_).find(text) != std::string::npos;
+    }
+    void *make(int nranks)
+    {
+        void *handle = handles_[made_.size()];
+        made_init(0, handle, nranks, 0, nullptr, 0);
+        made_.push_back(handle);
+        return handle;
+    }
+    static int64_t timeout(void *handle)
+    {
+        return ng_deadline_timeout(made_comm(handle), NG_OP_AllReduce);
+    }
+    static std::string name(void *handle)
+    {
+        struct made_group group = {};
+        EXPECT_TRUE(made_group_of(handle, &group));
+        return group.name;
+    }
+
+    Folder folder_;
+    std::string path_, log_;
+    std::vector<void *> made_;
+    static char handles_[8][64];
+};
+char RulesFile::handles_[8][64];
+
+} // namespace
+
+TEST_F(RulesFile, WhatTheFileSaysHoldsForGroupsThatAreMadeLater)
+{
+    write_whole_file(path_, "size=2 : timeout=2s name=pair\n");
+    ng_rules_file_start();
+    void *pair = make(2), *four = make(4);
+    EXPECT_EQ(timeout(pair), 2 * S);
+    EXPECT_EQ(name(pair), "pair");
+    EXPECT_EQ(timeout(four), CONFIGURED);
+    EXPECT_EQ(name(four), "");
+}
+
+TEST_F(RulesFile, AReloadChangesWhatIsThereAndTakesBackWhatNoLongerStandsThere)
+{
+    write_whole_file(path_, "size=2 : timeout=2s name=pair\nsize=4 : timeout=3s");
+    ng_rules_file_start();
+    void *pair = make(2), *four = make(4);
+    EXPECT_EQ(timeout(four), 3 * S);
+    write_whole_file(path_, "size=2 : name=\"a pair\"\n");
+    reload();
+    EXPECT_TRUE(told("1 rule of " + path_ + " now hold")) << read_whole_file(log_);
+    EXPECT_EQ(timeout(pair), CONFIGURED);
+    EXPECT_EQ(name(pair), "a pair");
+    EXPECT_EQ(timeout(four), CONFIGURED);
+    write_whole_file(path_, "");
+    reload();
+    EXPECT_EQ(name(pair), "");
+}
+
+TEST_F(RulesFile, AFileWithAMistakeIsRefusedAndTheRulesBeforeItKept)
+{
+    write_whole_file(path_, "size=2 : timeout=2s\n");
+    ng_rules_file_start();
+    void *pair = make(2);
+    write_whole_file(path_, "size=2 : timeout=4s\nsize=x : timeout=4s\n");
+    reload();
+    EXPECT_TRUE(told(path_ + ":2: size=x is not valid")) << read_whole_file(log_);
+    EXPECT_TRUE(told("the rules that were read before still hold"));
+    EXPECT_EQ(timeout(pair), 2 * S);
+}
+
+TEST_F(RulesFile, AtTheStartAFileWithAMistakeMeansNoRules)
+{
+    write_whole_file(path_, "size=2 : timeout=4s\nsize=x : timeout=4s\n");
+    ng_rules_file_start();
+    EXPECT_EQ(timeout(make(2)), CONFIGURED);
+    EXPECT_TRUE(told("the guard goes on without rules"));
+}
+
+TEST_F(RulesFile, WhateverLiesThereTheStartGoesOn)
+{
+    static const struct {
+        const char *what, *told;
+    } rows[] = {{"nothing", "No such file"},   {"folder", "Is a directory"},
+                {"fifo", "no regular file"},   {"device", "no regular file"},
+                {"huge", "larger than 65536"}, {"loop", "symbolic links"}};
+    for (const auto &row : rows) {
+        std::string what = row.what, at = folder_ / what;
+        if (what == "folder") {
+            ASSERT_EQ(mkdir(at.c_str(), 0700), 0);
+        }
+        if (what == "fifo") {
+            ASSERT_EQ(mkfifo(at.c_str(), 0600), 0);
+        }
+        if (what == "device")
+            at = "/dev/zero";
+        if (what == "huge") {
+            write_whole_file(at, "");
+            ASSERT_EQ(truncate(at.c_str(), INT64_C(1) << 40), 0);
+        }
+        if (what == "loop") {
+            ASSERT_EQ(symlink(at.c_str(), at.c_str()), 0);
+        }
+        made_set_rules(at.c_str());
+        int64_t before = ng_clock_mono_ns();
+        ng_rules_file_start();
+        EXPECT_IN_TIME(ng_clock_mono_ns() - before, 20 * S);
+        EXPECT_TRUE(told(row.told)) << what << ": " << read_whole_file(log_);
+        ng_rules_file_after_fork();
+    }
+}
+
+TEST_F(RulesFile, WithoutAFileThereIsNothingToReadAgain)
+{
+    made_set_rules("");
+    ng_rules_file_start();
+    EXPECT_EQ(read_whole_file(log_), "");
+    reload();
+    EXPECT_TRUE(told("NCCLGUARD_RULES is not set"));
+}
+
+TEST_F(RulesFile, GroupsMayBeMadeWhileTheFileIsReadAgain)
+{
+    write_whole_file(path_, "size=2 : timeout=2s name=pair\n");
+    ng_rules_file_start();
+    for (int round = 0; round < 200; round++) {
+        ng_rules_file_reload();
+        void *pair = make(2);
+        EXPECT_EQ(timeout(pair), 2 * S);
+        EXPECT_EQ(name(pair), "pair");
+        made_destroy(0, pair, 0);
+        made_.pop_back();
+    }
+    reload();
+}

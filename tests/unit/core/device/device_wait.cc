@@ -1,0 +1,265 @@
+/*
+ * Blocking wait: when calls return, and with what.
+ */
+#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/made_calls.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+
+#include <nccl.h>
+
+namespace
+{
+
+constexpr char REASON[] = "an order of ncclguard abort";
+constexpr int64_t LONG_MS = 20000;
+
+void *handle(uintptr_t number)
+{
+    return reinterpret_cast<void *>(number << 12);
+}
+
+/* A program thread that makes one call. */
+class Caller
+{
+  public:
+    explicit Caller(std::function<int()> call)
+        : thread_([this, call] {
+              result_ = call();
+              struct rusage usage;
+              getrusage(RUSAGE_THREAD, &usage);
+              sleeps_ = usage.ru_nvcsw;
+              returned_ = true;
+          })
+    {
+    }
+    ~Caller()
+    {
+        if (thread_.joinable())
+            thread_.join();
+    }
+    bool returned() const
+    {
+        return returned_;
+    }
+    int result()
+    {
+        thread_.join();
+        return result_;
+    }
+    long sleeps() const
+    {
+        return sleeps_;
+    }
+
+  private:
+    std::atomic<int> result_{-1};
+    std::atomic<bool> returned_{false};
+    std::atomic<long> sleeps_{0};
+    std::thread thread_;
+};
+
+int all_reduce(void *comm, void *stream)
+{
+    struct made_call call = {};
+
+    call.op = made_op_all_reduce();
+    call.comm = comm;
+    call.stream = stream;
+    return made_call(0, &call);
+}
+
+/* The device holds everything; the watchdog has seen that something waits on `comm`. */
+void await_pending(void *comm)
+{
+    for (int64_t until = ng_clock_mono_ns() + 20 * NG_S; !made_pending_record(comm);) {
+        ASSERT_LT(ng_clock_mono_ns(), until);
+        std::this_thread::yield();
+    }
+}
+
+class Wait : public testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        made_block_calls();
+        made_begin(2000);
+    }
+    void SetUp() override
+    {
+        static uintptr_t next = 100;
+        comm_ = handle(next++);
+        made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+    }
+    void TearDown() override
+    {
+        made_hold(false);
+    }
+    void *comm_;
+    void *stream_ = made_stream(0);
+};
+
+/* A process of its own under policy kill, with a communicator of two ranks. */
+int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<int(void *)> &body)
+{
+    return in_child([&] {
+        made_block_calls();
+        made_kill(timeout_ms, abort_wait_ms);
+        made_begin(64);
+        made_init(0, handle(1), 2, 0, nullptr, ncclSuccess);
+        return body(handle(1));
+    });
+}
+
+} // namespace
+
+/* Before the others: this process has no guard yet. */
+TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
+{
+    EXPECT_EQ(under_kill(1000, 800,
+                         [](void *comm) {
+                             void *other = handle(2);
+                             made_init(0, other, 2, 0, nullptr, ncclSuccess);
+                             made_hold(true);
+                             if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
+                                 !strstr(made_last_error(comm), "unknown: AllReduce #1"))
+                                 return 1;
+                             /* A deadline more: the time in which the program should have the first
+                              * error is over then. */
+                             return all_reduce(other, made_stream(0)) == ncclSystemError ? 0 : 2;
+                         }),
+              0);
+}
+
+TEST(WaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
+{
+    static const Folder folder;
+    const std::string log = folder / "log";
+    std::ofstream(log).flush();
+    made_log_to(log.c_str());
+    EXPECT_EQ(under_kill(1000, 800,
+                         [](void *comm) {
+                             void *other = handle(2), *later = handle(3);
+                             made_init(0, other, 2, 0, nullptr, ncclSuccess);
+                             made_init(0, later, 2, 0, nullptr, ncclSuccess);
+                             made_hold(true);
+                             Caller beside([&] { return all_reduce(other, made_stream(0)); });
+                             if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
+                                 beside.result() != ncclSystemError)
+                                 return 1;
+                             /* By its deadline the others would have been told of. */
+                             return all_reduce(later, made_stream(0)) == ncclSystemError ? 0 : 2;
+                         }),
+              0);
+    const std::string told = read_whole_file(log);
+    size_t lines = 0;
+    for (size_t at = 0; (at = told.find("deadline passed", at)) != std::string::npos; at++)
+        lines++;
+    EXPECT_EQ(lines, 2u) << told;
+}
+
+TEST(WaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
+{
+    int64_t begun_ns = ng_clock_mono_ns();
+    EXPECT_EQ(under_kill(200, 400,
+                         [](void *comm) {
+                             struct made_call call = {};
+                             call.op = made_op_all_reduce();
+                             call.comm = comm;
+                             call.stream = made_stream(0);
+                             call.inside = [](void *) {
+                                 return pause();
+                             }; /* NCCL itself does not return */
+                             return made_call(0, &call);
+                         }),
+              -SIGABRT);
+    EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
+}
+
+TEST_F(Wait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    EXPECT_FALSE(caller.returned());
+    made_hold(false);
+    EXPECT_EQ(caller.result(), ncclSuccess);
+    EXPECT_GT(caller.sleeps(), 0) << "it does not spin";
+    EXPECT_EQ(made_last_error(comm_), nullptr);
+}
+
+TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
+{
+    made_hold(true);
+    std::atomic<bool> ending{false};
+    Caller caller([&] {
+        struct made_call call = {};
+        made_group_start(0);
+        EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+        ending = true;
+        call.op = made_op_group_end();
+        return made_call(0, &call);
+    });
+    await_pending(comm_);
+    EXPECT_TRUE(ending);
+    EXPECT_FALSE(caller.returned());
+    made_hold(false);
+    EXPECT_EQ(caller.result(), ncclSuccess);
+}
+
+TEST_F(Wait, WhatIsCapturedIsNotWaitedFor)
+{
+    made_hold(true);
+    made_capture(true);
+    EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    made_capture(false);
+}
+
+TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_EQ(caller.result(), ncclSystemError);
+    EXPECT_STREQ(made_last_error(comm_), REASON);
+}
+
+TEST_F(Wait, AnAbortEndsItLongBeforeItsBound)
+{
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    await_pending(comm_);
+    int64_t begun_ns = ng_clock_mono_ns();
+    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
+    EXPECT_EQ(caller.result(), ncclSystemError);
+    EXPECT_LT(ng_clock_mono_ns() - begun_ns, LONG_MS * NG_MS);
+}
+
+TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
+{
+    made_set_timeout(comm_, 200);
+    made_hold(true);
+    Caller caller([&] { return all_reduce(comm_, stream_); });
+    EXPECT_EQ(caller.result(), ncclSystemError)
+        << "nobody of the other rank is known to be to blame";
+    ASSERT_NE(made_last_error(comm_), nullptr);
+    EXPECT_NE(std::string(made_last_error(comm_)).find("unknown: AllReduce #1"), std::string::npos)
+        << made_last_error(comm_);
+    Caller behind([&] { return all_reduce(comm_, stream_); });
+    EXPECT_EQ(behind.result(), ncclSystemError) << "what waits behind it has a deadline, too";
+    made_hold(false);
+    EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
+    EXPECT_EQ(made_last_error(comm_), nullptr) << "that is over";
+    struct made_group group;
+    ASSERT_TRUE(made_group_of(comm_, &group));
+    EXPECT_EQ(group.entered, 3u);
+    EXPECT_TRUE(made_await_completed(comm_, 3));
+}

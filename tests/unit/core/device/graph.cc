@@ -1,0 +1,271 @@
+/*
+ * Captured calls and replays: what counts, and how far a replay is.
+ */
+#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/made_calls.h"
+#include "tests/unit/core/helpers/made_graphs.h"
+
+namespace
+{
+
+constexpr uint32_t REPLAYED = 32; /* NG_RECORD_REPLAYED */
+constexpr uint32_t CAPTURED = 6;  /* NG_RECORD_CAPTURED */
+
+void *handle(uintptr_t number)
+{
+    return reinterpret_cast<void *>(number << 12);
+}
+
+void *exec(uintptr_t number)
+{
+    return reinterpret_cast<void *>((uintptr_t)0x7d0000000000 + (number << 8));
+}
+
+class Graph : public testing::Test
+{
+  protected:
+    static void SetUpTestSuite()
+    {
+        made_begin(2000);
+        made_init(0, handle(1), 2, 0, nullptr, 0);
+        made_all_reduce(0, handle(1), made_stream(0), 0);
+        made_graphs_begin();
+    }
+    void SetUp() override
+    {
+        static uintptr_t next = 2;
+        comm_ = handle(next++);
+        made_init(0, comm_, 2, 0, nullptr, 0);
+        made_reach(-1);
+    }
+    void TearDown() override
+    {
+        made_hold(false);
+        made_reach(-1);
+    }
+    /* A capture of so many all-reduces. */
+    void capture(unsigned calls)
+    {
+        made_capture_begin();
+        for (unsigned i = 0; i < calls; i++)
+            made_all_reduce(0, comm_, made_stream(0), 0);
+        made_capture_end();
+    }
+    struct made_group group()
+    {
+        struct made_group group;
+        EXPECT_TRUE(made_group_of(comm_, &group));
+        return group;
+    }
+    void measure(int mode)
+    {
+        made_timing(mode);
+        comm_ = handle(800 + (uintptr_t)mode);
+        made_init(0, comm_, 2, 0, nullptr, 0);
+    }
+    uint64_t measured()
+    {
+        uint64_t bytes;
+        return made_measured(comm_, made_op_all_reduce(), &bytes);
+    }
+    void *comm_;
+};
+
+TEST_F(Graph, ACapturedCallDoesNotCount)
+{
+    made_all_reduce(0, comm_, made_stream(0), 0);
+    uint64_t hash = group().rolling_hash;
+    capture(3);
+    EXPECT_EQ(group().entered, 1u);
+    EXPECT_EQ(group().scheduled, 1u);
+    EXPECT_EQ(group().rolling_hash, hash);
+    EXPECT_EQ(made_newest_record().state, CAPTURED);
+    made_graph_end();
+}
+
+TEST_F(Graph, EachLaunchCountsForAllOfItsCalls)
+{
+    capture(3);
+    made_instantiate(exec(1));
+    for (uint64_t replay = 1; replay <= 5; replay++) {
+        ASSERT_TRUE(made_launch(exec(1), made_stream(0)));
+        EXPECT_EQ(group().entered, 3 * replay);
+        EXPECT_EQ(group().scheduled, 3 * replay);
+        EXPECT_EQ(made_newest_replay().replay, replay);
+        EXPECT_EQ(made_newest_replay().position, 3u);
+        EXPECT_EQ(made_newest_replay().calls, 3u);
+        EXPECT_TRUE(made_newest_replay().flags & REPLAYED);
+    }
+    made_pending(comm_);
+    EXPECT_EQ(group().completed, 15u);
+    made_exec_destroy(exec(1));
+    made_graph_end();
+    EXPECT_FALSE(made_launch(exec(1), made_stream(0)));
+}
+
+TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
+{
+    capture(2);
+    made_instantiate(exec(2));
+    ASSERT_TRUE(made_launch(exec(2), made_stream(0)));
+    void *other = handle(900);
+    struct made_group called;
+    made_init(0, other, 2, 0, nullptr, 0);
+    made_all_reduce(0, other, made_stream(0), 0);
+    made_all_reduce(0, other, made_stream(0), 0);
+    ASSERT_TRUE(made_group_of(other, &called));
+    EXPECT_EQ(group().rolling_hash, called.rolling_hash);
+    made_exec_destroy(exec(2));
+    made_graph_end();
+}
+
+/* The driver refuses it. */
+TEST_F(Graph, ALaunchIntoACaptureCountsForNothing)
+{
+    capture(2);
+    made_instantiate(exec(3));
+    made_capture(true);
+    made_launch(exec(3), made_stream(0));
+    made_capture(false);
+    EXPECT_EQ(group().entered, 0u);
+    made_exec_destroy(exec(3));
+    made_graph_end();
+}
+
+TEST_F(Graph, AnUpdateKeepsNumberAndReplays)
+{
+    capture(2);
+    made_instantiate(exec(4));
+    ASSERT_TRUE(made_launch(exec(4), made_stream(0)));
+    struct made_replay before = made_newest_replay();
+    capture(3);
+    made_instantiate(exec(4));
+    ASSERT_TRUE(made_launch(exec(4), made_stream(0)));
+    EXPECT_EQ(made_newest_replay().graph, before.graph);
+    EXPECT_EQ(made_newest_replay().replay, 2u);
+    EXPECT_EQ(made_newest_replay().calls, 3u);
+    EXPECT_EQ(group().entered, 5u);
+    made_exec_destroy(exec(4));
+    made_graph_end();
+}
+
+TEST_F(Graph, EventsOfAGraphThatIsGoneServeTheNext)
+{
+    capture(4);
+    made_graph_end();
+    capture(4);
+    EXPECT_EQ(made_graph_events(), 0u);
+    made_graph_end();
+}
+
+TEST_F(Graph, EventsTellHowFarAReplayIs)
+{
+    capture(5);
+    made_instantiate(exec(5));
+    made_reach(0);
+    made_hold(true);
+    ASSERT_TRUE(made_launch(exec(5), made_stream(0)));
+    EXPECT_EQ(made_pending(comm_).seq, 1u);
+    made_reach(3);
+    EXPECT_EQ(made_pending(comm_).seq, 4u);
+    EXPECT_FALSE(made_pending(comm_).vague);
+    EXPECT_EQ(group().completed, 3u);
+    made_hold(false);
+    made_reach(-1);
+    made_pending(comm_);
+    EXPECT_EQ(group().completed, 5u);
+    made_exec_destroy(exec(5));
+    made_graph_end();
+}
+
+TEST_F(Graph, ALaterLaunchHidesHowFarItIs)
+{
+    capture(5);
+    made_instantiate(exec(6));
+    made_reach(3);
+    made_hold(true);
+    ASSERT_TRUE(made_launch(exec(6), made_stream(0)));
+    ASSERT_TRUE(made_launch(exec(6), made_stream(0)));
+    struct made_pending pending = made_pending(comm_);
+    EXPECT_EQ(pending.seq, 1u);
+    EXPECT_TRUE(pending.vague);
+    made_hold(false);
+    made_pending(comm_);
+    EXPECT_EQ(group().completed, 10u);
+    made_exec_destroy(exec(6));
+    made_graph_end();
+}
+
+TEST_F(Graph, AllCallsOfAReplayAreMeasured)
+{
+    measure(2);
+    capture(4);
+    EXPECT_EQ(made_graph_nodes(), 8u);
+    made_instantiate(exec(7));
+    for (uint64_t replay = 1; replay <= 3; replay++) {
+        ASSERT_TRUE(made_launch(exec(7), made_stream(0)));
+        made_pending(comm_);
+        EXPECT_EQ(measured(), 4 * replay);
+        EXPECT_EQ(made_newest_record().duration_ns, 1000000);
+    }
+    made_exec_destroy(exec(7));
+    made_graph_end();
+    made_timing(0);
+}
+
+TEST_F(Graph, NoneIsMeasuredWhereFewAreWanted)
+{
+    measure(1);
+    capture(9);
+    EXPECT_EQ(made_graph_nodes(), 9u);
+    made_instantiate(exec(8));
+    ASSERT_TRUE(made_launch(exec(8), made_stream(0)));
+    made_pending(comm_);
+    EXPECT_EQ(measured(), 0u);
+    made_exec_destroy(exec(8));
+    made_graph_end();
+    made_timing(0);
+}
+
+TEST_F(Graph, WhatALaterLaunchHidesIsNotMeasured)
+{
+    measure(2);
+    capture(4);
+    made_instantiate(exec(9));
+    made_hold(true);
+    ASSERT_TRUE(made_launch(exec(9), made_stream(0)));
+    ASSERT_TRUE(made_launch(exec(9), made_stream(0)));
+    made_hold(false);
+    made_pending(comm_);
+    EXPECT_EQ(group().completed, 8u);
+    EXPECT_EQ(measured(), 4u);
+    made_exec_destroy(exec(9));
+    made_graph_end();
+    made_timing(0);
+}
+
+TEST_F(Graph, ACallThatFailedInACaptureLeavesNothingBehind)
+{
+    measure(2);
+    made_capture_begin();
+    made_all_reduce(0, comm_, made_stream(0), 3);
+    made_all_reduce(0, comm_, made_stream(0), 0);
+    made_capture_end();
+    made_instantiate(exec(10));
+    ASSERT_TRUE(made_launch(exec(10), made_stream(0)));
+    made_pending(comm_);
+    EXPECT_EQ(group().completed, 1u);
+    EXPECT_EQ(measured(), 1u);
+    made_exec_destroy(exec(10));
+    made_graph_end();
+    /* Their events serve others. */
+    made_capture_begin();
+    made_all_reduce(0, comm_, made_stream(0), 0);
+    made_all_reduce(0, comm_, made_stream(0), 0);
+    made_capture_end();
+    EXPECT_EQ(made_graph_events(), 0u);
+    made_graph_end();
+    made_timing(0);
+}
+
+} // namespace

@@ -1,0 +1,164 @@
+/*
+ * A job made by hand, as a view: ranks, groups, progress and records, for tests of the engine and
+ * of dumps.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_CORE_JOB_H
+#define NCCLGUARD_TESTS_UNIT_CORE_JOB_H
+
+#include "tests/unit/core/helpers/core.h"
+
+#include <map>
+#include <memory>
+
+/* Nothing in these tests runs: ages are what they are told to be. */
+constexpr int64_t STALLED = 5 * NG_S;
+constexpr int64_t LONG_AGO = 30 * NG_S;
+
+constexpr struct ng_signature all_reduce(uint64_t count = 1024)
+{
+    return {NG_OP_AllReduce, 7, 0, -1, count};
+}
+
+/* One rank of one group on its way through its calls; collected into a view by Job::view. */
+struct Member {
+    int process, group_rank, device = 0;
+    uint64_t group;
+    enum ng_group_state state = NG_GROUP_READY;
+    uint32_t ordinal = 0, derived = 0;
+    uint64_t excluded = 0; /* of a shrink: the hash of the ranks that it leaves out */
+    uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
+             p2p_completed = 0;
+    int64_t pending_age_ns = 0, timeout_ns = 0, error_age_ns = 0;
+    bool pending_started = true;
+    uint64_t pending_seq = 0, pending_record = 0;
+    int cuda_error = 0, async_error = 0;
+    int64_t ended_age_ns = 0;
+    uint32_t creator_tid = 0, created_by = 0;
+    int nranks = 0, nccl_version = 0; /* as it told itself; 0: as its group */
+    std::string pci_id;
+    uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
+    uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
+    struct ng_signature last = {0, -1, -1, -1, 0};
+    uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
+    struct ng_view_registration registration = {};
+    std::vector<struct ng_view_record> records;
+    std::vector<struct ng_view_sample> samples;
+    std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
+    std::shared_ptr<uint64_t> numbers; /* of the records of its process; empty: its own */
+
+    /* `n` collectives that finished. */
+    Member &did(int n, struct ng_signature signature = all_reduce());
+    /* One more collective that is on the stream and does not finish, for `age_ns`. */
+    Member &waits(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
+    /* One more behind it. */
+    Member &queued(struct ng_signature signature = all_reduce(), int64_t age_ns = LONG_AGO);
+    /* One that was called inside an NCCL group that is still open. */
+    Member &opened(struct ng_signature signature = all_reduce());
+    /* Only the newest `n` records are left. */
+    Member &keeps(int n);
+    /* The oldest `n` records are overwritten. */
+    Member &overwritten(int n);
+    /* One send or receive. */
+    Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
+    /* The newest `n` calls are one NCCL group, and that is closed. */
+    Member &grouped(int n);
+    /* One more collective, which NCCL fails since a peer is gone. */
+    Member &failed(struct ng_signature signature = all_reduce());
+
+  private:
+    friend class Job;
+    struct ng_view_record &record(struct ng_signature signature, enum ng_record_state state,
+                                  int64_t age_ns);
+};
+
+struct Call {
+    int process;
+    enum ng_op op;
+    uint64_t group;
+    int group_rank;
+    uint64_t seq;
+    int64_t age_ns;
+    uint32_t tid;
+};
+
+struct Process {
+    int rank, world_size, pid;
+    enum ng_life life = NG_LIFE_RUNNING;
+    int exit_status = 0;
+    int64_t life_age_ns = 0, alive_age_ns = 0;
+    int64_t quiet_ns = 0;
+    std::string error_text; /* of NCCL, about the first asynchronous error */
+    int64_t watchdog_stuck_ns = 0;
+    std::string watchdog_in;
+    std::string nccl_variables;
+    struct ng_view_nan nan = {};
+    uint32_t memory_kinds = 0;
+    struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS] = {};
+    int local_rank = -1;
+    std::string host; /* empty: eight processes of the job share one */
+};
+
+/* One process per rank unless told otherwise. */
+class Job
+{
+  public:
+    /* `ranks` processes with global ranks from 0, alive. */
+    explicit Job(int ranks, bool launcher_told = true);
+
+    /* A group over these global ranks, every one of which tells of itself. */
+    void group(uint64_t id, const char *name, const std::vector<int> &ranks);
+    void group(uint64_t id, const char *name); /* of all ranks */
+    /* Group `id` is being made, or was made, from `parent`. */
+    void derive(uint64_t id, uint64_t parent)
+    {
+        groups_.at(id).parent = parent;
+    }
+    Member &at(uint64_t group, int group_rank);
+    /* Nobody has evidence of this rank of this group. */
+    void forget(uint64_t group, int group_rank);
+    Process &process(int rank)
+    {
+        return processes[rank];
+    }
+    /* A thread of this rank is inside a call; `tid` 0: that of the process's first thread. */
+    void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
+                int64_t age_ns = LONG_AGO, uint32_t tid = 0);
+    int ranks_of(uint64_t group) const;
+    /* The records of each process are numbered as they are made, whatever their groups, which are
+     * all there. */
+    void number_by_process();
+
+    void fill(struct ng_view *view) const;
+
+    std::vector<Process> processes;
+    std::vector<Call> calls;
+    std::vector<std::string> notes;
+    bool tells_hashes = false;
+
+  private:
+    struct Group {
+        std::string name;
+        int nranks;
+        uint64_t parent;
+    };
+    std::map<uint64_t, Group> groups_;
+    std::vector<Member> members_;
+};
+
+/* What the engine says of a job, as plain values. */
+struct Judgement {
+    enum ng_verdict_kind kind;
+    enum ng_confidence confidence;
+    uint64_t group, seq;
+    enum ng_op op;
+    int64_t stalled_ns;
+    std::vector<int> culprits, waiting;
+    std::vector<std::string> whys, missing;
+    std::string line, text, json;
+    std::vector<struct ng_verdict_step> cycle;
+    bool may_be_gone;
+};
+Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
+                bool nan = false, bool ends = false);
+
+#endif

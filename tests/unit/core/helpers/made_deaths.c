@@ -1,0 +1,525 @@
+/* A guard, with a made board. */
+#include "tests/unit/core/helpers/made_deaths.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/comm/deadline.h"
+#include "core/incident/alarms.h"
+#include "core/incident/deaths.h"
+#include "core/incident/incident_claim.h"
+#include "core/incident/incident_response.h"
+#include "core/incident/incident_thread.h"
+#include "core/incident/job_snapshot.h"
+#include "core/incident/news.h"
+#include "core/incident/operator_commands.h"
+#include "core/policy/abort.h"
+#include "core/policy/policy.h"
+#include "core/runtime/io_workers.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/watchdog/watchdog.h"
+
+struct made_deaths made_deaths;
+
+static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; level 0: none */
+/* What floods: so many with growing numbers, then 1 and 2 in turn; at last an end, for a reader
+ * that has none. */
+#define FLOOD     1000u
+#define FLOOD_MAX 5000u
+static unsigned floods; /* asked so often; 0: nothing floods */
+static bool claimant_ended[MADE_INCIDENTS];
+
+static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
+
+/* The linker gives core these in place of its own. */
+int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
+{
+    if (clock != CLOCK_MONOTONIC)
+        return __real_clock_gettime(clock, ret_time);
+    int64_t now = now_ns;
+    *ret_time = (struct timespec){.tv_sec = now / NG_S, .tv_nsec = now % NG_S};
+    return 0;
+}
+
+void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
+                            struct ng_verdict *verdict);
+void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
+                            struct ng_verdict *verdict)
+{
+    (void)view;
+    made_deaths.opened++;
+    made_deaths.kind = verdict->kind;
+    made_deaths.level = wanted->level;
+    made_deaths.group_id = wanted->group_id;
+    made_deaths.seq = wanted->seq;
+    ng_examine_end(wanted->level, false);
+}
+
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope,
+                          const char *line);
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+{
+    (void)scope;
+    (void)line;
+    made_deaths.acted++;
+    made_deaths.policy = policy;
+}
+
+static bool aborted;
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+                           enum ng_abort_origin origin);
+int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+                           enum ng_abort_origin origin)
+{
+    (void)scope;
+    (void)reason;
+    (void)origin;
+    aborted = true;
+    return 0;
+}
+
+static uint32_t ended(struct ng_board *board)
+{
+    (void)board;
+    return made_deaths.ended;
+}
+
+static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+{
+    (void)board;
+    made_deaths.asked_levels |= 1u << level;
+    made_deaths.asked_at_ns[made_deaths.asked_count % MADE_ASKED] = now_ns;
+    made_deaths.asked[made_deaths.asked_count++ % MADE_ASKED] = cause;
+    return made_deaths.answers_busy >> cause & 1 ? -EBUSY : 0;
+}
+
+static void finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
+{
+    (void)board;
+    (void)level;
+    made_deaths.in_vain += in_vain;
+}
+
+static int view(struct ng_board *board, struct ng_view *to)
+{
+    (void)board;
+    made_deaths.looks++;
+    now_ns += made_deaths.look_ns;
+    made_deaths.fill(to, false);
+    return 0;
+}
+
+static int view_host(struct ng_board *board, struct ng_view *to)
+{
+    (void)board;
+    made_deaths.looks_here++;
+    if (made_deaths.writes_nothing)
+        return -EIO;
+    made_deaths.fill(to, true);
+    return 0;
+}
+
+static int read_verdict(struct ng_board *board, const struct ng_incident *incident,
+                        struct ng_documents *ret_documents)
+{
+    (void)board;
+    (void)incident;
+    (void)ret_documents;
+    made_deaths.verdicts_read++;
+    return made_deaths.verdicts_read <= made_deaths.unanswered ? -ETIMEDOUT : -ENOENT;
+}
+
+static void dumped(struct ng_board *board, const struct ng_incident *incident)
+{
+    (void)board;
+    (void)incident;
+}
+
+static atomic_bool sleeps; /* the incident thread does, until it is woken */
+
+static void leave(struct ng_board *board)
+{
+    (void)board;
+}
+
+static void adopt(void)
+{
+}
+
+/* Time goes by, and the claimant comes through. */
+static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, int timeout_ms)
+{
+    struct pollfd woken = {.fd = kick->fd, .events = POLLIN};
+
+    (void)board;
+    if (made_deaths.sleeps) {
+        atomic_store(&sleeps, true);
+        poll(&woken, 1, 60000);
+        return 0;
+    }
+    now_ns += timeout_ms * NG_MS;
+    if (made_deaths.judged_after && --made_deaths.judged_after == 0)
+        for (unsigned i = 0; i < MADE_INCIDENTS; i++)
+            incidents[i].state = NG_INCIDENT_JUDGED;
+    return 0;
+}
+
+/* What is opened from within core/incident/incident_claim.c gets here: another has claimed it
+ * before. */
+static int claim(struct ng_board *board, const struct ng_incident *wanted,
+                 struct ng_incident *ret_incident)
+{
+    (void)board;
+    made_deaths.opened++;
+    made_deaths.level = wanted->level;
+    made_deaths.group_id = wanted->group_id;
+    made_deaths.seq = wanted->seq;
+    *ret_incident = *wanted;
+    ret_incident->state = NG_INCIDENT_JUDGED;
+    return -EEXIST;
+}
+
+static int next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                struct ng_incident *ret_incident)
+{
+    (void)board;
+    if (floods) {
+        *ret_incident = (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
+                                             .source = source,
+                                             .level = NG_INCIDENT_SUSPECT,
+                                             .state = NG_INCIDENT_JUDGED,
+                                             .claimant_pid = -1};
+        return floods++ < FLOOD_MAX ? 0 : -ENOENT;
+    }
+    for (uint64_t at = epoch + 1; source == NG_SOURCE_JOB && at < MADE_INCIDENTS; at++)
+        if (incidents[at].level) {
+            *ret_incident = incidents[at];
+            return 0;
+        }
+    return -ENOENT;
+}
+
+static int get(struct ng_board *board, struct ng_incident *incident)
+{
+    (void)board;
+    if (incident->source != NG_SOURCE_JOB || incident->epoch >= MADE_INCIDENTS ||
+        !incidents[incident->epoch].level)
+        return -ENOENT;
+    *incident = incidents[incident->epoch];
+    return 0;
+}
+
+static bool claimant_alive(struct ng_board *board, const struct ng_incident *incident)
+{
+    (void)board;
+    made_deaths.asked_for_life++;
+    return !claimant_ended[incident->epoch];
+}
+
+void made_deaths_begin(int64_t pending_age_ns)
+{
+    static const struct ng_board_ops ops = {.wait = await,
+                                            .leave = leave,
+                                            .ended = ended,
+                                            .dumped = dumped,
+                                            .begin = begin,
+                                            .finish = finish,
+                                            .view = view,
+                                            .view_host = view_host,
+                                            .claim = claim,
+                                            .next = next,
+                                            .get = get,
+                                            .claimant_alive = claimant_alive,
+                                            .read_verdict = read_verdict};
+    static struct ng_board board = {.ops = &ops};
+    static const struct ng_box_identity identity = {.rank = 0, .world_size = 2};
+
+    if (!ng_guard.box.header && ng_box_create(NULL, &identity, 16, &ng_guard.box) != 0)
+        abort();
+    ng_guard.board = &board;
+    made_deaths_configure(5 * NG_S, 0);
+    made_deaths_rest(false);
+    atomic_store(&ng_guard.running, true);
+    NG_STORE(ng_guard.box.header->group_used, 1);
+    NG_STORE(ng_guard.box.groups[0].pending_record, 1);
+    NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
+    ng_deaths_after_fork();
+    ng_conduct_after_fork();
+    ng_alarms_after_fork();
+    ng_news_after_fork();
+    memset(incidents, 0, sizeof(incidents));
+    memset(claimant_ended, 0, sizeof(claimant_ended));
+    made_deaths = (struct made_deaths){.fill = made_deaths.fill};
+    now_ns += 100 * NG_S;
+}
+
+void made_deaths_configure(int64_t suspect_ns, int64_t death_timeout_ns)
+{
+    ng_guard.config.suspect_ns = suspect_ns;
+    ng_guard.config.death_timeout_ns = death_timeout_ns;
+}
+
+void made_deaths_rest(bool rest)
+{
+    if (rest)
+        ng_deadline_suspend(0, INT64_MAX);
+    else
+        ng_deadline_resume(0);
+}
+
+void made_deaths_stop(int64_t ns)
+{
+    now_ns += ns;
+}
+
+int64_t made_deaths_due_ns(void)
+{
+    int64_t due_ns;
+
+    return ng_deaths_are_due(&due_ns) ? due_ns - now_ns : INT64_MAX;
+}
+
+void made_deaths_rounds(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        now_ns += NG_MS;
+        ng_deaths_check();
+    }
+}
+
+static void *hear(void *ret_done)
+{
+    ng_deaths_hear(NULL);
+    atomic_store((atomic_bool *)ret_done, true);
+    return NULL;
+}
+
+unsigned made_deaths_hear(void (*at)(unsigned round))
+{
+    atomic_bool done = false;
+    unsigned rounds = 0;
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, hear, &done) != 0)
+        abort();
+    while (!done) {
+        /* It sleeps by the real clock, and asks the made one. */
+        struct timespec pause = {.tv_nsec = 3000000};
+        nanosleep(&pause, NULL);
+        if (at)
+            at(rounds);
+        if (!done)
+            made_deaths_rounds(1);
+        rounds++;
+    }
+    pthread_join(thread, NULL);
+    return rounds;
+}
+
+void made_deaths_told(uint64_t group_id, uint64_t seq)
+{
+    struct ng_incident incident = {.source = NG_SOURCE_HOST,
+                                   .level = NG_INCIDENT_SUSPECT,
+                                   .group_id = group_id,
+                                   .seq = seq,
+                                   .line = "left_early: of a test"};
+
+    ng_alarms_answered(&incident);
+}
+
+void made_deaths_answered_for_job(void)
+{
+    ng_deaths_are_told();
+}
+
+void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
+{
+    struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH,
+                                   .source = NG_SOURCE_JOB,
+                                   .level = NG_INCIDENT_TIMEOUT,
+                                   .state = NG_INCIDENT_JUDGED,
+                                   .group_id = group_id,
+                                   .seq = seq,
+                                   .op = op,
+                                   .claimant_pid = -1,
+                                   .claimed_mono_ns = now_ns,
+                                   .policy = NG_ON_TIMEOUT_LOG + 1,
+                                   .line = "missing_rank: of a test"};
+
+    ng_conduct_follow(&incident);
+}
+
+void made_deaths_suspicion(uint64_t epoch, bool differs)
+{
+    struct ng_incident incident = {.epoch = epoch,
+                                   .source = NG_SOURCE_JOB,
+                                   .level = NG_INCIDENT_SUSPECT,
+                                   .state = NG_INCIDENT_JUDGED,
+                                   .group_id = 1,
+                                   .differs = differs,
+                                   .claimant_pid = -1,
+                                   .line = "missing_rank: of a test"};
+
+    ng_conduct_hear(&incident);
+}
+
+void made_deaths_put(uint64_t epoch, const char *line)
+{
+    struct ng_incident *incident = &incidents[epoch];
+
+    *incident = (struct ng_incident){.epoch = epoch,
+                                     .source = NG_SOURCE_JOB,
+                                     .level = NG_INCIDENT_SUSPECT,
+                                     .state = line ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
+                                     .group_id = epoch,
+                                     .claimant_pid = -1};
+    if (line)
+        snprintf(incident->line, sizeof(incident->line), "%s", line);
+}
+
+void made_deaths_claimant_ends(uint64_t epoch)
+{
+    claimant_ended[epoch] = true;
+}
+
+void made_deaths_order(uint64_t epoch)
+{
+    made_deaths_put(epoch, "an order of a test");
+    incidents[epoch].level = NG_INCIDENT_RELOAD;
+}
+
+void made_deaths_differ(uint64_t group_id, bool deadline)
+{
+    struct ng_alarm alarm = {
+        .level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+        .group_id = group_id,
+        .seq = 1,
+        .disagreement = {.group_id = group_id, .difference = {.seq = 1}, .ranks = {0, 1}},
+        .restarts = ng_watchdog_restarts()};
+
+    ng_incident_raise(&alarm);
+}
+
+bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
+{
+    struct ng_alarm alarm = {.level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+                             .group_id = group_id,
+                             .seq = seq,
+                             .op = NG_OP_AllReduce,
+                             .restarts = ng_watchdog_restarts()};
+    struct ng_incident wanted = {.level = alarm.level,
+                                 .group_id = group_id,
+                                 .seq = seq,
+                                 .op = NG_OP_AllReduce,
+                                 .stalled_ns = NG_S};
+    unsigned before = made_deaths.in_vain;
+
+    ng_examine(&wanted, false, &alarm);
+    return made_deaths.in_vain > before;
+}
+
+void made_deaths_alarms(void)
+{
+    struct ng_alarm alarm;
+
+    now_ns += NG_S;
+    while (ng_alarms_take(&alarm))
+        ng_alarms_handle(&alarm);
+    ng_alarms_retry();
+}
+
+void made_deaths_news(void)
+{
+    now_ns += NG_S;
+    ng_news_read(ng_guard.board, NG_SOURCE_JOB);
+}
+
+void made_deaths_claimed(uint64_t epoch, unsigned policy)
+{
+    made_deaths_put(epoch, "missing_rank: of a test");
+    incidents[epoch].level = NG_INCIDENT_TIMEOUT;
+    incidents[epoch].policy = (int32_t)policy + 1;
+    incidents[epoch].op = NG_OP_AllReduce;
+}
+
+int64_t made_deaths_exits(void)
+{
+    int64_t began_ns = now_ns;
+
+    ng_news_finish(ng_guard.board);
+    return now_ns - began_ns;
+}
+
+bool made_deaths_exits_asleep(uint64_t epoch)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    ng_guard.adopt_thread = adopt;
+    made_deaths.sleeps = true;
+    atomic_store(&sleeps, false);
+    if (ng_incident_start() != 0)
+        abort();
+    while (!atomic_load(&sleeps))
+        nanosleep(&pause, NULL);
+    made_deaths_claimed(epoch, NG_ON_TIMEOUT_KILL);
+    bool ended = ng_incident_finish(500);
+    made_deaths.sleeps = false;
+    ng_incident_after_fork();
+    return ended;
+}
+
+void made_deaths_act_unjudged(const char *folder)
+{
+    struct ng_incident incident = {
+        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
+
+    /* The threads that run from the first time on read it. */
+    if (ng_guard.adopt_thread != adopt)
+        ng_guard.adopt_thread = adopt;
+    if (ng_tasks_start() != 0)
+        abort();
+    snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
+    ng_conduct_act_unjudged(&incident);
+    ng_guard.dump_dir[0] = '\0';
+}
+
+void made_deaths_unjudged(uint64_t epoch)
+{
+    incidents[epoch].state = NG_INCIDENT_CLAIMED;
+}
+
+void made_deaths_set_policy(unsigned policy)
+{
+    ng_guard.config.on_timeout = policy;
+}
+
+bool made_deaths_aborts(bool by_store)
+{
+    struct ng_incident order = {.source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
+                                .level = NG_INCIDENT_ABORT,
+                                .state = NG_INCIDENT_JUDGED,
+                                .line = "an order of a test"};
+
+    aborted = false;
+    ng_orders_obey(&order);
+    return aborted;
+}
+
+unsigned made_deaths_flood(bool grows)
+{
+    unsigned before = floods = grows ? 1 : FLOOD;
+
+    ng_news_read(ng_guard.board, NG_SOURCE_JOB);
+    before = floods - before;
+    floods = 0;
+    return before;
+}

@@ -1,0 +1,854 @@
+/*
+ * Ends of other processes: which are news, and whose turn it is to look.
+ */
+#include "tests/unit/core/helpers/job.h"
+#include "tests/unit/core/helpers/made_deaths.h"
+
+#if !defined(__clang__)
+#define _Static_assert static_assert
+#define _Atomic
+#define atomic_bool bool
+#endif
+extern "C" {
+#include "core/nccl/board.h"
+}
+#if !defined(__clang__)
+#undef _Static_assert
+#undef _Atomic
+#undef atomic_bool
+#endif
+
+namespace
+{
+
+constexpr uint64_t WORLD = 0x500;
+constexpr unsigned END = NG_CAUSE_END, OWN = NG_CAUSE_OWN;
+
+/* What there is to be seen: of the whole job, and of this host. */
+Job everywhere(2), here(2);
+
+void fill(struct ng_view *view, bool host)
+{
+    (host ? here : everywhere).fill(view);
+    view->processes[0].self = true;
+    ng_view_seal(view);
+}
+
+/* Rank 1 has ended, before collective 7 of all. */
+Job left_before(uint64_t seq)
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).did((int)seq - 1);
+    job.at(WORLD, 0).waits();
+    job.process(1).life = NG_LIFE_EXITED;
+    return job;
+}
+
+/* It ended when it was to make a communicator with rank 0, which is still at it. */
+Job left_a_making()
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+    job.inside(0, NG_OP_CommInitRank, WORLD);
+    job.process(1).life = NG_LIFE_EXITED;
+    return job;
+}
+
+/* Rank 0 has work pending that waits for nobody that is gone. */
+Job at_work()
+{
+    Job job(2);
+    job.group(WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).did(6);
+    return job;
+}
+
+class Deaths : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        made_deaths.fill = fill;
+        made_deaths_begin(LONG_AGO);
+        everywhere = here = at_work();
+    }
+    static std::vector<unsigned> asked()
+    {
+        return {made_deaths.asked, made_deaths.asked + made_deaths.asked_count};
+    }
+};
+
+TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
+{
+    everywhere = left_before(7);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.looks, 0u) << "nobody has ended";
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    ASSERT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.seq, 7u);
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.opened, 1u) << "once";
+    EXPECT_GT(made_deaths.looks, 1u);
+}
+
+/* Under policy log all go on, or end, each in its time: who is not yet back from the call that the
+ * verdict was about has nothing to add. */
+TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
+{
+    everywhere = left_before(7);
+    made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+    made_deaths.ended = 1;
+    made_deaths_rounds(5000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.looks, made_deaths.in_vain);
+    EXPECT_EQ(made_deaths.opened, 0u);
+
+    made_deaths_begin(LONG_AGO);
+    everywhere = left_a_making();
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    ASSERT_EQ(made_deaths.opened, 1u) << "without that verdict";
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths_deadline(WORLD, 0, NG_OP_CommInitRank);
+    made_deaths.ended = 1;
+    made_deaths_rounds(5000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+}
+
+TEST_F(Deaths, WhoGoesAfterADeadlinesVerdictIsNewsToOneInALaterCall)
+{
+    made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+    everywhere = left_before(8);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.seq, 8u);
+}
+
+TEST_F(Deaths, WhoSeesTheReasonOnItsHostGoesBeforeThoseThatOnlyLook)
+{
+    everywhere = here = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths.answers_busy = 1u << END; /* somebody has just found nothing */
+    made_deaths_rounds(1);
+    EXPECT_EQ(asked(), (std::vector<unsigned>{END, OWN}));
+    EXPECT_EQ(made_deaths.looks, 1u);
+    EXPECT_EQ(made_deaths.opened, 1u);
+}
+
+TEST_F(Deaths, WhoSeesNoReasonOnItsHostWaitsWithTheOthers)
+{
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths.answers_busy = 1u << END;
+    made_deaths_rounds(4000);
+    EXPECT_EQ(made_deaths.looks, 0u);
+    for (unsigned cause : asked())
+        EXPECT_EQ(cause, END);
+    EXPECT_GE(made_deaths.asked_count, 4000u / 1000);
+    EXPECT_LE(made_deaths.asked_count, 4000u / (NG_LOOK_PAUSE_NS / NG_MS));
+    made_deaths.answers_busy = 0;
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+}
+
+TEST_F(Deaths, WhatIsSeenOnOneHostGoesBeforeOthersOnceForEachEnd)
+{
+    here = left_before(7); /* the whole job does not show it so */
+    made_deaths.ended = 1;
+    made_deaths.answers_busy = 1u << END | 1u << OWN; /* somebody is at it */
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.looks, 0u);
+    made_deaths.answers_busy = 1u << END;
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.looks, 1u);
+    EXPECT_EQ(made_deaths.in_vain, 1u);
+    made_deaths.ended = 2;
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.looks, 2u);
+}
+
+/* Where there are thousands, each of which looks, too. */
+TEST_F(Deaths, LookingTakesASmallPartOfTheTimeThoughItTakesLong)
+{
+    made_deaths.ended = 1;
+    made_deaths.look_ns = NG_MS;
+    made_deaths_rounds(1000);
+    EXPECT_GE(made_deaths.looks, 9u) << "where it takes no time, ten times a second at first";
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths.ended = 1;
+    made_deaths.look_ns = 50 * NG_MS;
+    made_deaths_rounds(2000);
+    EXPECT_LE(made_deaths.looks, 5u);
+    EXPECT_GE(made_deaths.looks, 4u);
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths.ended = 1;
+    made_deaths.look_ns = 700 * NG_MS;
+    made_deaths_rounds(4000);
+    EXPECT_GE(made_deaths.looks, 4u) << "but once a second in any case";
+}
+
+/* ---- NCCLGUARD_DEATH_TIMEOUT ---- */
+
+constexpr unsigned TIMEOUT_MS = 3000;
+
+/* Rank 1 has ended before collective 7, which rank 0 is in, and that is known now. */
+void begin_timeout(int64_t suspect_ns = 5 * NG_S, enum ng_life life = NG_LIFE_EXITED)
+{
+    made_deaths_begin(LONG_AGO);
+    made_deaths_configure(suspect_ns, TIMEOUT_MS * NG_MS);
+    everywhere = left_before(7);
+    everywhere.process(1).life = life;
+    everywhere.process(1).life_age_ns = LONG_AGO;
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+}
+
+/* Does the policy act in so many rounds, at the last of them and not before? */
+void expect_act_at(unsigned rounds)
+{
+    unsigned opened = made_deaths.opened;
+
+    made_deaths_rounds(rounds - 100);
+    EXPECT_EQ(made_deaths.opened, opened);
+    made_deaths_rounds(200);
+    EXPECT_EQ(made_deaths.opened, opened + 1);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+    made_deaths.asked_levels = 0;
+    made_deaths_rounds(2 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, opened + 1) << "once";
+    EXPECT_EQ(made_deaths.asked_levels & 1u << NG_INCIDENT_TIMEOUT, 0u) << "the clock ended";
+}
+
+TEST_F(Deaths, AnEndThatOthersWaitForIsActedOnAfterItsTimeout)
+{
+    for (enum ng_life life : {NG_LIFE_EXITED, NG_LIFE_DEAD}) {
+        begin_timeout(5 * NG_S, life);
+        EXPECT_EQ(made_deaths.opened, 1u);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        expect_act_at(TIMEOUT_MS);
+        EXPECT_EQ(made_deaths.seq, 7u);
+    }
+}
+
+TEST_F(Deaths, AnEndIsActedOnWhoeverReportedIt)
+{
+    made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
+    made_deaths_told(WORLD, 7);
+    everywhere = left_before(7);
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, AnEndIsActedOnThoughSuspicionsAreOff)
+{
+    begin_timeout(0);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, WithoutATimeoutAnEndIsNotActedOn)
+{
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths_rounds(4 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.asked_levels, 1u << NG_INCIDENT_SUSPECT);
+}
+
+/* A host that is not heard of may come back. */
+TEST_F(Deaths, AnEndThatIsNotCertainIsActedOnOnceItIs)
+{
+    begin_timeout(5 * NG_S, NG_LIFE_LOST);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+    made_deaths_rounds(3 * TIMEOUT_MS - 100);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    everywhere.process(1).life = NG_LIFE_DEAD;
+    made_deaths_rounds(TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 2u);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
+TEST_F(Deaths, TimeInWhichDeadlinesRestIsNotCounted)
+{
+    begin_timeout();
+    made_deaths_rounds(1000);
+    made_deaths_rest(true);
+    made_deaths_rounds(10 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths_rest(false);
+    expect_act_at(TIMEOUT_MS - 1000);
+}
+
+TEST_F(Deaths, RestBeforeTheEndIsNothingToIt)
+{
+    made_deaths_rest(true);
+    made_deaths_rounds(1000);
+    made_deaths_rest(false);
+    begin_timeout();
+    expect_act_at(TIMEOUT_MS);
+}
+
+TEST_F(Deaths, TimeInWhichTheProcessWasStoppedIsNotCounted)
+{
+    begin_timeout();
+    made_deaths_stop(1000 * NG_S);
+    made_deaths_rounds(1); /* of a stop, two seconds at most */
+    EXPECT_EQ(made_deaths.opened, 1u);
+    expect_act_at(TIMEOUT_MS - 2000);
+}
+
+TEST_F(Deaths, WhereNobodyWaitsAnyMoreNothingIsActedOn)
+{
+    begin_timeout();
+    everywhere = at_work();
+    made_deaths_rounds(TIMEOUT_MS + 100);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths.asked_levels = 0;
+    made_deaths_rounds(2 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.asked_levels, 1u << NG_INCIDENT_SUSPECT) << "the clock ended";
+}
+
+/* A communicator without the rank that ended; and then another rank of it ends. */
+TEST_F(Deaths, ALaterEndHasItsOwnTime)
+{
+    for (bool waits_long : {false, true}) {
+        begin_timeout();
+        everywhere = left_before(8);
+        everywhere.at(WORLD, 0).pending_age_ns = waits_long ? LONG_AGO : 500 * NG_MS;
+        everywhere.process(1).life_age_ns = waits_long ? 500 * NG_MS : LONG_AGO;
+        made_deaths_rounds(TIMEOUT_MS + 100);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        everywhere.at(WORLD, 0).pending_age_ns = everywhere.process(1).life_age_ns = LONG_AGO;
+        made_deaths_rounds(TIMEOUT_MS - 500 - 200);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+        made_deaths_rounds(200);
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT) << waits_long;
+        EXPECT_EQ(made_deaths.seq, 8u);
+    }
+}
+
+/* Others tidy up, for as long as they like. */
+TEST_F(Deaths, AnEndInTheEndingOfACommunicatorIsNotActedOn)
+{
+    begin_timeout();
+    everywhere = Job(2);
+    everywhere.group(WORLD, "dp");
+    everywhere.inside(0, NG_OP_CommDestroy, WORLD);
+    everywhere.process(1).life = NG_LIFE_DEAD;
+    made_deaths_rounds(3 * TIMEOUT_MS);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+}
+
+TEST_F(Deaths, WhereAnotherJudgesAtTheDeathTimeoutItIsTriedAgain)
+{
+    begin_timeout();
+    made_deaths.answers_busy = 1u << END;
+    made_deaths_rounds(TIMEOUT_MS + 500);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    made_deaths.answers_busy = 0;
+    made_deaths_alarms();
+    EXPECT_EQ(made_deaths.opened, 2u);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
+TEST_F(Deaths, TheIncidentThreadSleepsUntilADeathTimeout)
+{
+    begin_timeout();
+    made_deaths_answered_for_job();
+    EXPECT_EQ(made_deaths_due_ns(), TIMEOUT_MS * NG_MS);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths_due_ns(), (TIMEOUT_MS - 1000) * NG_MS);
+
+    made_deaths_begin(LONG_AGO);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1);
+    EXPECT_LE(made_deaths_due_ns(), NG_S);
+    made_deaths_answered_for_job();
+    EXPECT_EQ(made_deaths_due_ns(), INT64_MAX) << "nothing is looked for any more";
+}
+
+/* ---- NCCL says itself that a peer is gone ---- */
+
+/* So long a call is held up where nobody is found; a thread may take some rounds to begin. */
+constexpr unsigned HEARD_MS = 300;
+
+/* Rank 1 has ended; rank 0 has waited for a moment only. */
+Job just_left(uint64_t seq)
+{
+    Job job = left_before(seq);
+    job.at(WORLD, 0).pending_age_ns = 3 * NG_MS;
+    return job;
+}
+
+TEST_F(Deaths, WhoIsGoneAsNcclSaysIsToldBeforeTheCallReturns)
+{
+    made_deaths_begin(0);
+    everywhere = just_left(7);
+    made_deaths.ended = 1;
+    made_deaths_rounds(100);
+    EXPECT_EQ(made_deaths.looks, 0u) << "nobody has waited for long";
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.seq, 7u);
+    EXPECT_EQ(asked(), (std::vector<unsigned>{OWN}));
+    /* The next call fails, too, and is not held up for it. */
+    EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+    EXPECT_EQ(made_deaths.looks, 1u);
+}
+
+/* Connections are closed before a process is seen to be gone. */
+TEST_F(Deaths, WhoIsAboutToBeGoneAsNcclSaysIsAwaited)
+{
+    made_deaths_begin(0);
+    unsigned rounds = made_deaths_hear([](unsigned round) {
+        if (round == 100) {
+            everywhere = just_left(7);
+            made_deaths.ended = 1;
+        }
+    });
+    EXPECT_GE(rounds, 100u);
+    EXPECT_LT(rounds, 100 + HEARD_MS);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.in_vain, 0u) << "which would hold others back";
+    EXPECT_LE(made_deaths.looks, 8u);
+}
+
+TEST_F(Deaths, WhereNobodyIsGoneACallThatFailedIsHeldUpForALittle)
+{
+    made_deaths_begin(0);
+    unsigned rounds = made_deaths_hear(nullptr);
+    EXPECT_GE(rounds, HEARD_MS - 10);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    unsigned looks = made_deaths.looks;
+    EXPECT_LE(looks, 20u);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.looks, looks);
+}
+
+/* A program that ends itself then has something to tell the store, which a look would hold up. */
+TEST_F(Deaths, NoLookIsBegunThatMayLastBeyondTheTimeThatACallIsHeldUp)
+{
+    const struct {
+        int64_t look_ms;
+        unsigned looks;
+    } cases[] = {{160, 1}, {140, 2}, {400, 1}};
+    for (const auto &one : cases) {
+        made_deaths_begin(0);
+        made_deaths.look_ns = one.look_ms * NG_MS;
+        made_deaths_hear(nullptr);
+        EXPECT_EQ(made_deaths.looks, one.looks) << one.look_ms;
+    }
+}
+
+/* Where one rank of thousands is gone, the calls of all others fail. */
+TEST_F(Deaths, WhoeverTellsWhoIsGoneAnswersAllThatAsk)
+{
+    made_deaths_begin(0);
+    everywhere = just_left(7);
+    made_deaths.ended = 1;
+    made_deaths.answers_busy = 1u << END | 1u << OWN; /* another is at it */
+    unsigned rounds = made_deaths_hear([](unsigned round) {
+        if (round == 100)
+            made_deaths_told(WORLD, 7);
+    });
+    EXPECT_GE(rounds, 100u);
+    EXPECT_LT(rounds, HEARD_MS);
+    EXPECT_EQ(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+}
+
+TEST_F(Deaths, WhatAnotherHasToldIsNoNewsThoughItIsGone)
+{
+    for (uint64_t seq : {7, 8}) {
+        made_deaths_begin(0);
+        everywhere = just_left(seq);
+        made_deaths.ended = 2;
+        made_deaths_told(WORLD, 7);
+        EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+        EXPECT_EQ(made_deaths.looks, 0u) << "just now: whoever leaves now leaves because of that";
+        made_deaths_begin(0);
+        made_deaths_told(WORLD, 7);
+        made_deaths_rounds(6000);
+        everywhere = just_left(seq);
+        made_deaths.ended = 2;
+        EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
+        EXPECT_EQ(made_deaths.looks, 1u);
+        EXPECT_EQ(made_deaths.opened, seq == 7 ? 0u : 1u) << "of another call it is news then";
+    }
+}
+
+constexpr uint64_t ROW = 0x600, PAIR = 0x700, COL = 0x800;
+
+/* Rank 2 has died, rank 1 left since NCCL told it of that in the row, and rank 0, this process,
+ * waits for rank 1 alone. `another`: and for rank 3, which left, too, and was told of nothing. */
+Job left_since_told(bool told, bool another)
+{
+    Job job(4);
+    job.group(ROW, "row", {1, 2});
+    job.group(PAIR, "pair", {0, 1});
+    job.group(COL, "col", {0, 3});
+    job.at(ROW, 0).did(3).waits().async_error = told ? 6 : 0;
+    job.at(ROW, 1).did(3);
+    job.at(PAIR, 0).did(5).waits();
+    job.at(PAIR, 1).did(5);
+    job.at(COL, 0).did(6);
+    job.at(COL, 1).did(6);
+    if (another)
+        job.at(COL, 0).waits();
+    job.process(1).life = NG_LIFE_EXITED;
+    job.process(2).life = NG_LIFE_DEAD;
+    job.process(3).life = another ? NG_LIFE_EXITED : NG_LIFE_RUNNING;
+    job.process(1).life_age_ns = NG_S;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 2 * NG_S;
+    job.process(3).life_age_ns = another ? NG_S / 2 : 0;
+    return job;
+}
+
+TEST_F(Deaths, WhoLeavesForAnEndThatWasToldIsNoNewsToOneThatWaitsForItAlone)
+{
+    for (bool told : {true, false}) {
+        made_deaths_begin(LONG_AGO);
+        everywhere = here = left_since_told(told, false);
+        made_deaths_told(ROW, 4);
+        made_deaths.ended = 2;
+        made_deaths_rounds(3000);
+        EXPECT_GT(made_deaths.looks, 0u);
+        EXPECT_EQ(made_deaths.opened, told ? 0u : 1u)
+            << "it is where NCCL has not told it anything";
+        EXPECT_EQ(made_deaths.group_id, told ? 0 : PAIR);
+    }
+    /* Where nobody has told that end, it is told now. */
+    made_deaths_begin(LONG_AGO);
+    everywhere = here = left_since_told(true, false);
+    made_deaths.ended = 2;
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+    EXPECT_EQ(made_deaths.group_id, ROW);
+    EXPECT_EQ(made_deaths.seq, 4u);
+}
+
+TEST_F(Deaths, WhoLeftForOneThatDoesNotAnswerIsNoNewsUntilItIsKnownWhetherThatOneIsGone)
+{
+    made_deaths_begin(LONG_AGO);
+    Job job = left_since_told(true, false);
+    job.process(2).life = NG_LIFE_RUNNING;
+    job.process(2).life_age_ns = job.process(2).alive_age_ns = 0;
+    job.process(2).quiet_ns = 2 * NG_S;
+    everywhere = here = job;
+    made_deaths.ended = 1;
+    made_deaths_rounds(3000);
+    EXPECT_GT(made_deaths.looks, 1u);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    job.process(2).quiet_ns = 0; /* it lives, so that was not it */
+    everywhere = here = job;
+    made_deaths_rounds(1500);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.group_id, PAIR);
+}
+
+TEST_F(Deaths, AnotherEndIsNewsThoughTheOneForWhichOthersLeftWasToldJustBefore)
+{
+    made_deaths_begin(LONG_AGO);
+    everywhere = here = left_since_told(true, true);
+    made_deaths_told(ROW, 4);
+    made_deaths.ended = 3;
+    made_deaths_rounds(1);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(made_deaths.group_id, COL);
+    EXPECT_EQ(made_deaths.seq, 7u);
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.opened, 1u) << "once";
+}
+
+/* Who works out the verdict on a deadline reads meanwhile nothing of what others suspect. */
+TEST_F(Deaths, ASuspicionOlderThanTheDeadlineThatWasDealtWithChangesNothing)
+{
+    const struct {
+        uint64_t epoch;
+        bool differs;
+        unsigned read;
+        const char *line;
+    } cases[] = {
+        {MADE_DEADLINE_EPOCH - 1, false, 0, ""},
+        {MADE_DEADLINE_EPOCH - 1, true, 0, "calls differ: "},
+        {MADE_DEADLINE_EPOCH + 1, false, 1, "suspect: "},
+    };
+    for (const auto &one : cases) {
+        made_deaths_begin(0);
+        made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        unsigned before = made_deaths.verdicts_read;
+        testing::internal::CaptureStderr();
+        made_deaths_suspicion(one.epoch, one.differs);
+        std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(made_deaths.verdicts_read - before, one.read) << one.epoch;
+        if (*one.line)
+            EXPECT_NE(said.find(one.line), std::string::npos) << said;
+        else
+            EXPECT_EQ(said, "");
+    }
+    made_deaths_begin(0);
+    made_deaths_suspicion(1, false);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u) << "no deadline before";
+}
+
+/* It may be frozen, which only the others of its host can see. */
+TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADeadlineDoesNot)
+{
+    for (int64_t quiet_ms : {0, 2000, 4000})
+        for (bool deadline : {false, true}) {
+            everywhere = left_before(7);
+            everywhere.process(1).life = NG_LIFE_RUNNING;
+            everywhere.process(1).quiet_ns = quiet_ms * NG_MS;
+            EXPECT_EQ(made_deaths_waits_for_more(WORLD, 7, deadline), quiet_ms == 2000 && !deadline)
+                << quiet_ms;
+        }
+}
+
+/* ---- More alarms than there is room for ---- */
+
+constexpr uint64_t MANY = 100;
+
+TEST_F(Deaths, ADeadlineIsNotDroppedForSuspicionsThatWaitForTheIncidentThread)
+{
+    for (uint64_t group = 1; group <= MANY; group++)
+        made_deaths_differ(group, false);
+    made_deaths_differ(MANY + 1, true);
+    for (uint64_t group = 1; group <= MANY; group++)
+        made_deaths_differ(group, false);
+    made_deaths_alarms();
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_TIMEOUT & 1);
+}
+
+TEST_F(Deaths, ADeadlineIsNotDroppedForSuspicionsThatWaitForTheirTurn)
+{
+    made_deaths.answers_busy = 1u << OWN;
+    for (uint64_t group = 1; group <= MANY; group++) {
+        made_deaths_differ(group, false);
+        made_deaths_alarms();
+    }
+    made_deaths_differ(MANY + 1, true);
+    made_deaths_alarms();
+    made_deaths.asked_levels = 0;
+    made_deaths_alarms();
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_TIMEOUT & 1);
+    EXPECT_TRUE(made_deaths.asked_levels >> NG_INCIDENT_SUSPECT & 1);
+}
+
+TEST_F(Deaths, AllOfAProcessesCommunicatorsMayWaitForTheirTurnAtOnce)
+{
+    made_deaths.answers_busy = 1u << OWN;
+    for (uint64_t group = 1; group <= 40; group++)
+        made_deaths_differ(group, false);
+    made_deaths_alarms();
+    unsigned before = made_deaths.asked_count;
+    made_deaths_alarms();
+    EXPECT_EQ(made_deaths.asked_count - before, 40u);
+}
+
+/* ---- News of other hosts ---- */
+
+/* What the log has of one look at the news: lines that are looked for, in any order. */
+std::string said_of_news()
+{
+    testing::internal::CaptureStderr();
+    made_deaths_news();
+    return testing::internal::GetCapturedStderr();
+}
+
+int count(const std::string &text, const std::string &part)
+{
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+        found++;
+    return found;
+}
+
+/* Whoever claims a deadline says what is to be done, and no rank does more than it is set to
+ * itself. */
+TEST_F(Deaths, WhatAnotherClaimsLetsARankDoLessThanItIsSetToAndNeverMore)
+{
+    const unsigned by_gravity[] = {NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT, NG_ON_TIMEOUT_TEARDOWN,
+                                   NG_ON_TIMEOUT_KILL};
+    for (unsigned own = 0; own < 4; own++)
+        for (unsigned theirs = 0; theirs < 4; theirs++) {
+            made_deaths_begin(0);
+            made_deaths_set_policy(by_gravity[own]);
+            made_deaths_claimed(1, by_gravity[theirs]);
+            made_deaths_news();
+            EXPECT_EQ(made_deaths.acted, 1u);
+            EXPECT_EQ(made_deaths.policy, by_gravity[own < theirs ? own : theirs])
+                << own << ", " << theirs;
+        }
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
+{
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+    EXPECT_FALSE(made_deaths_aborts(true));
+    EXPECT_TRUE(made_deaths_aborts(false)) << "the files of this host's board are the user's own";
+    made_deaths_set_policy(NG_ON_TIMEOUT_ABORT);
+    EXPECT_TRUE(made_deaths_aborts(true));
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+/* Of a rank that exits because of what others do about a deadline: their verdict is its host's,
+ * too. */
+TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)
+{
+    made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);
+    testing::internal::CaptureStderr();
+    made_deaths_exits();
+    EXPECT_EQ(count(testing::internal::GetCapturedStderr(), "deadline passed: missing_rank"), 1);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+    EXPECT_EQ(made_deaths.acted, 0u) << "it ends by itself";
+    made_deaths_exits();
+    EXPECT_EQ(made_deaths.verdicts_read, 1u) << "once";
+}
+
+TEST_F(Deaths, WhoExitsWhileItsIncidentThreadSleepsKeepsTheVerdictToo)
+{
+    EXPECT_TRUE(made_deaths_exits_asleep(3));
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+    EXPECT_EQ(made_deaths.acted, 0u);
+}
+
+TEST_F(Deaths, WhoExitsWaitsForTheVerdictOnADeadlineButNotForLong)
+{
+    made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);
+    made_deaths_unjudged(3);
+    made_deaths.judged_after = 10;
+    made_deaths.writes_nothing = true;
+    EXPECT_LT(made_deaths_exits(), NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+
+    made_deaths_claimed(4, NG_ON_TIMEOUT_KILL);
+    made_deaths_unjudged(4);
+    EXPECT_LT(made_deaths_exits(), 6 * NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+
+    made_deaths_claimant_ends(4);
+    EXPECT_LT(made_deaths_exits(), NG_S);
+    EXPECT_EQ(made_deaths.verdicts_read, 1u);
+}
+
+TEST_F(Deaths, WhoExitsWaitsForNoSuspicion)
+{
+    made_deaths_put(3, nullptr);
+    EXPECT_EQ(made_deaths_exits(), 0);
+}
+
+/* It may be slow just then, and whoever does not ask again leaves this host without a verdict. */
+TEST_F(Deaths, AVerdictThatTheStoreDoesNotHandOutAtOnceIsAskedForAgain)
+{
+    made_deaths.unanswered = 2;
+    made_deaths_deadline(1, 7, NG_OP_AllReduce);
+    EXPECT_EQ(made_deaths.verdicts_read, 3u);
+    made_deaths.unanswered = 1000;
+    made_deaths_deadline(1, 8, NG_OP_AllReduce);
+    EXPECT_LT(made_deaths.verdicts_read, 100u) << "the policy is carried out all the same";
+    EXPECT_EQ(made_deaths.acted, 2u);
+}
+
+TEST_F(Deaths, WhereNobodyComesToAVerdictTheFolderHasOneThatSaysSo)
+{
+    Folder folder;
+    made_deaths_act_unjudged(folder.path().c_str());
+    std::string verdict = read_whole_file(folder / "verdict.json");
+    EXPECT_NE(verdict.find("\"kind\": \"unknown\""), std::string::npos) << verdict;
+    EXPECT_EQ(made_deaths.acted, 1u);
+    write_whole_file(folder / "verdict.json", "of somebody who knew more");
+    made_deaths_act_unjudged(folder.path().c_str());
+    EXPECT_EQ(read_whole_file(folder / "verdict.json"), "of somebody who knew more");
+}
+
+/* Deadlines of this process are served between two looks at the news. */
+TEST_F(Deaths, ABoardThatTellsWithoutEndKeepsNobody)
+{
+    testing::internal::CaptureStderr();
+    unsigned asked = made_deaths_flood(true);
+    testing::internal::GetCapturedStderr();
+    EXPECT_GT(asked, 10u);
+    EXPECT_LT(asked, 100u);
+}
+
+TEST_F(Deaths, ABoardThatTellsTheSameAgainIsNotFollowed)
+{
+    testing::internal::CaptureStderr();
+    unsigned asked = made_deaths_flood(false);
+    testing::internal::GetCapturedStderr();
+    EXPECT_LE(asked, 4u);
+}
+
+TEST_F(Deaths, AfterADeadlineOfOthersTheAlarmsOfThisProcessHaveTheirTurn)
+{
+    made_deaths_claimed(1, NG_ON_TIMEOUT_LOG);
+    made_deaths_claimed(2, NG_ON_TIMEOUT_LOG);
+    said_of_news();
+    EXPECT_EQ(made_deaths.acted, 1u);
+    said_of_news();
+    EXPECT_EQ(made_deaths.acted, 2u);
+}
+
+/* A claimant may be slow to judge, as where evidence is written to a slow file server. */
+TEST_F(Deaths, TheVerdictOnASuspicionIsHeardThoughLaterNewsCameBeforeIt)
+{
+    made_deaths_put(1, nullptr);
+    EXPECT_EQ(said_of_news(), "");
+    made_deaths_put(2, "missing_rank: rank 2 does not come");
+    made_deaths_order(3);
+    std::string said = said_of_news();
+    EXPECT_EQ(count(said, "suspect: missing_rank: rank 2; in full in the log of "), 1) << said;
+    EXPECT_EQ(count(said, "an order of a test"), 1) << said << "nothing waits for the first";
+    EXPECT_EQ(said_of_news(), "");
+    made_deaths_put(1, "missing_rank: ranks 3,4 do not come");
+    said = said_of_news();
+    EXPECT_EQ(count(said, "suspect: missing_rank: ranks 3,4; in full in the log of "), 1) << said;
+    EXPECT_EQ(said_of_news(), "") << "once";
+    EXPECT_EQ(made_deaths.verdicts_read, 2u);
+}
+
+TEST_F(Deaths, OfManySuspicionsThatWereNotJudgedYetEachIsHeardOnce)
+{
+    for (uint64_t epoch = 1; epoch <= 16; epoch++)
+        made_deaths_put(epoch, nullptr);
+    made_deaths_put(17, "missing_rank: number 17");
+    EXPECT_EQ(count(said_of_news(), "suspect: "), 1);
+    for (uint64_t epoch = 16; epoch >= 1; epoch--) {
+        made_deaths_put(epoch, "missing_rank: one more");
+        EXPECT_EQ(count(said_of_news(), "suspect: "), 1) << epoch;
+    }
+    EXPECT_EQ(said_of_news(), "");
+}
+
+TEST_F(Deaths, ASuspicionWhoseClaimantEndedIsLookedAtNoMore)
+{
+    made_deaths_put(1, nullptr);
+    made_deaths_put(2, "missing_rank: rank 2 does not come");
+    EXPECT_EQ(count(said_of_news(), "suspect: "), 1);
+    made_deaths_claimant_ends(1);
+    EXPECT_EQ(said_of_news(), "");
+    unsigned asked = made_deaths.asked_for_life;
+    EXPECT_EQ(said_of_news(), "");
+    EXPECT_EQ(made_deaths.asked_for_life, asked);
+}
+
+} // namespace

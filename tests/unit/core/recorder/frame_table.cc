@@ -1,0 +1,163 @@
+/*
+ * Where calls were made, read from a black box.
+ */
+#include "tests/unit/core/helpers/core.h"
+
+extern "C" {
+#include "core/recorder/frame_table.h"
+#include "core/view/view.h"
+}
+
+namespace
+{
+
+class Places : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        struct ng_box_identity who = {};
+        who.job = "by-hand";
+        who.with_frames = true;
+        ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
+        struct ng_box_group *group = &box_.groups[0];
+        group->id = 0xabc;
+        group->nranks = 1;
+        group->state = NG_GROUP_READY;
+        box_.header->group_used = 1;
+        image_.start = 0x10000;
+        image_.end = 0x20000;
+        image_.bias = 0x10000;
+        image_.path = "/opt/first.so";
+        image_.build_id[0] = 0xa1;
+        image_.build_id_bytes = 1;
+    }
+    void TearDown() override
+    {
+        ng_view_fini(&view_);
+        ng_box_close(&box_, nullptr);
+    }
+    void call(uint64_t id, int64_t entered_mono_ns, std::vector<uint64_t> addresses, int state)
+    {
+        struct ng_box_record *record = &box_.records[id % 8];
+        record->group_id = 0xabc;
+        record->op = NG_OP_AllReduce;
+        record->coll_seq = id;
+        record->entered_mono_ns = entered_mono_ns;
+        record->id_state = id << 8 | NG_RECORD_SCHEDULED;
+        struct ng_box_frames *frames = &box_.frames[id % 8];
+        for (size_t i = 0; i < NG_BOX_FRAMES; i++)
+            frames->address[i] = i < addresses.size() ? addresses[i] : 0;
+        frames->id_state = id << 8 | (uint64_t)state;
+        box_.header->record_next = id + 1;
+    }
+    /* Of each record, in order; null where there is none. */
+    std::vector<const struct ng_view_call_stack *> read()
+    {
+        std::vector<const struct ng_view_call_stack *> stacks;
+        ng_view_fini(&view_);
+        EXPECT_EQ(ng_view_add_box(&view_, &box_, NG_LIFE_RUNNING, 1000000, "box"), 0);
+        ng_view_seal(&view_);
+        for (uint32_t i = 0; i < view_.members[0].record_count; i++)
+            stacks.push_back(ng_view_call_stack(&view_, &view_.members[0].records[i]));
+        return stacks;
+    }
+    struct ng_box box_ = {};
+    struct ng_view view_ = {};
+    struct ng_image image_ = {};
+};
+
+TEST_F(Places, CallsOfOnePlaceShareTheirFrames)
+{
+    uint32_t module = ng_places_add_module(&box_, &image_);
+    ng_places_name(&box_, ng_places_add(&box_, 0x10100, module), "step", 16);
+    call(1, 100, {0x10100, 0x30000}, NG_FRAMES_WHOLE);
+    call(2, 200, {0x10100, 0x30000}, NG_FRAMES_WHOLE);
+    call(3, 300, {0x10100}, NG_FRAMES_CUT);
+    auto stacks = read();
+    ASSERT_EQ(stacks.size(), 3u);
+    EXPECT_EQ(stacks[0], stacks[1]);
+    EXPECT_EQ(view_.call_stack_count, 2u);
+    ASSERT_EQ(stacks[0]->count, 2u);
+    EXPECT_TRUE(stacks[0]->whole);
+    EXPECT_FALSE(stacks[2]->whole);
+    EXPECT_STREQ(stacks[0]->frames[0].name, "step");
+    EXPECT_EQ(stacks[0]->frames[0].name_offset, 16u);
+    EXPECT_EQ(stacks[0]->frames[0].offset, 0x100u) << "in the file";
+    EXPECT_STREQ(stacks[0]->frames[0].module->path, "/opt/first.so");
+    EXPECT_STREQ(stacks[0]->frames[0].module->build_id, "a1");
+    EXPECT_EQ(stacks[0]->frames[1].module, nullptr);
+    EXPECT_EQ(stacks[0]->frames[1].name, nullptr);
+    EXPECT_EQ(stacks[0]->frames[1].offset, 0x30000u) << "in memory";
+}
+
+TEST_F(Places, AnAddressIsThatOfTheTimeOfTheCall)
+{
+    uint32_t first = ng_places_add(&box_, 0x10100, ng_places_add_module(&box_, &image_));
+    ng_places_name(&box_, first, "of_first", 0);
+    ng_places_retire(&box_, first, 500);
+    image_.path = "/opt/second.so";
+    uint32_t second = ng_places_add(&box_, 0x10100, ng_places_add_module(&box_, &image_));
+    ng_places_name(&box_, second, "of_second", 0);
+    call(1, 400, {0x10100}, NG_FRAMES_WHOLE);
+    call(2, 600, {0x10100}, NG_FRAMES_WHOLE);
+    auto stacks = read();
+    EXPECT_STREQ(stacks[0]->frames[0].name, "of_first");
+    EXPECT_STREQ(stacks[1]->frames[0].name, "of_second");
+    EXPECT_STREQ(stacks[1]->frames[0].module->path, "/opt/second.so");
+}
+
+TEST_F(Places, WhatNobodyHasLookedAtYetIsPlacedByTheFileThatLiesThere)
+{
+    ng_places_add_module(&box_, &image_);
+    call(1, 400, {0x10101, 0x20001}, NG_FRAMES_PART);
+    auto stacks = read();
+    EXPECT_STREQ(stacks[0]->frames[0].module->path, "/opt/first.so");
+    EXPECT_EQ(stacks[0]->frames[0].offset, 0x101u);
+    EXPECT_EQ(stacks[0]->frames[1].module, nullptr) << "behind its end";
+}
+
+TEST_F(Places, FramesThatAreWrittenOrOfAnotherRecordAreNone)
+{
+    call(1, 100, {0x10100}, NG_FRAMES_WRITING);
+    call(2, 100, {0x10100}, NG_FRAMES_WHOLE);
+    box_.frames[2].id_state = 10u << 8 | NG_FRAMES_WHOLE;
+    call(3, 100, {}, NG_FRAMES_WHOLE);
+    call(4, 100, {0x10100}, 77);
+    for (const auto *stack : read())
+        EXPECT_EQ(stack, nullptr);
+}
+
+TEST_F(Places, ABetterNameReplacesTheFirst)
+{
+    uint32_t place = ng_places_add(&box_, 0x10100, NG_PLACES_NO_MODULE);
+    struct ng_place read;
+    ng_places_read(&box_, place, &read);
+    EXPECT_STREQ(read.name, "");
+    ng_places_name(&box_, place, "first", 1);
+    ng_places_name(&box_, place, std::string(1000, 'x').c_str(), 2);
+    ng_places_read(&box_, place, &read);
+    EXPECT_EQ(read.name, std::string(NG_BOX_PLACE_NAME_BYTES - 1, 'x'));
+    EXPECT_EQ(read.name_offset, 2u);
+    box_.places[place].name_version++;
+    ng_places_read(&box_, place, &read);
+    EXPECT_STREQ(read.name, "") << "somebody writes it";
+}
+
+TEST_F(Places, FullTablesAreCounted)
+{
+    for (uint32_t i = 0; i < box_.place_capacity; i++)
+        ASSERT_EQ(ng_places_add(&box_, 1 + i, NG_PLACES_NO_MODULE), i);
+    EXPECT_EQ(ng_places_add(&box_, 9, NG_PLACES_NO_MODULE), UINT32_MAX);
+    EXPECT_EQ(box_.header->places_lost, 1u);
+    for (uint32_t i = 0; i < box_.module_capacity; i++) {
+        image_.start = 0x10000 * i;
+        ASSERT_EQ(ng_places_add_module(&box_, &image_), i);
+        ASSERT_EQ(ng_places_add_module(&box_, &image_), i) << "it is there";
+    }
+    image_.start = 1;
+    EXPECT_EQ(ng_places_add_module(&box_, &image_), NG_PLACES_NO_MODULE);
+    EXPECT_EQ(box_.header->modules_lost, 1u);
+}
+
+} // namespace

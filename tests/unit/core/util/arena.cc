@@ -1,0 +1,95 @@
+/*
+ * The arena: zeroed, aligned, large objects, formatted text, reuse after reset.
+ */
+#include "tests/unit/core/helpers/core.h"
+
+TEST(Arena, GivesZeroedAlignedMemoryThatDoesNotOverlap)
+{
+    struct ng_arena arena = {};
+    std::vector<std::pair<unsigned char *, size_t>> given;
+
+    for (size_t bytes = 0; bytes < 3000; bytes += 7) {
+        auto *memory = (unsigned char *)ng_arena_alloc(&arena, bytes);
+        ASSERT_NE(memory, nullptr);
+        EXPECT_EQ((uintptr_t)memory % 16, 0u);
+        for (size_t i = 0; i < bytes; i++)
+            ASSERT_EQ(memory[i], 0);
+        memset(memory, (int)(given.size() & 0xff), bytes);
+        given.push_back({memory, bytes});
+    }
+    for (size_t n = 0; n < given.size(); n++)
+        for (size_t i = 0; i < given[n].second; i++)
+            ASSERT_EQ(given[n].first[i], n & 0xff) << "object " << n << " was overwritten";
+    ng_arena_reset(&arena);
+}
+
+TEST(Arena, GivesObjectsLargerThanAChunkAndGoesOnWithTheOldChunk)
+{
+    struct ng_arena arena = {};
+    char *before = (char *)ng_arena_alloc(&arena, 16);
+    char *large = (char *)ng_arena_alloc(&arena, 8u << 20);
+    char *after = (char *)ng_arena_alloc(&arena, 16);
+
+    ASSERT_TRUE(before && large && after);
+    large[0] = large[(8u << 20) - 1] = 1;
+    EXPECT_EQ(after - before, 16) << "the room behind the first object is wasted";
+    ng_arena_reset(&arena);
+}
+
+TEST(Arena, RefusesWhatNoMachineHasAndStaysUsable)
+{
+    struct ng_arena arena = {};
+
+    EXPECT_EQ(ng_arena_alloc(&arena, SIZE_MAX), nullptr);
+    EXPECT_EQ(ng_arena_alloc(&arena, SIZE_MAX - 8), nullptr);
+    EXPECT_EQ(ng_arena_alloc(&arena, (size_t)1 << 50), nullptr);
+    EXPECT_NE(ng_arena_alloc(&arena, 1), nullptr);
+    ng_arena_reset(&arena);
+}
+
+TEST(Arena, CopiesAndFormatsText)
+{
+    struct ng_arena arena = {};
+
+    EXPECT_STREQ(ng_arena_strdup(&arena, "a rank"), "a rank");
+    EXPECT_STREQ(ng_arena_strdup(&arena, nullptr), "");
+    EXPECT_STREQ(ng_arena_printf(&arena, "%s %d", "rank", 7), "rank 7");
+    EXPECT_LT(strlen(ng_arena_printf(&arena, "%5000d", 1)), 5000u) << "cut, not overflown";
+    ng_arena_reset(&arena);
+}
+
+TEST(Arena, GivesZeroedMemoryAgainAndAgainWhenRecycled)
+{
+    struct ng_arena arena = {};
+
+    ng_arena_recycle(&arena); /* of one never used */
+    for (int round = 0; round < 4; round++) {
+        /* Small and large ones, and more of them each time. */
+        for (size_t bytes :
+             {size_t(100), size_t(700000), size_t(5000 * (round + 1)), size_t(300000)}) {
+            auto *memory = (unsigned char *)ng_arena_alloc(&arena, bytes);
+            ASSERT_NE(memory, nullptr);
+            for (size_t i = 0; i < bytes; i++)
+                ASSERT_EQ(memory[i], 0) << "round " << round << ", byte " << i << " of " << bytes;
+            memset(memory, 0xff, bytes);
+        }
+        ng_arena_recycle(&arena);
+    }
+    ng_arena_reset(&arena);
+    EXPECT_EQ(arena.chunks, nullptr);
+}
+
+TEST(Arena, IsEmptyAndUsableAfterReset)
+{
+    struct ng_arena arena = {};
+
+    ng_arena_reset(&arena); /* of one never used */
+    for (int round = 0; round < 3; round++) {
+        auto *memory = (unsigned char *)ng_arena_alloc(&arena, 1000);
+        ASSERT_NE(memory, nullptr);
+        EXPECT_EQ(memory[999], 0);
+        memset(memory, 0xff, 1000);
+        ng_arena_reset(&arena);
+        EXPECT_EQ(arena.chunks, nullptr);
+    }
+}

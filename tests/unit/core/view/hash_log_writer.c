@@ -1,0 +1,62 @@
+/*
+ * A rank that writes a trail as core/call/call.c does.
+ */
+#include "tests/unit/core/view/hash_log_writer.h"
+
+#include <stdlib.h>
+
+#include "core/view/hash_log.h"
+#include "core/view/signature.h"
+
+struct trail_rank {
+    struct ng_box_trail trail;
+    uint64_t entered, taken, hash;
+};
+
+struct trail_rank *trail_rank_new(void)
+{
+    return calloc(1, sizeof(struct trail_rank));
+}
+
+void trail_rank_free(struct trail_rank *rank)
+{
+    free(rank);
+}
+
+void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int dtype, int redop,
+                     int root, char state)
+{
+    struct ng_signature signature = {op, dtype, redop, root, count};
+    uint64_t before = rank->hash;
+
+    rank->hash = ng_signature_roll(rank->hash, &signature);
+    rank->entered++;
+    ng_trail_add(&rank->trail, rank->entered, rank->hash);
+    if (state == 'c')
+        ng_trail_capture(&rank->trail, rank->entered);
+    if (state == 't' || state == 'c')
+        rank->taken = rank->entered;
+    if (state == 'r') {
+        rank->entered--;
+        rank->hash = before;
+    }
+}
+
+uint64_t trail_rank_entered(const struct trail_rank *rank)
+{
+    return rank->entered;
+}
+
+bool trail_ranks_differ(const struct trail_rank *a, const struct trail_rank *b, uint64_t *ret_after,
+                        uint64_t *ret_seq)
+{
+    struct ng_trail_difference difference = {0};
+    struct ng_trail trail_a, trail_b;
+
+    ng_trail_copy(&a->trail, a->taken, a->entered, &trail_a);
+    ng_trail_copy(&b->trail, b->taken, b->entered, &trail_b);
+    bool differ = ng_trail_differ(&trail_a, &trail_b, &difference);
+    *ret_after = difference.after;
+    *ret_seq = difference.seq;
+    return differ;
+}

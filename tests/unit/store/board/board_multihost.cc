@@ -1,0 +1,728 @@
+/*
+ * The board of several hosts.
+ */
+#include "tests/gtest/in_time.h"
+#include "tests/unit/store/publish/ranks.h"
+#if NG_HAVE_HIREDIS
+#include "tests/unit/store/kv/redis.h"
+
+extern "C" {
+#include "store/board/board_client.h"
+}
+#endif
+
+#include <sys/wait.h>
+
+constexpr uint64_t world = 0x500;
+
+class Shared : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        url = "local:" + folder.path();
+#if NG_HAVE_HIREDIS
+        if (GetParam() == std::string("redis")) {
+            if (!RedisServer::available())
+                GTEST_SKIP() << "redis-server is not installed";
+            server = std::make_unique<RedisServer>();
+            url = server->url();
+        }
+#endif
+    }
+    void TearDown() override
+    {
+        ranks.clear();
+    }
+    Rank &add(const Host &host, int rank, const std::vector<Group> &groups,
+              int64_t ttl_ns = 5 * NG_S)
+    {
+        Rank::Options options;
+        options.ttl_ns = ttl_ns;
+        options.host = &host;
+        options.groups = groups;
+        ranks.push_back(std::make_unique<Rank>(url, rank, options));
+        return *ranks.back();
+    }
+    Rank &start(const Host &host, int rank, int64_t ttl_ns = 5 * NG_S)
+    {
+        add(host, rank, {{world, 8}}, ttl_ns).start();
+        /* Its heart beats, and its host has seen it. */
+        round();
+        return *ranks.back();
+    }
+    /* What the incident threads of all that live do. */
+    void round()
+    {
+        for (auto &rank : ranks)
+            if (!dead.count(rank.get())) {
+                __atomic_store_n(&rank->box.header->heartbeat_mono_ns, ng_clock_mono_ns(),
+                                 __ATOMIC_SEQ_CST);
+                rank->board->ops->wait(rank->board, &rank->kick, 1);
+            }
+    }
+    bool soon(const std::function<bool()> &what)
+    {
+        return eventually([&] {
+            round();
+            return what();
+        });
+    }
+    void kill(Rank &rank)
+    {
+        dead.insert(&rank);
+        rank.kill();
+    }
+    static std::string notes(const struct ng_view &view)
+    {
+        std::string all;
+        for (uint32_t i = 0; i < view.note_count; i++)
+            all += std::string(view.notes[i]) + "\n";
+        return all;
+    }
+    static struct ng_incident get(Rank &rank, enum ng_incident_source source, uint64_t epoch)
+    {
+        struct ng_incident incident = {};
+        incident.source = source;
+        incident.epoch = epoch;
+        if (rank.board->ops->get(rank.board, &incident) != 0)
+            incident.level = (enum ng_incident_level)0;
+        return incident;
+    }
+    static int publish(Rank &rank, struct ng_incident incident)
+    {
+        struct ng_verdict_query query = {};
+        struct ng_verdict verdict;
+        struct ng_view view;
+        ng_view_init(&view);
+        ng_view_seal(&view);
+        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        verdict.action = "none";
+        incident.state = NG_INCIDENT_JUDGED;
+        snprintf(incident.line, sizeof(incident.line), "the verdict");
+        int error = rank.board->ops->publish(rank.board, &incident, &verdict);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+        return error;
+    }
+    static int next(Rank &rank, enum ng_incident_source source, uint64_t epoch,
+                    struct ng_incident *ret_incident)
+    {
+        return rank.board->ops->next(rank.board, source, epoch, ret_incident);
+    }
+    Folder folder;
+    std::string url;
+#if NG_HAVE_HIREDIS
+    std::unique_ptr<RedisServer> server;
+#endif
+    Host one, two;
+    std::set<Rank *> dead;
+    std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+#if NG_HAVE_HIREDIS
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder", "redis"),
+                         [](const auto &info) { return std::string(info.param); });
+#else
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder"),
+                         [](const auto &info) { return std::string(info.param); });
+#endif
+
+TEST_P(Shared, AllRanksOfAllHostsAreSeenOnce)
+{
+    for (int i = 0; i < 4; i++)
+        start(i < 2 ? one : two, i);
+    round();
+    for (auto &rank : ranks) {
+        std::map<int, enum ng_life> lives = rank->lives();
+        EXPECT_EQ(lives.size(), 4u);
+        for (auto &other : lives)
+            EXPECT_EQ(other.second, NG_LIFE_RUNNING) << other.first;
+        struct ng_view here;
+        ng_view_init(&here);
+        EXPECT_EQ(rank->board->ops->view_host(rank->board, &here), 0);
+        EXPECT_EQ(here.process_count, 2u);
+        ng_view_fini(&here);
+    }
+}
+
+TEST_P(Shared, ADeathIsToldToOtherHosts)
+{
+    Rank &a = start(one, 0);
+    start(one, 1);
+    Rank &b = start(one, 2), &far = start(two, 3);
+    round();
+    uint32_t ended = far.board->ops->ended(far.board);
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) > ended; }));
+    EXPECT_EQ(far.lives()[2], NG_LIFE_DEAD);
+    EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
+    EXPECT_EQ(far.lives()[1], NG_LIFE_RUNNING);
+}
+
+TEST_P(Shared, ManyDeathsAtOnceAreAllTold)
+{
+    constexpr int many = 40;
+    Rank &a = start(one, 0);
+    start(two, 1);
+    round();
+    a.kv.hold_answer("get_many", "e"); /* its thread is busy when they are found */
+    ASSERT_TRUE(soon([&] { return a.kv.is_held(); }));
+    for (int i = 0; i < many; i++)
+        kill(add(one, 2 + i, {{world, 64}}));
+    for (int i = 0; i < 3; i++)
+        round();
+    a.kv.release();
+    Kv store(url, NG_BOARD_RUN, "job");
+    EXPECT_TRUE(soon([&] { return store.value("e") == std::to_string(many); })) << store.value("e");
+}
+
+TEST_P(Shared, ANeighbourTellsOfTheStopped)
+{
+    start(one, 0);
+    Rank &b = start(one, 1), &far = start(two, 2);
+    round();
+    dead.insert(&b); /* its incident thread does not run */
+    b.kv.set(FaultyKv::FAIL);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
+                     __ATOMIC_SEQ_CST);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
+    /* And it goes on, though nothing has changed. */
+    dead.clear();
+    b.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_RUNNING; }));
+}
+
+TEST_P(Shared, BeforeARankLooksItReportsItsFrozenNeighbours)
+{
+    Rank &a = start(one, 0);
+    Rank &b = start(one, 1), &far = start(two, 2);
+    round(); /* a has looked after its neighbours just now */
+    dead.insert(&b);
+    b.kv.set(FaultyKv::FAIL);
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
+                     __ATOMIC_SEQ_CST);
+    a.board->ops->begin(a.board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
+    /* No further round of a: its incident thread would be waiting for the verdict. */
+    EXPECT_TRUE(eventually([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
+}
+
+TEST_P(Shared, AHostThatIsCutOffIsLost)
+{
+    Rank &a = start(one, 0, NG_S), &b = start(one, 1, NG_S), &far = start(two, 2, NG_S);
+    round();
+    uint32_t ended = far.board->ops->ended(far.board);
+    for (Rank *rank : {&a, &b})
+        rank->kv.set(FaultyKv::HANG);
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) >= ended + 1; }));
+    EXPECT_TRUE(soon([&] {
+        std::map<int, enum ng_life> lives = far.lives();
+        return lives[0] == NG_LIFE_LOST && lives[1] == NG_LIFE_LOST;
+    }));
+    /* They know themselves all the same, and that they know nothing else. */
+    struct ng_view view;
+    ng_view_init(&view);
+    EXPECT_EQ(a.board->ops->view(a.board, &view), 0);
+    EXPECT_EQ(view.process_count, 2u);
+    EXPECT_NE(notes(view).find("the store cannot be reached"), std::string::npos) << notes(view);
+    ng_view_fini(&view);
+    for (Rank *rank : {&a, &b})
+        rank->kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return far.lives()[0] == NG_LIFE_RUNNING; }));
+}
+
+TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    EXPECT_EQ(mine.source, NG_SOURCE_JOB);
+    for (Rank *other : {&b, &far}) {
+        EXPECT_EQ(other->claim(wanted, &theirs), -EEXIST);
+        EXPECT_EQ(theirs.epoch, mine.epoch);
+        EXPECT_TRUE(other->board->ops->claimant_alive(other->board, &theirs));
+        EXPECT_NE(theirs.claimant_host, 0u);
+    }
+    ASSERT_EQ(publish(a, mine), 0);
+    for (Rank *other : {&b, &far})
+        EXPECT_TRUE(soon([&] {
+            theirs = get(*other, NG_SOURCE_JOB, mine.epoch);
+            return theirs.state == NG_INCIDENT_JUDGED;
+        }));
+    EXPECT_STREQ(theirs.line, "the verdict");
+    struct ng_documents documents = {};
+    EXPECT_EQ(b.board->ops->read_verdict(b.board, &theirs, &documents), -ENOENT)
+        << "it was reached on this host";
+    ASSERT_EQ(far.board->ops->read_verdict(far.board, &theirs, &documents), 0);
+    EXPECT_NE(std::string(documents.json, documents.json_bytes).find("healthy"), std::string::npos);
+    EXPECT_NE(std::string(documents.text, documents.text_bytes).find("healthy"), std::string::npos);
+    ng_arena_reset(&documents.arena);
+}
+
+TEST_P(Shared, DumpsOfAllHostsAreWaitedFor)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    EXPECT_EQ(a.lives().size(), 3u);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(a.board->ops->dumps_missing(a.board, &mine), 2u);
+    b.board->ops->dumped(b.board, &mine);
+    EXPECT_TRUE(soon([&] { return a.board->ops->dumps_missing(a.board, &mine) == 1; }));
+    far.board->ops->dumped(far.board, &mine);
+    EXPECT_TRUE(soon([&] { return a.board->ops->dumps_missing(a.board, &mine) == 0; }));
+}
+
+TEST_P(Shared, AClaimantOfAnyHostThatDiesLosesIt)
+{
+    Rank &a = start(one, 0, NG_S), &near = start(one, 1, NG_S), &far = start(two, 2, NG_S);
+    round();
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine;
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    kill(a);
+    EXPECT_TRUE(soon([&] { return !near.board->ops->claimant_alive(near.board, &mine); }));
+    EXPECT_TRUE(soon([&] { return !far.board->ops->claimant_alive(far.board, &mine); }));
+    wanted.supersedes = mine.epoch;
+    ASSERT_EQ(far.claim(wanted, &mine), 0);
+    EXPECT_EQ(near.claim(wanted, &wanted), -EEXIST);
+    EXPECT_EQ(publish(far, mine), 0);
+}
+
+/* Whoever hears of the end may not have heard of the verdict before it. */
+TEST_P(Shared, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
+{
+    Rank &a = start(one, 0), &near = start(one, 1), &far = start(two, 2);
+    round();
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &mine), 0);
+    for (Rank *other : {&near, &far}) {
+        ASSERT_TRUE(soon(
+            [&] { return get(*other, NG_SOURCE_JOB, mine.epoch).state == NG_INCIDENT_CLAIMED; }));
+        other->kv.deaf = true;
+    }
+    ASSERT_EQ(publish(a, mine), 0);
+    __atomic_store_n(&a.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    a.board->ops->leave(a.board);
+    EXPECT_TRUE(a.join_thread());
+    kill(a);
+    for (Rank *other : {&near, &far}) {
+        ASSERT_TRUE(
+            eventually([&] { return !other->board->ops->claimant_alive(other->board, &mine); }));
+        EXPECT_EQ(get(*other, NG_SOURCE_JOB, mine.epoch).state, NG_INCIDENT_JUDGED);
+    }
+}
+
+TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    for (auto &rank : ranks)
+        rank->kv.set(FaultyKv::FAIL);
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine, theirs;
+    EXPECT_TRUE(
+        eventually([&] { return a.claim(wanted, &mine) == 0 && mine.source == NG_SOURCE_HOST; }));
+    EXPECT_EQ(a.board->ops->begin(a.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0);
+    EXPECT_EQ(b.board->ops->begin(b.board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0)
+        << "everybody may look";
+    EXPECT_EQ(b.claim(wanted, &theirs), -EEXIST);
+    EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
+    ASSERT_EQ(publish(a, mine), 0);
+    ASSERT_EQ(next(b, NG_SOURCE_HOST, 0, &theirs), 0);
+    EXPECT_EQ(theirs.state, NG_INCIDENT_JUDGED);
+    a.board->ops->dumped(a.board, &mine);
+    EXPECT_LE(b.board->ops->dumps_missing(b.board, &theirs), 1u);
+    EXPECT_EQ(next(far, NG_SOURCE_HOST, 0, &theirs), -ENOENT);
+    EXPECT_EQ(far.claim(wanted, &theirs), 0) << "and the other host by itself";
+    EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
+}
+
+TEST_P(Shared, AVerdictThatCannotReachTheStoreReachesItsHost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1);
+    round();
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    ASSERT_EQ(mine.source, NG_SOURCE_JOB);
+    a.kv.set(FaultyKv::FAIL);
+    EXPECT_NE(publish(a, mine), 0);
+    ASSERT_EQ(next(b, NG_SOURCE_HOST, 0, &theirs), 0);
+    EXPECT_EQ(theirs.state, NG_INCIDENT_JUDGED);
+    EXPECT_STREQ(theirs.line, "the verdict");
+    EXPECT_EQ(next(a, NG_SOURCE_HOST, 0, &theirs), -ENOENT) << "it has dealt with it";
+}
+
+TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
+{
+    Rank &a = start(one, 0);
+    start(two, 1);
+    round();
+    struct ng_board *board = a.board;
+    struct ng_incident mine, wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    ASSERT_EQ(a.claim(wanted, &mine), 0);
+    struct ng_incident foreign = mine;
+    foreign.claimant_host++;
+    std::vector<std::function<void()>> calls = {
+        [&] { board->ops->wait(board, &a.kick, 10); },
+        [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0); },
+        [&] { board->ops->finish(board, NG_INCIDENT_SUSPECT, true); },
+        [&] {
+            struct ng_view view;
+            EXPECT_EQ(a.view(&view), 0);
+            EXPECT_GE(view.process_count, 1u);
+            ng_view_fini(&view);
+        },
+        [&] {
+            struct ng_incident got;
+            EXPECT_EQ(a.claim(wanted, &got), 0);
+            EXPECT_EQ(got.source, NG_SOURCE_HOST);
+        },
+        [&] { EXPECT_NE(publish(a, mine), 0); },
+        [&] { EXPECT_TRUE(board->ops->claimant_alive(board, &foreign)); },
+        [&] { EXPECT_EQ(board->ops->dumps_missing(board, &mine), 0u); },
+        [&] {
+            struct ng_documents documents;
+            EXPECT_NE(board->ops->read_verdict(board, &foreign, &documents), 0);
+        },
+        [&] { board->ops->dumped(board, &mine); },
+        [&] { board->ops->leave(board); },
+    };
+    for (size_t i = 0; i < calls.size(); i++) {
+        a.kv.set(FaultyKv::HANG);
+        int64_t begun = ng_clock_mono_ns();
+        calls[i]();
+        EXPECT_IN_TIME(ng_clock_mono_ns() - begun, 10 * NG_S) << i;
+        a.kv.set(FaultyKv::PASS);
+        bool again = i + 1 == calls.size() || soon([&] { return a.lives().size() == 2; });
+        EXPECT_TRUE(again) << i;
+    }
+}
+
+/* The program may be stuck with malloc's lock. */
+TEST_P(Shared, TheIncidentThreadAllocatesNothing)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    struct ng_incident mine, theirs = {};
+    struct ng_view view, empty;
+    struct ng_verdict_query query = {};
+    struct ng_verdict verdict;
+    ng_view_init(&empty);
+    ng_view_seal(&empty);
+    ASSERT_EQ(ng_verdict_reach(&empty, &query, &verdict), 0);
+    verdict.action = "none";
+    kill(b); /* there is somebody to speak for */
+    ng_view_init(&view);
+    forbid_malloc(true);
+    int results[8];
+    struct ng_board *board = a.board;
+    for (int i = 0; i < 20; i++)
+        board->ops->wait(board, &a.kick, 20);
+    results[0] = board->ops->begin(board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
+    results[1] = board->ops->view(board, &view);
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    results[2] = board->ops->claim(board, &wanted, &mine);
+    board->ops->finish(board, NG_INCIDENT_TIMEOUT, false);
+    board->ops->dumped(board, &mine);
+    board->ops->dumps_missing(board, &mine);
+    mine.state = NG_INCIDENT_JUDGED;
+    results[3] = board->ops->publish(board, &mine, &verdict);
+    results[4] = board->ops->get(board, &mine);
+    board->ops->claimant_alive(board, &mine);
+    forbid_malloc(false);
+    for (int i = 0; i < 5; i++)
+        EXPECT_EQ(results[i], 0) << i;
+    EXPECT_TRUE(soon([&] {
+        return next(far, NG_SOURCE_JOB, 0, &theirs) == 0 && theirs.state == NG_INCIDENT_JUDGED;
+    }));
+    forbid_malloc(true);
+    struct ng_documents documents = {};
+    results[5] = far.board->ops->read_verdict(far.board, &theirs, &documents);
+    ng_arena_reset(&documents.arena);
+    far.board->ops->leave(far.board);
+    forbid_malloc(false);
+    EXPECT_EQ(results[5], 0);
+    ng_view_fini(&view);
+    ng_view_fini(&empty);
+    ng_verdict_fini(&verdict);
+}
+
+TEST_P(Shared, AForkedChildLetsGo)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    round();
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        a.board->ops->abandon(a.board);
+        _exit(0);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(a.lives().size(), 2u);
+    EXPECT_EQ(far.lives()[0], NG_LIFE_RUNNING);
+}
+
+TEST_P(Shared, WhoLeavesIsNobodysDeath)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    b.board->ops->leave(b.board);
+    EXPECT_TRUE(b.join_thread());
+    dead.insert(&b);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_EXITED; }));
+    EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+}
+
+TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
+{
+    Rank &a = start(one, 0), &far = start(two, 2);
+    Rank &b = add(one, 1, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    b.start_without_waiting();
+    round();
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.lives().count(1) == 1; }));
+    EXPECT_EQ(far.lives()[1], NG_LIFE_EXITED);
+    EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+}
+
+/* Its place is on the store, but it dies before it hears that it has it; and it has shown no sign
+ * of life since its neighbour began. */
+TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
+{
+    Rank &far = start(two, 2), &b = add(one, 1, {{world, 8}});
+    b.kv.hold_answer("put", "p/");
+    b.start_without_waiting();
+    EXPECT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    EXPECT_EQ(b.slot(), 0u);
+    Rank &a = add(one, 0, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL); /* whatever it still wants */
+    b.kv.release();
+    dead.insert(&b);
+    b.kill();
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1,
+                     __ATOMIC_SEQ_CST);
+    a.start();
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
+}
+
+TEST_P(Shared, WhatAnEarlierRunLeftIsNotToldOf)
+{
+    Rank &far = start(two, 2), &b = add(one, 1, {{world + 1, 8}}), &a = add(one, 0, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    b.start_without_waiting();
+    dead.insert(&b);
+    b.kill();
+    __atomic_store_n(&b.box.header->heartbeat_mono_ns, a.box.header->origin_mono_ns - 1,
+                     __ATOMIC_SEQ_CST);
+    a.start();
+    for (int i = 0; i < 5; i++)
+        round();
+    Rank &c = start(one, 3);
+    uint32_t ended = far.board->ops->ended(far.board);
+    kill(c); /* which is told after it, if it is */
+    EXPECT_TRUE(soon([&] { return far.board->ops->ended(far.board) > ended; }));
+    EXPECT_EQ(far.lives().count(1), 0u);
+}
+
+TEST_P(Shared, ADeathIsToldThoughTheFirstAnswerIsLost)
+{
+    Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
+    round();
+    a.kv.lose_answer("put", "x/");
+    kill(b);
+    EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
+}
+
+TEST_P(Shared, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
+{
+    Rank &far = start(two, 2), &a = add(one, 0, {}), &b = add(one, 1, {{world, 8}});
+    b.kv.set(FaultyKv::FAIL);
+    a.start();
+    b.start_without_waiting();
+    round();
+    kill(b);
+    for (int i = 0; i < 3; i++)
+        round();
+    a.add_group({world, 8});
+    EXPECT_TRUE(soon([&] { return far.lives().count(1) == 1; }));
+    EXPECT_EQ(far.lives()[1], NG_LIFE_DEAD);
+}
+
+#if NG_HAVE_HIREDIS
+class SharedRedis : public Shared
+{
+};
+INSTANTIATE_TEST_SUITE_P(On, SharedRedis, testing::Values("redis"),
+                         [](const auto &info) { return std::string(info.param); });
+
+TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
+{
+    for (int i = 0; i < 4; i++)
+        start(i < 2 ? one : two, i);
+    round();
+    struct ng_observed job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_view view;
+    char why[NG_OBSERVE_WHY_BYTES] = "";
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
+    EXPECT_STREQ(view.job, "job");
+    ng_view_fini(&view);
+    struct ng_incident order = about(NG_INCIDENT_ABORT, world, 0), heard = {};
+    snprintf(order.line, sizeof(order.line), "aborted by a person");
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
+        for (auto &rank : ranks) {
+            EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
+            EXPECT_EQ(heard.epoch, epoch);
+            EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+            EXPECT_EQ(heard.state, NG_INCIDENT_JUDGED);
+            EXPECT_STREQ(heard.line, "aborted by a person");
+        }
+    }
+    /* Who claims at the same time does not get into its way, nor it into theirs. */
+    std::thread tool([&] {
+        char reason[NG_OBSERVE_WHY_BYTES];
+        for (int i = 0; i < 10; i++)
+            EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), reason, sizeof(reason)),
+                      4);
+    });
+    for (uint64_t seq = 1; seq <= 10; seq++)
+        EXPECT_EQ(ranks[0]->claim(about(NG_INCIDENT_SUSPECT, world, seq), &heard), 0);
+    tool.join();
+    uint64_t last = 3;
+    for (uint64_t epoch = 4; epoch <= 23; epoch++) {
+        EXPECT_TRUE(soon([&] { return next(*ranks[3], NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
+        EXPECT_EQ(heard.epoch, ++last) << "no number is left out";
+    }
+    struct ng_observed nobody = {url.c_str(), nullptr, "other", nullptr};
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&nobody, within(patience_ms), &view, why, sizeof(why)), 0);
+    ng_view_fini(&view);
+    EXPECT_EQ(ng_observe_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
+}
+
+TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
+{
+    struct ng_view view;
+    char why[NG_OBSERVE_WHY_BYTES] = "";
+    ASSERT_EQ(server->ask({"CONFIG", "SET", "requirepass", "hush-hush"}), "OK");
+    std::string wrong = server->url(":wrong-hush@"), right = server->url(":hush-hush@");
+    struct ng_observed job = {wrong.c_str(), nullptr, "job", nullptr};
+    ng_view_init(&view);
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
+    EXPECT_NE(std::string(why), "");
+    EXPECT_EQ(std::string(why).find("hush"), std::string::npos) << why;
+    job.url = right.c_str();
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0) << why;
+    job.url = "redis://";
+    EXPECT_LT(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
+    job.url = "none";
+    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
+    ng_view_fini(&view);
+}
+#endif
+
+/* ---- Entries ---- */
+
+static int put(Rank &rank, const char *key, const std::string &data, int64_t keep_ns = 0)
+{
+    struct ng_board_entry entry = {};
+    entry.key = key;
+    entry.data = data.data();
+    entry.bytes = data.size();
+    entry.keep_ns = keep_ns;
+    return rank.board->ops->put(rank.board, &entry);
+}
+
+/* What is there, or the error as text. */
+static std::string fetch(Rank &rank, const char *key)
+{
+    char data[NG_BOARD_VALUE_MAX];
+    size_t bytes = 0;
+    int error = rank.board->ops->fetch(rank.board, key, data, &bytes);
+    return error ? strerror(-error) : std::string(data, bytes);
+}
+
+static const std::string nothing = strerror(ENOENT);
+
+TEST_P(Shared, EntriesAreSeenOnOtherHostsAndPutOnce)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    std::string odd("\0\n\xff", 3), large(NG_BOARD_VALUE_MAX, 'x');
+    EXPECT_EQ(fetch(far, "u.key"), nothing);
+    EXPECT_EQ(put(a, "u.key", odd), 0);
+    EXPECT_EQ(put(a, "u.large", large), 0);
+    EXPECT_EQ(put(a, "u.empty", ""), 0);
+    EXPECT_EQ(fetch(far, "u.key"), odd);
+    EXPECT_EQ(fetch(far, "u.large"), large);
+    EXPECT_EQ(fetch(far, "u.empty"), "");
+    EXPECT_EQ(put(far, "u.key", odd), -EEXIST) << "by another process";
+    EXPECT_EQ(put(a, "u.key", odd), 0) << "the same by the same";
+    EXPECT_EQ(put(a, "u.key", "other"), -EEXIST);
+}
+
+TEST_P(Shared, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
+{
+    Rank &a = start(one, 0, NG_S), &far = start(two, 1, NG_S);
+    EXPECT_EQ(put(a, "u.key", "value"), 0);
+    EXPECT_EQ(put(a, "b.key", "kept", 60 * NG_S), 0);
+    int64_t until = ng_clock_mono_ns() + 3 * NG_S;
+    EXPECT_TRUE(soon([&] {
+        EXPECT_EQ(fetch(far, "u.key"), "value");
+        return ng_clock_mono_ns() > until;
+    }));
+    kill(a);
+    EXPECT_TRUE(soon([&] { return fetch(far, "u.key") == nothing; }));
+    EXPECT_EQ(fetch(far, "b.key"), "kept");
+    EXPECT_EQ(put(far, "u.key", "new"), 0);
+}
+
+TEST_P(Shared, APutWhoseAnswerWasLostFindsItself)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    a.kv.lose_answer("put", "k/u.key");
+    EXPECT_EQ(put(a, "u.key", "value"), -EIO);
+    EXPECT_TRUE(soon([&] { return put(a, "u.key", "value") == 0; }));
+    EXPECT_EQ(fetch(far, "u.key"), "value");
+}
+
+TEST_P(Shared, EntriesOfALostStoreAreAskedForInVainAndAtOnce)
+{
+    Rank &a = start(one, 0);
+    uint64_t there;
+    a.kv.set(FaultyKv::HANG);
+    int64_t before = ng_clock_mono_ns();
+    EXPECT_EQ(fetch(a, "u.key"), strerror(EIO));
+    EXPECT_EQ(put(a, "u.key", "x"), -EIO);
+    EXPECT_EQ(a.board->ops->have(a.board, "b.", 0, 64, &there), -EIO);
+    EXPECT_IN_TIME(ng_clock_mono_ns() - before, 20 * NG_S);
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(soon([&] { return put(a, "u.key", "x") == 0; }));
+}
+
+TEST_P(Shared, HaveTellsWhichOfManyEntriesAreThere)
+{
+    Rank &a = start(one, 0), &far = start(two, 1);
+    uint64_t there = 99;
+    for (const char *key : {"b.0", "b.7", "b.63", "b.70"})
+        EXPECT_EQ(put(a, key, "", 60 * NG_S), 0);
+    EXPECT_EQ(far.board->ops->have(far.board, "b.", 0, 64, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) | UINT64_C(1) << 7 | UINT64_C(1) << 63);
+    EXPECT_EQ(far.board->ops->have(far.board, "b.", 64, 7, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) << 6);
+}
+
+TEST_P(Shared, EntriesOfOneProcessHaveABound)
+{
+    Rank &a = start(one, 0);
+    for (int i = 0; i < NG_BOARD_KEEP_MAX; i++)
+        EXPECT_EQ(put(a, ("u." + std::to_string(i)).c_str(), "x"), 0);
+    EXPECT_EQ(put(a, "u.more", "x"), -ENOSPC);
+    EXPECT_EQ(put(a, "b.more", "x", NG_S), 0) << "those that go by themselves have none";
+    EXPECT_EQ(put(a, "u.0", "x"), 0) << "what is there counts no more";
+}

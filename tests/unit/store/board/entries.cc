@@ -1,0 +1,164 @@
+/*
+ * Small data on the local board: put once, seen by all, and gone with its process.
+ */
+#include "tests/unit/store/board/peer.h"
+
+namespace
+{
+
+int put(struct ng_board *board, const char *key, const std::string &data, int64_t keep_ns = 0)
+{
+    struct ng_board_entry entry = {};
+    entry.key = key;
+    entry.data = data.data();
+    entry.bytes = data.size();
+    entry.keep_ns = keep_ns;
+    return board->ops->put(board, &entry);
+}
+
+/* What is there, or the error as text. */
+std::string fetch(struct ng_board *board, const char *key)
+{
+    char data[NG_BOARD_VALUE_MAX];
+    size_t bytes = 0;
+    int error = board->ops->fetch(board, key, data, &bytes);
+    return error ? strerror(-error) : std::string(data, bytes);
+}
+
+const std::string nothing = strerror(ENOENT);
+
+class Entries : public testing::Test
+{
+  protected:
+    Entries() : own(folder.path()), board(folder.path(), &own.box)
+    {
+        board.wait(0);
+    }
+    Folder folder;
+    OwnBox own;
+    Board board;
+};
+
+/* Another process, which puts something and then does what the test wants. */
+Deed putting(const std::string &folder, const char *key, const std::string &data,
+             int64_t keep_ns = 0)
+{
+    return [=](struct ng_box *box) {
+        Board board(folder, box);
+        board.wait(0);
+        return put(board.board, key, data, keep_ns) == 0 ? 0 : 1;
+    };
+}
+
+} // namespace
+
+TEST_F(Entries, AreSeenByOtherProcesses)
+{
+    std::string odd("\0\n\xff", 3), large(NG_BOARD_VALUE_MAX, 'x');
+    Peer peer(folder.path(), [&](struct ng_box *box) {
+        Board other(folder.path(), box);
+        other.wait(0);
+        return put(other.board, "u.a/b c%", odd) || put(other.board, "u.large", large) ||
+               put(other.board, "u.empty", "");
+    });
+    board.wait(0);
+    EXPECT_EQ(fetch(board.board, "u.a/b c%"), odd);
+    EXPECT_EQ(fetch(board.board, "u.large"), large);
+    EXPECT_EQ(fetch(board.board, "u.empty"), "");
+    EXPECT_EQ(fetch(board.board, "u.a"), nothing);
+}
+
+TEST_F(Entries, AKeyIsPutOnce)
+{
+    Peer peer(folder.path(), putting(folder.path(), "u.key", "first"));
+    board.wait(0);
+    EXPECT_EQ(put(board.board, "u.key", "second"), -EEXIST);
+    EXPECT_EQ(put(board.board, "u.key", "first"), -EEXIST) << "by another process";
+    EXPECT_EQ(fetch(board.board, "u.key"), "first");
+    EXPECT_EQ(put(board.board, "u.own", "x"), 0);
+    EXPECT_EQ(put(board.board, "u.own", "x"), 0) << "the same by the same";
+    EXPECT_EQ(put(board.board, "u.own", "y"), -EEXIST);
+}
+
+TEST_F(Entries, OfTheDeadAreGoneAfterAWhileAndCanBePutAnew)
+{
+    Peer peer(folder.path(), putting(folder.path(), "u.key", "old"));
+    Peer barrier(folder.path(), putting(folder.path(), "b.1", "kept", 60 * NG_S), 2);
+    board.wait(0);
+    peer.kill_and_reap();
+    barrier.kill_and_reap();
+    EXPECT_EQ(fetch(board.board, "u.key"), "old") << "not at once: others may still want it";
+    EXPECT_EQ(put(board.board, "u.key", "new"), -EEXIST);
+    for (int i = 0; i < 200 && fetch(board.board, "u.key") != nothing; i++)
+        board.wait(100);
+    EXPECT_EQ(fetch(board.board, "u.key"), nothing);
+    EXPECT_EQ(put(board.board, "u.key", "new"), 0);
+    EXPECT_EQ(fetch(board.board, "u.key"), "new");
+    EXPECT_EQ(fetch(board.board, "b.1"), "kept") << "it does not depend on its process";
+}
+
+TEST_F(Entries, OfAProcessThatNobodyKnowsDoNotCount)
+{
+    {
+        Folder elsewhere;
+        Peer stranger(elsewhere.path(), putting(elsewhere.path(), "u.key", "stale"));
+        write_whole_file(folder / "entry-u.key", read_whole_file(elsewhere / "entry-u.key"));
+    }
+    EXPECT_EQ(fetch(board.board, "u.key"), nothing);
+    EXPECT_EQ(put(board.board, "u.key", "new"), 0);
+    EXPECT_EQ(fetch(board.board, "u.key"), "new");
+}
+
+TEST_F(Entries, OfOneProcessHaveABound)
+{
+    for (int i = 0; i < NG_BOARD_KEEP_MAX; i++)
+        EXPECT_EQ(put(board.board, ("u." + std::to_string(i)).c_str(), "x"), 0);
+    EXPECT_EQ(put(board.board, "u.more", "x"), -ENOSPC);
+    EXPECT_EQ(put(board.board, "b.more", "x", NG_S), 0) << "those that go by themselves have none";
+    EXPECT_EQ(put(board.board, "u.0", "x"), 0) << "what is there counts no more";
+}
+
+TEST_F(Entries, OfOneKeyCountOnceHoweverOftenTheyArePut)
+{
+    for (int i = 0; i < 2 * NG_BOARD_KEEP_MAX; i++)
+        EXPECT_EQ(put(board.board, "u.same", "x"), 0) << i;
+    EXPECT_EQ(put(board.board, "u.other", "x"), 0);
+}
+
+TEST_F(Entries, HaveTellsWhichOfManyAreThere)
+{
+    uint64_t there = 99;
+    EXPECT_EQ(board.board->ops->have(board.board, "b.", 0, 64, &there), 0);
+    EXPECT_EQ(there, 0u);
+    for (const char *key : {"b.0", "b.7", "b.63", "b.70"})
+        EXPECT_EQ(put(board.board, key, "", NG_S), 0);
+    EXPECT_EQ(board.board->ops->have(board.board, "b.", 0, 64, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) | UINT64_C(1) << 7 | UINT64_C(1) << 63);
+    EXPECT_EQ(board.board->ops->have(board.board, "b.", 64, 7, &there), 0);
+    EXPECT_EQ(there, UINT64_C(1) << 6);
+    board.board->ops->forget(board.board, "b.7");
+    EXPECT_EQ(board.board->ops->have(board.board, "b.", 0, 8, &there), 0);
+    EXPECT_EQ(there, 1u);
+}
+
+TEST_F(Entries, ThatAreDamagedAreNone)
+{
+    EXPECT_EQ(put(board.board, "u.key", "value"), 0);
+    std::string whole = read_whole_file(folder / "entry-u.key");
+    for (size_t length = 0; length < whole.size(); length++) {
+        write_whole_file(folder / "entry-u.key", whole.substr(0, length));
+        EXPECT_EQ(fetch(board.board, "u.key"), nothing) << length;
+    }
+    std::string other = whole;
+    other[17] = '\x7f'; /* the length */
+    write_whole_file(folder / "entry-u.key", other);
+    EXPECT_EQ(fetch(board.board, "u.key"), nothing);
+}
+
+TEST_F(Entries, AreRemovedWithTheBoard)
+{
+    EXPECT_EQ(put(board.board, "u.key", "value"), 0);
+    EXPECT_EQ(put(board.board, "b.key", "value", NG_S), 0);
+    board.leave();
+    EXPECT_TRUE(folder.names().empty());
+}

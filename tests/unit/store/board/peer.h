@@ -1,0 +1,133 @@
+/*
+ * Other ranks for tests of boards: forked processes with black boxes of their own, that do one
+ * thing when told to and then live on until they are told to leave, or are killed.
+ */
+#ifndef NCCLGUARD_TESTS_UNIT_STORE_PEER_H
+#define NCCLGUARD_TESTS_UNIT_STORE_PEER_H
+
+#include "tests/unit/core/helpers/core.h"
+
+extern "C" {
+#include "core/nccl/board.h"
+#include "store/board/local.h"
+}
+
+/* Black box of this process, as the guard makes it. */
+class OwnBox
+{
+  public:
+    /* `run`: what its launcher says of its run; 0 nothing. */
+    explicit OwnBox(const std::string &folder, int rank = 0, uint64_t run = 1)
+    {
+        struct ng_box_identity identity = {};
+        identity.launch_run = run;
+        identity.evidence_folder = "/evidence";
+        identity.rank = rank;
+        identity.world_size = 8;
+        identity.local_rank = rank;
+        identity.job = "board";
+        error = ng_box_create(folder.c_str(), &identity, 8, &box);
+    }
+    ~OwnBox()
+    {
+        ng_box_close(&box, nullptr);
+    }
+    OwnBox(const OwnBox &) = delete;
+    OwnBox &operator=(const OwnBox &) = delete;
+
+    struct ng_box box;
+    int error;
+};
+
+/* A board as its incident thread holds it. Boards are freed with their process. */
+class Board
+{
+  public:
+    Board(const std::string &folder, const struct ng_box *box);
+    ~Board();
+    Board(const Board &) = delete;
+    Board &operator=(const Board &) = delete;
+
+    unsigned wait(int timeout_ms)
+    {
+        return board->ops->wait(board, &kick, timeout_ms);
+    }
+    uint32_t ended()
+    {
+        return board->ops->ended(board);
+    }
+    int claim(const struct ng_incident &wanted, struct ng_incident *ret_incident)
+    {
+        return board->ops->claim(board, &wanted, ret_incident);
+    }
+    int publish(const struct ng_incident &incident)
+    {
+        return board->ops->publish(board, &incident, nullptr);
+    }
+    int next(uint64_t epoch, struct ng_incident *ret_incident)
+    {
+        return board->ops->next(board, NG_SOURCE_HOST, epoch, ret_incident);
+    }
+    int get(uint64_t epoch, struct ng_incident *ret_incident)
+    {
+        ret_incident->epoch = epoch;
+        return board->ops->get(board, ret_incident);
+    }
+    bool claimant_alive(const struct ng_incident &incident)
+    {
+        return board->ops->claimant_alive(board, &incident);
+    }
+    uint32_t dumps_missing(uint64_t epoch)
+    {
+        struct ng_incident incident = {};
+        incident.epoch = epoch;
+        return board->ops->dumps_missing(board, &incident);
+    }
+    void leave()
+    {
+        board->ops->leave(board);
+    }
+    /* How each process that the board shows lives, by pid. */
+    std::map<int, enum ng_life> lives();
+
+    struct ng_board *board = nullptr;
+    struct ng_descriptor kick = NG_DESCRIPTOR_NONE;
+};
+
+/* What a peer may do once its box is in the folder; a value other than 0 ends it with that status.
+ */
+using Deed = std::function<int(struct ng_box *box)>;
+
+class Peer
+{
+  public:
+    /* Returns when the box is there and the deed is done. */
+    explicit Peer(const std::string &folder, const Deed &deed = {}, int rank = 1, uint64_t run = 1);
+    ~Peer();
+    Peer(const Peer &) = delete;
+    Peer &operator=(const Peer &) = delete;
+
+    /* Killed, but not waited for: a zombie from the moment that this returns. */
+    void kill_unreaped();
+    void kill_and_reap();
+    /* Stopped by SIGSTOP, for sure, when this returns. */
+    void stop();
+    /* Told to end by itself: its exit status. */
+    int finish();
+    int pid() const
+    {
+        return pid_;
+    }
+
+  private:
+    pid_t pid_ = -1;
+    int go_ = -1;
+};
+
+struct ng_incident stall(enum ng_incident_level level, uint64_t group_id, uint64_t seq,
+                         int64_t since_mono_ns = 0);
+
+/* A peer's deed: claim, and publish the verdict where it is to be judged. */
+Deed claims(const std::string &folder, const struct ng_incident &wanted, bool judge);
+
+#endif

@@ -1,0 +1,395 @@
+/*
+ * What all processes of a job told a store, as a view.
+ */
+#include "tests/unit/store/publish/ranks.h"
+
+class Blobs : public testing::Test
+{
+  protected:
+    Blobs() : kv("local:" + folder.path())
+    {
+    }
+
+    /* A place with its blob, and for how long that has been true; less than 0: no sign of life. */
+    void stands(uint64_t slot, const std::string &blob, int64_t unchanged_ms = 0)
+    {
+        std::string number = std::to_string(slot);
+        ASSERT_EQ(kv.set("p/" + number, blob), 0);
+        int error = unchanged_ms < 0 ? 0 : kv.set("l/" + number, std::to_string(unchanged_ms));
+        ASSERT_EQ(error, 0);
+        if (slot > slots)
+            slots = slot;
+        ASSERT_EQ(kv.set("n", std::to_string(slots)), 0);
+    }
+    static Told process(int rank, uint64_t label = 5)
+    {
+        Told one;
+        one.rank = rank;
+        one.uid = 1000 + (uint64_t)rank;
+        one.label = label;
+        return one;
+    }
+    int fetch(struct ng_blob **ret_blobs, uint32_t *ret_count)
+    {
+        return ng_blobs_fetch(kv.kv, within(patience_ms), &arena, ret_blobs, ret_count);
+    }
+    /* The store's processes added to what `view` has. */
+    void add(struct ng_view *view, uint64_t root = 5)
+    {
+        struct ng_blob *blobs;
+        uint32_t count;
+        ASSERT_EQ(fetch(&blobs, &count), 0);
+        ASSERT_EQ(ng_blobs_add(blobs, count, root, ttl, view), 0);
+        ng_view_seal(view);
+    }
+    const struct ng_view_process *find(const struct ng_view &view, int rank)
+    {
+        const struct ng_view_process *found = nullptr;
+        for (uint32_t i = 0; i < view.process_count; i++)
+            if (view.processes[i].rank == rank) {
+                EXPECT_EQ(found, nullptr) << "rank " << rank << " twice";
+                found = &view.processes[i];
+            }
+        return found;
+    }
+    void SetUp() override
+    {
+        ng_view_init(&view);
+    }
+    void TearDown() override
+    {
+        ng_view_fini(&view);
+        ng_arena_reset(&arena);
+    }
+    static constexpr int64_t ttl = 5 * NG_S;
+    Folder folder;
+    Kv kv;
+    uint64_t slots = 0;
+    struct ng_view view;
+    struct ng_arena arena = {};
+};
+
+/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in
+ * its memory. */
+TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
+{
+    struct ng_blob *blobs;
+    uint32_t count;
+    stands(1, std::string(NG_PROGRESS_BYTES_MAX + 1, 'x'));
+    stands(2, told(process(2)));
+    ASSERT_EQ(fetch(&blobs, &count), 0);
+    EXPECT_EQ(count, 1u) << "one that is longer than any is nobody";
+    ng_arena_reset(&arena);
+    for (uint64_t slot = 3; slot < 3 + 64; slot++)
+        stands(slot, std::string(NG_PROGRESS_BYTES_MAX, 'x'));
+    EXPECT_EQ(fetch(&blobs, &count), -ENOMEM) << "and all together have a bound";
+}
+
+TEST_F(Blobs, NobodyIsThere)
+{
+    struct ng_blob *blobs;
+    uint32_t count = 9;
+    EXPECT_EQ(fetch(&blobs, &count), 0);
+    EXPECT_EQ(count, 0u);
+    add(&view);
+    EXPECT_EQ(view.process_count, 0u);
+}
+
+TEST_F(Blobs, AllOfManyPlacesAreFoundHolesAndAll)
+{
+    std::set<uint64_t> wanted;
+    for (uint64_t slot = 1; slot <= 700; slot += slot % 7 == 0 ? 5 : 1) {
+        stands(slot, told(process((int)slot)));
+        wanted.insert(slot);
+    }
+    struct ng_blob *blobs;
+    uint32_t count;
+    ASSERT_EQ(fetch(&blobs, &count), 0);
+    std::set<uint64_t> found;
+    for (uint32_t i = 0; i < count; i++) {
+        found.insert(blobs[i].slot);
+        EXPECT_TRUE(blobs[i].lives);
+        EXPECT_EQ(blobs[i].root, 5u);
+    }
+    EXPECT_EQ(found, wanted);
+    EXPECT_EQ(count, wanted.size());
+}
+
+TEST_F(Blobs, WhatTheOwnHostShowsIsNearerTheTruth)
+{
+    struct ng_view_process *here = ng_view_add_process(&view);
+    here->uid = 1001;
+    here->rank = 1;
+    here->life = NG_LIFE_DEAD;
+    stands(1, told(process(1)));
+    stands(2, told(process(2)));
+    add(&view);
+    ASSERT_EQ(view.process_count, 2u);
+    EXPECT_EQ(find(view, 1)->life, NG_LIFE_DEAD);
+    EXPECT_EQ(find(view, 2)->life, NG_LIFE_RUNNING);
+}
+
+TEST_F(Blobs, WhoGivesNoSignOfLifeIsLost)
+{
+    Told one = process(1);
+    one.written_ago_ns = 60 * NG_S;
+    stands(1, told(one), -1);
+    one = process(2); /* written a moment ago: silent for its time to live all the same */
+    stands(2, told(one), -1);
+    one = process(3); /* another clock */
+    one.written_ago_ns = -3600 * NG_S;
+    stands(3, told(one), -1);
+    add(&view);
+    ASSERT_EQ(view.process_count, 3u);
+    EXPECT_EQ(find(view, 1)->life, NG_LIFE_LOST);
+    EXPECT_NEAR((double)find(view, 1)->life_age_ns, 60e9, 30e9);
+    EXPECT_EQ(find(view, 2)->life, NG_LIFE_LOST);
+    EXPECT_EQ(find(view, 2)->life_age_ns, ttl);
+    EXPECT_EQ(find(view, 3)->life, NG_LIFE_LOST);
+    EXPECT_EQ(find(view, 3)->life_age_ns, ttl);
+}
+
+TEST_F(Blobs, WhoHasEndedIsNotLost)
+{
+    Told one = process(1);
+    one.life = NG_LIFE_DEAD;
+    one.life_age_ns = 2 * NG_S;
+    one.written_ago_ns = 100 * NG_S;
+    stands(1, told(one), -1);
+    one = process(2);
+    one.life = NG_LIFE_STOPPED;
+    stands(2, told(one), -1);
+    one = process(3);
+    one.life = NG_LIFE_EXITED;
+    stands(3, told(one), 0); /* its sign of life is still there */
+    add(&view);
+    EXPECT_EQ(find(view, 1)->life, NG_LIFE_DEAD);
+    EXPECT_NEAR((double)find(view, 1)->life_age_ns, 102e9, 30e9);
+    EXPECT_EQ(find(view, 2)->life, NG_LIFE_STOPPED);
+    EXPECT_EQ(find(view, 3)->life, NG_LIFE_EXITED);
+}
+
+TEST_F(Blobs, WhatIsUnchangedGrowsOlder)
+{
+    Told one = process(1);
+    one.group = 77;
+    one.entered = 9;
+    one.pending_age_ns = 10 * NG_S;
+    stands(1, told(one), 30000);
+    add(&view);
+    ASSERT_EQ(view.member_count, 1u);
+    EXPECT_EQ(view.members[0].entered, 9u);
+    EXPECT_EQ(view.members[0].pending_age_ns, 40 * NG_S);
+    EXPECT_FALSE(view.processes[0].self);
+}
+
+TEST_F(Blobs, OtherIncarnationsAreNotShown)
+{
+    stands(1, told(process(1, 5)));
+    stands(2, told(process(2, 9)));    /* lives, and nobody of ours has its rank: it may be ours */
+    stands(3, told(process(1, 9)), 0); /* a late rank of another run */
+    Told dead = process(3, 9);
+    dead.life = NG_LIFE_DEAD;
+    stands(4, told(dead), -1);
+    stands(5, told(process(4, 9)), -1);
+    stands(6, told(process(-1, 9)));
+    slots = 6;
+    add(&view);
+    EXPECT_EQ(view.process_count, 2u);
+    ASSERT_NE(find(view, 1), nullptr);
+    EXPECT_EQ(find(view, 1)->uid, 1001u);
+    ASSERT_NE(find(view, 2), nullptr);
+}
+
+TEST_F(Blobs, UnitedLabelsAreOneIncarnation)
+{
+    uint64_t root;
+    stands(1, told(process(1, 5)));
+    stands(2, told(process(2, 9)), -1);
+    ASSERT_EQ(ng_label_join(kv.kv, 100, 5, 0, within(patience_ms), &root), 0);
+    ASSERT_EQ(ng_label_join(kv.kv, 100, 9, 0, within(patience_ms), &root), 0);
+    add(&view);
+    ASSERT_NE(find(view, 2), nullptr);
+    EXPECT_EQ(find(view, 2)->life, NG_LIFE_LOST);
+}
+
+/* Ranks 0 to 2 with one unique id, rank 3 with another; and what else the board has. */
+class Halves : public Blobs
+{
+  protected:
+    int may_be_one(std::vector<uint64_t> roots = {5, 9})
+    {
+        struct ng_blob *blobs;
+        uint32_t count;
+        EXPECT_EQ(fetch(&blobs, &count), 0);
+        return ng_blobs_may_be_one(blobs, count, roots.data(), (uint32_t)roots.size(), &arena);
+    }
+    void SetUp() override
+    {
+        Blobs::SetUp();
+        for (int rank = 0; rank < 3; rank++)
+            stands((uint64_t)rank + 1, told(process(rank, 5)));
+        stands(4, told(process(3, 9)));
+    }
+};
+
+TEST_F(Halves, OfWhichEachHasRanksOfItsOwnMayBeOne)
+{
+    EXPECT_EQ(may_be_one(), 0);
+}
+
+TEST_F(Halves, ThatBothHaveARankAreTwoRunsThoughOneIsDead)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_RUNNING}) {
+        Told late = process(1, 9);
+        late.uid = 77;
+        late.life = life;
+        stands(5, told(late), life == NG_LIFE_RUNNING ? 0 : -1);
+        EXPECT_EQ(may_be_one(), -EPERM);
+    }
+}
+
+TEST_F(Halves, OfWhichOneHasAProcessWithoutARankAreNotTakenForOne)
+{
+    stands(5, told(process(-1, 9)));
+    EXPECT_EQ(may_be_one(), -EPERM);
+}
+
+TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
+{
+    Told other = process(1, 11);
+    other.uid = 77;
+    stands(5, told(other));
+    stands(6, told(process(3, 9)), -1); /* the place that it lost */
+    EXPECT_EQ(may_be_one(), 0);
+    EXPECT_EQ(may_be_one({5, 9, 11}), -EPERM);
+}
+
+TEST_F(Blobs, MoreLabelsThanAnybodyHasDoNotHurt)
+{
+    for (uint64_t i = 1; i <= 100; i++)
+        stands(i, told(process((int)i, i + 10)));
+    struct ng_blob *blobs;
+    uint32_t count;
+    ASSERT_EQ(fetch(&blobs, &count), 0);
+    EXPECT_EQ(count, 100u);
+    EXPECT_EQ(blobs[0].root, 11u);
+    add(&view);
+    EXPECT_EQ(view.process_count, 100u) << "they live, and have ranks of their own";
+}
+
+TEST_F(Blobs, OfTwoPlacesOfOneProcessTheNewerWordCounts)
+{
+    Told one = process(1);
+    one.written_ago_ns = 60 * NG_S;
+    stands(1, told(one), -1); /* the place that it lost */
+    one.written_ago_ns = 0;
+    stands(2, told(one), 0);
+    one = process(2); /* and the other way round */
+    stands(3, told(one), 0);
+    one.written_ago_ns = 60 * NG_S;
+    stands(4, told(one), -1);
+    one = process(3); /* neither lives: what was told last */
+    one.life = NG_LIFE_DEAD;
+    stands(5, told(one), -1);
+    one.life = NG_LIFE_RUNNING;
+    one.written_ago_ns = 60 * NG_S;
+    stands(6, told(one), -1);
+    add(&view);
+    EXPECT_EQ(view.process_count, 3u);
+    EXPECT_EQ(find(view, 1)->life, NG_LIFE_RUNNING);
+    EXPECT_EQ(find(view, 2)->life, NG_LIFE_RUNNING);
+    EXPECT_EQ(find(view, 3)->life, NG_LIFE_DEAD);
+}
+
+/* It died before it could say which place it has: its neighbour told of that in another one. */
+TEST_F(Blobs, OfTwoPlacesOfOneProcessItsEndCounts)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_ENDED_BY_GUARD}) {
+        Told one = process((int)life);
+        stands(++slots, told(one), 0);
+        one.life = life;
+        stands(++slots, told(one), -1);
+        one = process(100 + (int)life); /* and the other way round */
+        one.life = life;
+        stands(++slots, told(one), -1);
+        one.life = NG_LIFE_RUNNING;
+        stands(++slots, told(one), 0);
+    }
+    add(&view);
+    EXPECT_EQ(view.process_count, 6u);
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_ENDED_BY_GUARD}) {
+        EXPECT_EQ(find(view, (int)life)->life, life);
+        EXPECT_EQ(find(view, 100 + (int)life)->life, life);
+    }
+}
+
+TEST_F(Blobs, DamagedOnesGetANote)
+{
+    std::string blob = told(process(1));
+    stands(1, blob.substr(0, blob.size() / 2));
+    stands(2, "");
+    stands(3, "nonsense");
+    std::string newer = told(process(4));
+    newer[4] = 100; /* its version */
+    stands(4, newer);
+    stands(5, told(process(5)));
+    add(&view);
+    ASSERT_EQ(view.process_count, 1u);
+    EXPECT_EQ(view.processes[0].rank, 5);
+    std::string notes;
+    for (uint32_t i = 0; i < view.note_count; i++)
+        notes += std::string(view.notes[i]) + "\n";
+    for (const char *slot : {"slot 2 ", "slot 3 "})
+        EXPECT_NE(notes.find(slot), std::string::npos) << notes;
+    EXPECT_NE(notes.find("slot 1 of the board: damaged"), std::string::npos) << notes;
+    EXPECT_NE(notes.find("slot 4 of the board: of another version"), std::string::npos) << notes;
+}
+
+TEST_F(Blobs, AnyBytesAreSurvived)
+{
+    std::mt19937_64 random(4);
+    for (int round = 0; round < 200; round++) {
+        std::string blob = told(process(1));
+        for (int k = 0; k < 5; k++)
+            blob[random() % blob.size()] = (char)random();
+        struct ng_blob one = {};
+        std::vector<char> exact(blob.begin(), blob.end());
+        one.data = exact.data();
+        one.bytes = exact.size();
+        one.slot = 1;
+        one.root = 5;
+        one.lives = random() % 2;
+        struct ng_view any;
+        ng_view_init(&any);
+        EXPECT_EQ(ng_blobs_add(&one, 1, 5, ttl, &any), 0);
+        ng_view_seal(&any);
+        EXPECT_LE(any.process_count, 1u);
+        ng_view_fini(&any);
+    }
+}
+
+TEST_F(Blobs, ACountThatIsNoneIsTold)
+{
+    struct ng_blob *blobs;
+    uint32_t count;
+    ASSERT_EQ(kv.set("n", "99999999999"), 0);
+    EXPECT_EQ(fetch(&blobs, &count), -EPROTO);
+    EXPECT_EQ(count, 0u);
+    ASSERT_EQ(kv.set("n", "nonsense"), 0);
+    EXPECT_EQ(fetch(&blobs, &count), 0);
+    EXPECT_EQ(count, 0u);
+}
+
+TEST_F(Blobs, AStoreThatFailsIsTold)
+{
+    stands(1, told(process(1)));
+    FaultyKv faulty("local:" + folder.path(), "job");
+    struct ng_blob *blobs;
+    uint32_t count;
+    faulty.set(FaultyKv::FAIL, -ECONNREFUSED);
+    EXPECT_EQ(ng_blobs_fetch(&faulty, within(1000), &arena, &blobs, &count), -ECONNREFUSED);
+    EXPECT_EQ(count, 0u);
+    faulty.set(FaultyKv::HANG);
+    EXPECT_EQ(ng_blobs_fetch(&faulty, within(50), &arena, &blobs, &count), -ETIMEDOUT);
+}

@@ -1,0 +1,1355 @@
+/*
+ * Ranks on a store, each with the thread that owns its connection.
+ */
+#include "tests/gtest/in_time.h"
+#include "tests/unit/store/publish/ranks.h"
+#if NG_HAVE_HIREDIS
+#include "tests/unit/store/kv/redis.h"
+#endif
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NG_OTHER_THREADS /* the sanitizer has one of its own */
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define NG_OTHER_THREADS
+#endif
+
+#include <spawn.h>
+#include <sys/wait.h>
+
+constexpr uint64_t world = 0x500; /* the group of all, and their label */
+
+class Publish : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+#if NG_HAVE_HIREDIS
+        if (GetParam() == std::string("redis")) {
+            if (!RedisServer::available())
+                GTEST_SKIP() << "redis-server is not installed";
+            server = std::make_unique<RedisServer>();
+        }
+        url = server ? server->url() : "local:" + folder.path();
+#else
+        url = "local:" + folder.path();
+#endif
+        store = std::make_unique<Kv>(url, NG_BOARD_RUN, "job");
+    }
+    void TearDown() override
+    {
+        ranks.clear();
+        store.reset();
+    }
+    Rank &add(int rank, int64_t ttl_ns = 5 * NG_S, std::vector<Group> groups = {{world, 8}})
+    {
+        Rank::Options options;
+        options.ttl_ns = ttl_ns;
+        options.groups = groups;
+        ranks.push_back(std::make_unique<Rank>(url, rank, options));
+        return *ranks.back();
+    }
+    Rank &started(int rank, int64_t ttl_ns = 5 * NG_S, std::vector<Group> groups = {{world, 8}})
+    {
+        Rank &one = add(rank, ttl_ns, groups);
+        one.start();
+        return one;
+    }
+    struct ng_progress_head head(uint64_t slot)
+    {
+        struct ng_progress_head found = {};
+        std::string blob = store->value("p/" + std::to_string(slot));
+        EXPECT_EQ(ng_progress_peek(blob.data(), blob.size(), &found), 0) << "slot " << slot;
+        return found;
+    }
+    struct ng_incident incident(uint64_t epoch)
+    {
+        struct ng_incident found = {};
+        std::string bytes = store->value("i/" + std::to_string(epoch));
+        EXPECT_EQ(ng_incident_decode(bytes.data(), bytes.size(), &found), 0) << bytes;
+        return found;
+    }
+    static bool has(Kv &store, const std::string &key)
+    {
+        std::string value;
+        return store.get(key, &value) == 0;
+    }
+    static std::string hex(uint64_t number)
+    {
+        char text[17];
+        snprintf(text, sizeof(text), "%016llx", (unsigned long long)number);
+        return text;
+    }
+    /* Everything that was handed to its thread is done. */
+    static void settle(Rank &rank)
+    {
+        int before = rank.kv.calls;
+        for (int i = 0; i < 3; i++)
+            rank.ask(NG_ASK_ALIVE);
+        /* A whole round of its own, too: its calls come in groups of more than these. */
+        EXPECT_TRUE(eventually([&] { return rank.kv.calls > before + 12; }));
+    }
+    /* What anybody may put there who can write to the store. */
+    void forge(struct ng_incident incident, uint64_t epoch)
+    {
+        unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+        incident.epoch = epoch;
+        incident.state = NG_INCIDENT_JUDGED;
+        size_t length = ng_incident_encode(&incident, bytes);
+        ASSERT_EQ(store->put("i/" + std::to_string(epoch),
+                             std::string(reinterpret_cast<char *>(bytes), length)),
+                  0);
+        ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch)), 0);
+    }
+    uint64_t entered(Rank &from, int rank)
+    {
+        struct ng_view view;
+        uint64_t found = 0;
+        EXPECT_EQ(from.view(&view), 0);
+        for (uint32_t i = 0; i < view.member_count; i++)
+            if (view.processes[view.members[i].process].rank == rank)
+                found = view.members[i].entered;
+        ng_view_fini(&view);
+        return found;
+    }
+    Folder folder;
+    std::string url;
+#if NG_HAVE_HIREDIS
+    std::unique_ptr<RedisServer> server;
+#endif
+    std::unique_ptr<Kv> store;
+    std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+#if NG_HAVE_HIREDIS
+INSTANTIATE_TEST_SUITE_P(On, Publish, testing::Values("folder", "redis"),
+                         [](const auto &info) { return std::string(info.param); });
+#else
+INSTANTIATE_TEST_SUITE_P(On, Publish, testing::Values("folder"),
+                         [](const auto &info) { return std::string(info.param); });
+#endif
+
+/* ---- Places, progress, signs of life ---- */
+
+TEST_P(Publish, AllThatJoinAtOnceGetPlacesOfTheirOwn)
+{
+    constexpr int count = 6;
+    for (int i = 0; i < count; i++)
+        add(i).start_without_waiting();
+    std::set<uint64_t> slots;
+    for (auto &rank : ranks) {
+        ASSERT_TRUE(eventually([&] { return rank->up(); }));
+        slots.insert(rank->slot());
+        EXPECT_EQ(head(rank->slot()).uid, rank->uid());
+        EXPECT_EQ(head(rank->slot()).label, world);
+    }
+    EXPECT_EQ(slots, (std::set<uint64_t>{1, 2, 3, 4, 5, 6}));
+    for (auto &rank : ranks) {
+        std::map<int, enum ng_life> lives = rank->lives();
+        EXPECT_EQ(lives.size(), (size_t)count);
+        for (auto &one : lives)
+            EXPECT_EQ(one.second, NG_LIFE_RUNNING) << one.first;
+    }
+}
+
+TEST_P(Publish, WhoLooksSeesTheNewest)
+{
+    Rank &a = started(0), &b = started(1);
+    for (uint64_t i = 1; i <= 5; i++) {
+        b.set_entered(0, i);
+        EXPECT_TRUE(eventually([&] { return entered(a, 1) == i; }));
+    }
+}
+
+TEST_P(Publish, WhatKeepsChangingIsToldOnceASecond)
+{
+    Rank &a = started(0);
+    std::set<std::string> seen;
+    int64_t begun = ng_clock_mono_ns();
+    for (uint64_t i = 1; ng_clock_mono_ns() - begun < 3 * NG_S; i++) {
+        a.set_entered(0, i);
+        seen.insert(store->value("p/1"));
+        struct timespec pause = {0, 2 * NG_MS};
+        nanosleep(&pause, nullptr);
+    }
+    int64_t seconds = (ng_clock_mono_ns() - begun) / NG_S;
+    EXPECT_GE(seen.size(), 2u) << "it is told";
+    EXPECT_LE((int64_t)seen.size(), seconds + 2);
+}
+
+TEST_P(Publish, WhoLivesKeepsItsSignOfLife)
+{
+    Rank &a = started(0, 3 * NG_S);
+    int64_t until = within(5000);
+    while (ng_clock_mono_ns() < until) {
+        ASSERT_TRUE(has(*store, "l/" + std::to_string(a.slot())));
+        struct timespec pause = {0, 50 * NG_MS};
+        nanosleep(&pause, nullptr);
+    }
+}
+
+TEST_P(Publish, WhoLeavesHasExitedAndIsNotLost)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    uint64_t slot = b.slot();
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
+    EXPECT_TRUE(b.join_thread());
+    EXPECT_EQ(head(slot).life, NG_LIFE_EXITED);
+    EXPECT_TRUE(eventually([&] { return !has(*store, "l/" + std::to_string(slot)); }));
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
+    EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
+    EXPECT_EQ(b.ask(NG_ASK_VIEW), -EIO) << "nobody is there any more";
+    /* A neighbour that says the same says nothing new. */
+    b.spoken_for_by(a, NG_LIFE_DEAD);
+    settle(a);
+    EXPECT_EQ(store->value("e"), "1");
+    EXPECT_FALSE(has(*store, "y/" + std::to_string(slot)));
+}
+
+/* The groups that say whose run it is of are told once a round, and it may not stay for one. */
+TEST_P(Publish, WhoLeavesRightBehindTheMakingOfItsGroupIsOfThatRun)
+{
+    Rank &a = started(0), &b = started(1, 5 * NG_S, {});
+    b.add_group({world, 8, 1});
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
+    EXPECT_TRUE(b.join_thread());
+    std::map<int, enum ng_life> lives = a.lives();
+    ASSERT_TRUE(lives.count(1));
+    EXPECT_EQ(lives[1], NG_LIFE_EXITED);
+}
+
+TEST_P(Publish, WhoHasJustMadeItsFirstGroupHearsAndIsSeenAtOnce)
+{
+    Rank &a = started(0), &b = started(1, 5 * NG_S, {}), &c = started(2, 5 * NG_S, {});
+    struct ng_incident mine;
+    b.add_group({world, 8, 1});
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &mine), 0);
+    EXPECT_EQ(b.heard(0), mine.epoch) << "it is of its own run";
+    c.add_group({world, 8, 2});
+    std::map<int, enum ng_life> lives = a.lives();
+    EXPECT_EQ(lives[1], NG_LIFE_RUNNING);
+    EXPECT_EQ(lives[2], NG_LIFE_RUNNING);
+    Rank &d = started(3, 5 * NG_S, {});
+    d.add_group({world, 8, 3});
+    ASSERT_EQ(d.claim(about(NG_INCIDENT_SUSPECT, world, 2), &mine), 0);
+    EXPECT_EQ(incident(mine.epoch).label, world) << "else it were for every run";
+}
+
+TEST_P(Publish, AnAnswerThatWasLostCostsNoPlace)
+{
+    Rank &a = add(0);
+    a.kv.lose_answer("put", "p/");
+    a.start();
+    EXPECT_EQ(a.slot(), 1u);
+    EXPECT_EQ(store->value("n"), "1");
+    EXPECT_EQ(a.lives().size(), 1u);
+}
+
+/* ---- Deaths ---- */
+
+TEST_P(Publish, TheRingFindsWhoIsLostAndOneTellsAll)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    uint64_t slot = c.slot();
+    ng_publisher_news(a.publisher);
+    ng_publisher_news(b.publisher);
+    c.kill();
+    EXPECT_TRUE(eventually([&] {
+        return ng_publisher_ended(a.publisher) == 1 && ng_publisher_ended(b.publisher) == 1;
+    }));
+    EXPECT_TRUE(ng_publisher_news(a.publisher) & NG_BOARD_DEATH);
+    EXPECT_TRUE(has(*store, "y/" + std::to_string(slot)));
+    EXPECT_EQ(a.lives()[2], NG_LIFE_LOST);
+    EXPECT_EQ(b.lives()[1], NG_LIFE_RUNNING);
+    settle(a);
+    settle(b);
+    EXPECT_EQ(store->value("e"), "1");
+}
+
+TEST_P(Publish, AWholeHostIsFoundByTheOneBefore)
+{
+    Rank &a = started(0, NG_S);
+    for (int i = 1; i < 6; i++)
+        started(i, NG_S);
+    for (int i = 1; i < 6; i++)
+        ranks[i]->kill();
+    EXPECT_TRUE(eventually([&] { return store->value("e") == "5"; }));
+    std::map<int, enum ng_life> lives = a.lives();
+    for (int i = 1; i < 6; i++)
+        EXPECT_EQ(lives[i], NG_LIFE_LOST);
+    EXPECT_EQ(lives[0], NG_LIFE_RUNNING);
+}
+
+TEST_P(Publish, OfAllNeighboursOneTellsOfADeath)
+{
+    for (int i = 0; i < 4; i++)
+        started(i);
+    Rank &dead = *ranks[3];
+    uint64_t slot = dead.slot();
+    dead.kill();
+    for (int i = 0; i < 3; i++)
+        dead.spoken_for_by(*ranks[i], NG_LIFE_DEAD);
+    for (int i = 0; i < 3; i++)
+        EXPECT_TRUE(eventually([&] { return ng_publisher_ended(ranks[i]->publisher) == 1; }));
+    for (int i = 0; i < 3; i++)
+        settle(*ranks[i]);
+    EXPECT_EQ(store->value("e"), "1");
+    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(head(slot).reason, NG_PROGRESS_BY_NEIGHBOUR);
+    EXPECT_EQ(ranks[0]->lives()[3], NG_LIFE_DEAD);
+}
+
+TEST_P(Publish, WhoDiesAfterItWasStoppedIsDead)
+{
+    Rank &a = started(0), &b = started(1);
+    uint64_t slot = b.slot();
+    b.kv.set(FaultyKv::HANG); /* stopped */
+    b.spoken_for_by(a, NG_LIFE_STOPPED, true);
+    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_STOPPED; }));
+    b.kill();
+    b.spoken_for_by(a, NG_LIFE_DEAD);
+    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
+}
+
+TEST_P(Publish, WhoWasSpokenForSpeaksAgainThoughNothingChanged)
+{
+    Rank &a = started(0), &b = started(1);
+    b.spoken_for_by(a, NG_LIFE_STOPPED, true);
+    EXPECT_TRUE(eventually([&] { return head(b.slot()).life == NG_LIFE_STOPPED; }));
+    EXPECT_TRUE(eventually([&] { return head(b.slot()).life == NG_LIFE_RUNNING; }));
+    EXPECT_EQ(head(b.slot()).reason, NG_PROGRESS_BY_ITSELF);
+}
+
+/* Its neighbour had the word, and lost the store before it said it. */
+TEST_P(Publish, AFrozenOneIsToldOfThoughTheFirstTellingGotLost)
+{
+    Rank &a = started(0, 60 * NG_S), &b = started(1, 60 * NG_S);
+    uint64_t slot = b.slot();
+    b.kv.set(FaultyKv::HANG);
+    a.kv.lose_answer("put", "s/");
+    b.spoken_for_by(a, NG_LIFE_STOPPED, true);
+    EXPECT_TRUE(eventually([&] { return has(*store, "s/" + hex(b.uid())); }));
+    EXPECT_TRUE(eventually([&] {
+        if (head(slot).life == NG_LIFE_STOPPED)
+            return true;
+        b.spoken_for_by(a, NG_LIFE_STOPPED, true); /* as it is looked after once a second */
+        usleep(200000);
+        return false;
+    }));
+    b.kv.set(FaultyKv::PASS);
+}
+
+TEST_P(Publish, ASilentOneThatLivesIsKeptAlive)
+{
+    Rank &a = started(0), &b = started(1);
+    uint64_t slot = b.slot();
+    b.kv.set(FaultyKv::FAIL);
+    /* Without a moment in which it has no sign of life: its neighbour would find it lost. */
+    std::string sign = "l/" + std::to_string(slot);
+    ASSERT_EQ(store->set(sign, "before", 20000), 0);
+    b.spoken_for_by(a, NG_LIFE_RUNNING);
+    EXPECT_TRUE(eventually([&] { return store->value(sign) == "0"; }));
+    EXPECT_EQ(head(slot).reason, NG_PROGRESS_BY_NEIGHBOUR);
+    EXPECT_EQ(a.lives()[1], NG_LIFE_RUNNING);
+    EXPECT_FALSE(has(*store, "e"));
+}
+
+TEST_P(Publish, OtherIncarnationsAreNotSpokenFor)
+{
+    Rank &a = started(0), &late = started(1, 5 * NG_S, {{0x99, 8}});
+    uint64_t slot = late.slot();
+    late.kill();
+    late.spoken_for_by(a, NG_LIFE_DEAD);
+    settle(a);
+    EXPECT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    EXPECT_EQ(head(slot).label, 0x99u);
+    EXPECT_FALSE(has(*store, "x/" + hex(late.uid()))) << "its own survivors may tell";
+    EXPECT_FALSE(has(*store, "e"));
+}
+
+/* Ranks 0 and 1 have one unique id, rank 2 another. */
+constexpr uint64_t other_world = 0x99;
+static int unite(Rank &rank, const std::vector<uint64_t> &ids)
+{
+    struct ng_ask question = {};
+    question.kind = NG_ASK_UNITE;
+    question.data = ids.data();
+    question.data_bytes = ids.size() * sizeof(ids[0]);
+    int error = rank.ask(&question);
+    ng_arena_reset(&question.arena);
+    return error;
+}
+
+TEST_P(Publish, HalvesThatMeanOneGroupHearOfEachOthersIncidentsOnceUnited)
+{
+    Rank &a = started(0), &b = started(1), &odd = started(2, 5 * NG_S, {{other_world, 8}});
+    struct ng_incident before, mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &before), 0);
+    ASSERT_EQ(a.judge(&before), 0);
+    ASSERT_EQ(b.heard(0), before.epoch);
+    settle(odd);
+    EXPECT_EQ(odd.next(0, &theirs), -ENOENT) << "nobody knows yet that they belong together";
+
+    EXPECT_EQ(unite(odd, {world, other_world}), 0);
+    ASSERT_EQ(odd.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &mine), 0);
+    EXPECT_EQ(a.heard(before.epoch, &theirs), mine.epoch);
+    EXPECT_EQ(theirs.claimant_slot, odd.slot());
+    EXPECT_EQ(b.heard(before.epoch), mine.epoch);
+    /* And the other way round: who would claim it, too, finds it covered. */
+    EXPECT_EQ(b.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &theirs), -EEXIST);
+    EXPECT_EQ(theirs.epoch, mine.epoch);
+}
+
+TEST_P(Publish, WhoUnitesWaitsForTheDumpsOfAll)
+{
+    started(0);
+    started(1);
+    Rank &odd = started(2, 5 * NG_S, {{other_world, 8}});
+    struct ng_ask question = {};
+    question.kind = NG_ASK_DUMPS;
+    ASSERT_EQ(unite(odd, {world, other_world}), 0);
+    EXPECT_EQ(odd.ask(&question), 0);
+    EXPECT_EQ(question.count, 2u);
+    ng_arena_reset(&question.arena);
+}
+
+TEST_P(Publish, RunsThatOverlapAreNotUnited)
+{
+    Rank &a = started(0), &late = started(2, 5 * NG_S, {{other_world, 8}});
+    Rank &gone = started(0, 5 * NG_S, {{other_world, 8}}); /* rank 0 of that run */
+    uint64_t slot = gone.slot();
+    gone.kill();
+    gone.spoken_for_by(late, NG_LIFE_DEAD);
+    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_EQ(unite(a, {world, other_world}), -EPERM);
+    EXPECT_EQ(unite(late, {world, other_world}), -EPERM);
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(late.claim(about(NG_INCIDENT_TIMEOUT, other_world, 0), &mine), 0);
+    settle(a);
+    EXPECT_EQ(a.next(0, &theirs), -ENOENT);
+}
+
+TEST_P(Publish, AGroupThatNobodyHasToldOfIsUnitedWithNothing)
+{
+    Rank &a = started(0);
+    EXPECT_EQ(unite(a, {world, 0x1234}), -ENOENT);
+    EXPECT_FALSE(has(*store, "g/" + hex(0x1234)));
+}
+
+TEST_P(Publish, ADeathWhileTheStoreIsAwayIsToldAfterwards)
+{
+    Rank &a = started(0), &b = started(1);
+    uint64_t slot = b.slot();
+    a.kv.set(FaultyKv::FAIL);
+    EXPECT_TRUE(eventually([&] { return !a.up(); }));
+    b.kill();
+    b.spoken_for_by(a, NG_LIFE_DEAD);
+    EXPECT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
+}
+
+/* ---- A store that forgets ---- */
+
+TEST_P(Publish, AnEmptiedStoreIsFilledAgain)
+{
+    for (int i = 0; i < 3; i++)
+        started(i);
+    struct ng_incident mine;
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        ASSERT_EQ(ranks[0]->claim(about(NG_INCIDENT_SUSPECT, world, seq), &mine), 0);
+        ASSERT_EQ(ranks[0]->judge(&mine), 0);
+    }
+    EXPECT_EQ(ranks[1]->heard(2), 3u);
+    EXPECT_EQ(ranks[2]->heard(2), 3u);
+    ASSERT_EQ(store->clear(), 0);
+    for (auto &rank : ranks)
+        rank->kv.reconnect();
+    for (auto &rank : ranks)
+        EXPECT_TRUE(eventually([&] {
+            std::string value;
+            struct ng_progress_head there = {};
+            return store->get("p/" + std::to_string(rank->slot()), &value) == 0 &&
+                   ng_progress_peek(value.data(), value.size(), &there) == 0 &&
+                   there.uid == rank->uid();
+        }));
+    for (auto &rank : ranks)
+        EXPECT_EQ(rank->lives().size(), 3u);
+    ASSERT_EQ(ranks[1]->claim(about(NG_INCIDENT_SUSPECT, world, 9), &mine), 0);
+    EXPECT_EQ(mine.epoch, 4u) << "numbers go on";
+    EXPECT_EQ(ranks[0]->heard(3), 4u);
+    /* Who comes anew counts on from there. */
+    Rank &late = started(3);
+    ASSERT_EQ(late.claim(about(NG_INCIDENT_SUSPECT, world, 10), &mine), 0);
+    EXPECT_EQ(mine.epoch, 5u);
+}
+
+TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
+{
+    Rank &dead = started(3);
+    for (int i = 0; i < 3; i++)
+        started(i);
+    ASSERT_EQ(dead.slot(), 1u);
+    dead.kill();
+    ASSERT_EQ(store->clear(), 0);
+    for (auto &rank : ranks)
+        rank->kv.reconnect();
+    for (size_t i = 1; i < ranks.size(); i++) {
+        Rank &rank = *ranks[i];
+        EXPECT_TRUE(eventually([&] {
+            return has(*store, "p/" + std::to_string(rank.slot())) &&
+                   head(rank.slot()).uid == rank.uid();
+        }));
+    }
+    EXPECT_NE(head(1).uid, dead.uid()) << "somebody has its number";
+    for (size_t i = 1; i < ranks.size(); i++)
+        dead.spoken_for_by(*ranks[i], NG_LIFE_DEAD);
+    /* Who looks while the store is being emptied may see a place without its sign of life, and tell
+     * of that. */
+    EXPECT_TRUE(eventually([&] { return strtol(store->value("e").c_str(), nullptr, 10) >= 1; }));
+    EXPECT_TRUE(eventually([&] { return ranks[1]->lives()[3] == NG_LIFE_DEAD; }));
+    for (size_t i = 1; i < ranks.size(); i++) {
+        EXPECT_EQ(head(ranks[i]->slot()).uid, ranks[i]->uid());
+        std::map<int, enum ng_life> lives = ranks[i]->lives();
+        EXPECT_EQ(lives.size(), 4u);
+        EXPECT_EQ(lives[3], NG_LIFE_DEAD);
+        EXPECT_EQ(lives[0], NG_LIFE_RUNNING);
+    }
+}
+
+TEST_P(Publish, AnotherServerThatHasUsLeavesUsOurPlace)
+{
+    Rank &a = started(0), &b = started(1);
+    uint64_t slot = b.slot();
+    int64_t before = b.published_ns();
+    a.kv.reconnect();
+    b.kv.reconnect();
+    EXPECT_TRUE(eventually([&] { return b.published_ns() > before; }));
+    settle(b);
+    EXPECT_EQ(b.slot(), slot);
+    EXPECT_EQ(store->value("n"), "2");
+}
+
+TEST_P(Publish, CountersThatFellBackAreRaised)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &mine), 0);
+    EXPECT_EQ(b.heard(0), 1u);
+    ASSERT_EQ(store->set("n", "0"), 0); /* a replica that had not heard of it took over */
+    ASSERT_EQ(store->remove("i/last"), 0);
+    a.kv.reconnect();
+    b.kv.reconnect();
+    EXPECT_TRUE(eventually([&] { return store->value("n") == "2"; }));
+    EXPECT_TRUE(eventually([&] { return store->value("i/last") == "1"; }));
+    EXPECT_EQ(a.lives().size(), 2u);
+}
+
+/* ---- Incidents ---- */
+
+TEST_P(Publish, OfAllThatClaimOneHasIt)
+{
+    constexpr int count = 8;
+    for (int i = 0; i < count; i++)
+        add(i).start_without_waiting();
+    for (auto &rank : ranks)
+        ASSERT_TRUE(eventually([&] { return rank->up(); }));
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    std::vector<struct ng_incident> got(count);
+    std::vector<int> results(count);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; i++)
+        threads.emplace_back(
+            [&, i] { results[i] = ranks[i]->claim(wanted, &got[i], patience_ms); });
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(std::count(results.begin(), results.end(), 0), 1);
+    EXPECT_EQ(std::count(results.begin(), results.end(), -EEXIST), count - 1);
+    int winner = (int)(std::find(results.begin(), results.end(), 0) - results.begin());
+    for (int i = 0; i < count; i++) {
+        EXPECT_EQ(got[i].epoch, got[winner].epoch);
+        EXPECT_EQ(got[i].claimant_slot, ranks[winner]->slot());
+        EXPECT_EQ(got[i].source, NG_SOURCE_JOB);
+        EXPECT_EQ(got[i].state, NG_INCIDENT_CLAIMED);
+    }
+}
+
+TEST_P(Publish, CallsOfAGroupThatDifferAreToldOnceWhicheverCallItIsTakenFor)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident first, again, wanted = about(NG_INCIDENT_SUSPECT, world, 20);
+    wanted.differs = true;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &again), 0)
+        << "of what is stuck it is not part";
+    ASSERT_EQ(a.claim(wanted, &first), 0);
+    ASSERT_EQ(a.judge(&first), 0);
+    wanted.seq = 19;
+    wanted.op = NG_OP_NONE;
+    EXPECT_EQ(b.claim(wanted, &again), -EEXIST);
+    EXPECT_EQ(again.epoch, first.epoch);
+    wanted.group_id = 0x77;
+    EXPECT_EQ(b.claim(wanted, &again), 0);
+}
+
+TEST_P(Publish, WhereNothingIsCalledTrailsAreToldSeldom)
+{
+    Rank &a = add(0, 5 * NG_S, {{0x79, 2}});
+    __atomic_store_n(&a.box.groups[0].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&a.box.trails[0].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    a.start();
+    auto rests = [&] {
+        std::string value = store->value("t/" + hex(0x79));
+        std::this_thread::sleep_for(std::chrono::seconds(3));
+        return store->value("t/" + hex(0x79)) == value;
+    };
+    EXPECT_FALSE(rests()) << "at first it is, so that others hear of it twice";
+    EXPECT_TRUE(eventually(rests));
+    a.set_entered(0, 1);
+    EXPECT_FALSE(rests()) << "a call";
+}
+
+TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWithTheirId)
+{
+    Rank &a = add(0, 5 * NG_S,
+                  {{world, 8},
+                   {0x77, 2},
+                   {0x77, 2, 0, 0, NG_GROUP_CREATING},
+                   {0x78, 2, 0, 0, NG_GROUP_DESTROYED},
+                   {0x79, 2}});
+    for (int i = 0; i < 5; i++) {
+        __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank,
+                         __ATOMIC_SEQ_CST);
+        __atomic_store_n(&a.box.trails[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    }
+    a.start();
+    std::string value;
+    ASSERT_TRUE(eventually([&] { return store->get("t/" + hex(0x79), &value) == 0; }));
+    EXPECT_TRUE(eventually([&] { return store->value("t/" + hex(0x79)) != value; }));
+    EXPECT_TRUE(has(*store, "t/" + hex(world)));
+    EXPECT_FALSE(has(*store, "t/" + hex(0x77))) << "which of both?";
+    EXPECT_FALSE(has(*store, "t/" + hex(0x78))) << "it has ended";
+}
+
+TEST_P(Publish, DifferentIncidentsGetNumbersWithoutGaps)
+{
+    constexpr int count = 6;
+    for (int i = 0; i < count; i++)
+        started(i);
+    std::vector<std::thread> threads;
+    std::vector<uint64_t> epochs(count);
+    for (int i = 0; i < count; i++)
+        threads.emplace_back([&, i] {
+            struct ng_incident mine;
+            EXPECT_EQ(ranks[i]->claim(about(NG_INCIDENT_SUSPECT, world, 100 + (uint64_t)i), &mine,
+                                      patience_ms),
+                      0);
+            epochs[i] = mine.epoch;
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    std::sort(epochs.begin(), epochs.end());
+    EXPECT_EQ(epochs, (std::vector<uint64_t>{1, 2, 3, 4, 5, 6}));
+    for (auto &rank : ranks)
+        EXPECT_EQ(rank->heard(5), 6u);
+}
+
+TEST_P(Publish, AVerdictIsHeardByAllWithItsDocuments)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    ASSERT_EQ(b.heard(0, &theirs), 1u);
+    EXPECT_EQ(theirs.state, NG_INCIDENT_CLAIMED);
+    EXPECT_EQ(b.ask(NG_ASK_VERDICT, theirs), -ENOENT);
+    snprintf(mine.line, sizeof(mine.line), "rank 3 is to blame");
+    std::string json(100000, 'j');
+    ASSERT_EQ(a.judge(&mine, json, "text"), 0);
+    EXPECT_TRUE(eventually([&] {
+        return ng_publisher_get_incident(b.publisher, 1, &theirs) == 0 &&
+               theirs.state == NG_INCIDENT_JUDGED;
+    }));
+    EXPECT_STREQ(theirs.line, "rank 3 is to blame");
+    struct ng_ask question = {};
+    question.kind = NG_ASK_VERDICT;
+    question.incident = theirs;
+    ASSERT_EQ(b.ask(&question), 0);
+    EXPECT_EQ(std::string(question.json, question.json_bytes), json);
+    EXPECT_EQ(std::string(question.text, question.text_bytes), "text");
+    ng_arena_reset(&question.arena);
+}
+
+TEST_P(Publish, WithoutMessagesTheRoundsFindThem)
+{
+    Rank &a = started(0), &b = add(1);
+    b.kv.deaf = true;
+    b.start();
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(b.heard(0), 1u);
+    ASSERT_EQ(a.judge(&mine), 0);
+    EXPECT_TRUE(eventually([&] {
+        return ng_publisher_get_incident(b.publisher, 1, &theirs) == 0 &&
+               theirs.state == NG_INCIDENT_JUDGED;
+    }));
+}
+
+TEST_P(Publish, AMessageThatWasLostLosesNoIncident)
+{
+    Rank &a = started(0);
+    for (uint64_t epoch = 1; epoch <= 9; epoch += 2) {
+        struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+        unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+        order.state = NG_INCIDENT_JUDGED;
+        for (uint64_t k : {epoch, epoch + 1}) {
+            order.epoch = k;
+            size_t length = ng_incident_encode(&order, bytes);
+            ASSERT_EQ(store->put("i/" + std::to_string(k),
+                                 std::string(reinterpret_cast<char *>(bytes), length)),
+                      0);
+        }
+        /* Of two, one is announced. */
+        ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch + 1)), 0);
+        EXPECT_EQ(a.heard(epoch), epoch + 1);
+        EXPECT_EQ(a.heard(epoch - 1), epoch);
+    }
+}
+
+TEST_P(Publish, NumbersThatWereNeverUsedHideNothing)
+{
+    Rank &a = started(0);
+    struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+    unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+    order.state = NG_INCIDENT_JUDGED;
+    order.epoch = 5;
+    size_t length = ng_incident_encode(&order, bytes);
+    ASSERT_EQ(store->put("i/5", std::string(reinterpret_cast<char *>(bytes), length)), 0);
+    ASSERT_EQ(store->set("i/last", "5"), 0);
+    EXPECT_EQ(a.heard(0), 5u);
+}
+
+TEST_P(Publish, WhatWasThereBeforeWeCameIsNothingToUs)
+{
+    Rank &a = started(0);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    ASSERT_EQ(a.judge(&mine), 0);
+    Rank &late = started(1);
+    settle(late);
+    EXPECT_EQ(late.next(0, &mine), -ENOENT);
+    ASSERT_EQ(late.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(mine.epoch, 2u);
+}
+
+/* From the moment when others may know of which run it is, though it takes long to get a place. */
+TEST_P(Publish, WhatIsClaimedWhileWeComeIsHeard)
+{
+    Rank &a = started(0), &b = add(1, 5 * NG_S, {{world, 8, 1}, {other_world, 8, 1}});
+    struct ng_incident mine;
+    b.kv.deaf = true;
+    b.kv.hold_answer("put",
+                     "g/" + hex(other_world)); /* its second group, by which others may find it */
+    b.start_without_waiting();
+    ASSERT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    b.kv.release();
+    EXPECT_EQ(b.heard(0), mine.epoch);
+}
+
+/* Where a store comes back empty, some are back before others. */
+TEST_P(Publish, WhatHappensBeforeWeAreBackOnAnEmptiedStoreIsHeard)
+{
+    Rank &a = started(0), &b = started(1), &c = started(2);
+    struct ng_incident mine;
+    b.kv.deaf = true;
+    b.kv.hold_answer("get_many", "e"); /* the last of a round */
+    ASSERT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    ASSERT_EQ(store->clear(), 0);
+    for (Rank *rank : {&a, &c}) {
+        rank->kv.reconnect();
+        ASSERT_TRUE(eventually([&] {
+            return has(*store, "p/" + std::to_string(rank->slot())) &&
+                   head(rank->slot()).uid == rank->uid();
+        }));
+    }
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    __atomic_store_n(&c.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    EXPECT_EQ(c.ask(NG_ASK_LEAVE), 0);
+    EXPECT_TRUE(c.join_thread());
+    uint32_t ended = ng_publisher_ended(b.publisher);
+    b.kv.reconnect();
+    b.kv.release();
+    EXPECT_EQ(b.heard(0), mine.epoch);
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(b.publisher) > ended; }));
+}
+
+TEST_P(Publish, ADeadClaimantsPlaceIsTaken)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    ASSERT_EQ(b.heard(0, &theirs), 1u);
+    EXPECT_EQ(b.ask(NG_ASK_ALIVE, theirs), 0);
+    a.kill();
+    EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_ALIVE, theirs) == -ESRCH; }));
+    ASSERT_EQ(b.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0) << "without being told";
+    EXPECT_EQ(mine.epoch, 2u);
+    EXPECT_EQ(b.judge(&mine), 0);
+}
+
+TEST_P(Publish, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    struct ng_incident first, again, wanted = about(NG_INCIDENT_SUSPECT, world, 20);
+    wanted.differs = true;
+    ASSERT_EQ(a.claim(wanted, &first), 0);
+    ASSERT_EQ(a.judge(&first), 0);
+    a.kill();
+    EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_ALIVE, first) == -ESRCH; }));
+    EXPECT_EQ(b.claim(wanted, &again), -EEXIST);
+    EXPECT_EQ(again.epoch, first.epoch);
+}
+
+TEST_P(Publish, ALateClaimantCannotJudge)
+{
+    Rank &a = started(0), &b = started(1), &c = started(2);
+    struct ng_incident first, second, seen;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &first), 0);
+    ASSERT_EQ(b.heard(0), 1u);
+    ASSERT_EQ(c.heard(0, &seen), 1u);
+    struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7);
+    ASSERT_EQ(b.claim(wanted, &second), -EEXIST);
+    wanted.supersedes = 1;
+    ASSERT_EQ(b.claim(wanted, &second), 0);
+    EXPECT_EQ(second.epoch, 2u);
+    EXPECT_TRUE(eventually([&] { return incident(1).claimant_pid == 0; }));
+    EXPECT_EQ(a.judge(&first), -EEXIST);
+    EXPECT_EQ(incident(1).state, NG_INCIDENT_CLAIMED);
+    /* Whoever still waits for it sees that nobody does it. */
+    EXPECT_TRUE(eventually([&] {
+        return ng_publisher_get_incident(c.publisher, 1, &seen) == 0 &&
+               c.ask(NG_ASK_ALIVE, seen) == -ESRCH;
+    }));
+    EXPECT_EQ(b.judge(&second), 0);
+    EXPECT_EQ(incident(2).state, NG_INCIDENT_JUDGED);
+}
+
+TEST_P(Publish, OtherIncarnationsIncidentsAreNotHeard)
+{
+    Rank &a = started(0), &late = started(1, 5 * NG_S, {{0x99, 8}});
+    struct ng_incident mine, theirs;
+    ASSERT_EQ(late.claim(about(NG_INCIDENT_TIMEOUT, 0x99, 7), &theirs), 0);
+    ASSERT_EQ(late.judge(&theirs), 0);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(mine.epoch, 2u);
+    EXPECT_EQ(a.heard(0), 2u);
+    settle(late);
+    EXPECT_EQ(late.heard(0), 1u);
+    EXPECT_EQ(late.next(1, &theirs), -ENOENT);
+    /* A person's order is for all. */
+    struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+    unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
+    order.state = NG_INCIDENT_JUDGED;
+    order.epoch = 3;
+    size_t length = ng_incident_encode(&order, bytes);
+    ASSERT_EQ(store->put("i/3", std::string(reinterpret_cast<char *>(bytes), length)), 0);
+    EXPECT_EQ(a.heard(2), 3u);
+    EXPECT_EQ(late.heard(1), 3u);
+}
+
+TEST_P(Publish, WhatARankClaimsWithoutALabelConcernsNobody)
+{
+    Rank &a = started(0);
+    struct ng_incident claim = about(NG_INCIDENT_TIMEOUT, world, 7), heard;
+    claim.policy = NG_ON_TIMEOUT_KILL + 1;
+    forge(claim, 1);
+    claim.level = NG_INCIDENT_SUSPECT;
+    forge(claim, 2);
+    forge(about(NG_INCIDENT_ABORT, 0, 0), 3);
+    EXPECT_EQ(a.heard(0, &heard), 3u);
+    EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+}
+
+/* A number near to the end of its type once kept the incident thread from everything else. */
+TEST_P(Publish, AnEpochThatNobodyCanHaveCountedToIsPassedOver)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine, order = about(NG_INCIDENT_ABORT, 0, 0);
+    for (uint64_t epoch : {(uint64_t)NG_EPOCH_AHEAD_MAX + 1, (uint64_t)NG_EPOCH_MAX + 1,
+                           (uint64_t)INT64_MAX, UINT64_MAX - 1, UINT64_MAX}) {
+        forge(order, epoch);
+        ASSERT_EQ(store->set("i/last", std::to_string(epoch)), 0);
+        settle(a);
+        EXPECT_EQ(a.next(0, &mine), -ENOENT) << epoch;
+    }
+    /* Whoever comes now is not misled, either. */
+    Rank &late = started(2);
+    EXPECT_EQ(late.next(0, &mine), -ENOENT);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(mine.epoch, 1u);
+    EXPECT_EQ(b.heard(0), 1u);
+    EXPECT_EQ(late.heard(0), 1u);
+    EXPECT_EQ(store->value("i/last"), "1");
+}
+
+TEST_P(Publish, AtTheLastEpochNothingIsClaimedAndNothingWaits)
+{
+    ASSERT_EQ(store->set("i/last", std::to_string(NG_EPOCH_MAX)), 0);
+    Rank &a = started(0);
+    struct ng_incident mine;
+    EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), -EOVERFLOW);
+    for (uint64_t epoch : {UINT64_MAX, UINT64_MAX - 1, (uint64_t)NG_EPOCH_MAX, UINT64_C(0)})
+        EXPECT_EQ(a.next(epoch, &mine), -ENOENT);
+    EXPECT_TRUE(a.up());
+}
+
+/* As many records as anybody likes to write: a round reads some of them, and signs of life go on.
+ */
+TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
+{
+    constexpr uint64_t many = 1000;
+    for (uint64_t epoch = 1; epoch <= many; epoch++)
+        forge(about(NG_INCIDENT_ABORT, 0, 0), epoch);
+    Rank &a = add(0);
+    a.kv.deaf = true;
+    a.kv.slow_ms = 2;
+    a.start();
+    struct ng_incident last;
+    ASSERT_GT(a.heard(0), 0u);
+    int64_t before = a.published_ns();
+    ASSERT_TRUE(eventually([&] { return a.published_ns() != before; }));
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many, &last), -ENOENT)
+        << "all of them came first";
+}
+
+TEST_P(Publish, WhileMoreMessagesComeThanCanBeFollowedSignsOfLifeGoOn)
+{
+    constexpr uint64_t step = 64, many = 300; /* for each message as many are read as are kept */
+    Rank &a = started(0);
+    struct ng_incident last;
+    a.kv.slow_ms = 2;
+    for (uint64_t i = 1; i < many; i++)
+        ASSERT_EQ(store->publish("m", "incident " + std::to_string(i * step)), 0);
+    forge(about(NG_INCIDENT_ABORT, 0, 0), many * step);
+    int calls = a.kv.calls;
+    ASSERT_TRUE(eventually([&] { return a.kv.calls > calls + 100; }));
+    int64_t before = a.published_ns();
+    EXPECT_TRUE(eventually([&] { return a.published_ns() != before; }));
+    EXPECT_EQ(ng_publisher_get_incident(a.publisher, many * step, &last), -ENOENT)
+        << "all were followed first";
+    a.kv.slow_ms = 0;
+    EXPECT_GT(a.heard(0), 0u);
+}
+
+TEST_P(Publish, GroupsInCommonMakeOneIncarnation)
+{
+    Rank &a = started(0, 5 * NG_S, {{0x20}}), &b = started(1, 5 * NG_S, {{0x10}});
+    struct ng_incident mine;
+    EXPECT_EQ(ng_publisher_label(a.publisher), 0x20u);
+    a.add_group({world, 8});
+    b.add_group({world, 8});
+    EXPECT_TRUE(eventually([&] { return ng_publisher_label(a.publisher) == 0x10; }));
+    EXPECT_TRUE(eventually([&] { return head(a.slot()).label == 0x10; })) << "and others are told";
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(b.heard(0), 1u);
+}
+
+TEST_P(Publish, WhoseCommunicatorCouldNotBeMadeHearsTheOthers)
+{
+    Rank &a = started(0), &failed = started(1, 5 * NG_S, {{world, 8, 1, 0, NG_GROUP_FAILED}});
+    struct ng_incident mine;
+    EXPECT_EQ(ng_publisher_label(failed.publisher), world);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &mine), 0);
+    EXPECT_EQ(failed.heard(0), 1u);
+}
+
+TEST_P(Publish, AClaimWhoseAnswerWasLostIsKnown)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine;
+    a.kv.lose_answer("put", "i/");
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    EXPECT_EQ(mine.epoch, 1u);
+    EXPECT_EQ(b.heard(0), 1u);
+    a.kv.lose_answer("cas", "i/");
+    EXPECT_EQ(a.judge(&mine), 0);
+    EXPECT_EQ(incident(1).state, NG_INCIDENT_JUDGED);
+}
+
+TEST_P(Publish, AClaimThatCameTooLateBindsNobody)
+{
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine, theirs;
+    a.kv.hold_answer("put", "i/");
+    EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, 500), -ETIMEDOUT);
+    EXPECT_TRUE(eventually([&] { return a.kv.is_held(); }));
+    EXPECT_EQ(b.heard(0, &theirs), 1u);
+    a.kv.release();
+    EXPECT_TRUE(eventually([&] {
+        return ng_publisher_get_incident(b.publisher, 1, &theirs) == 0 &&
+               b.ask(NG_ASK_ALIVE, theirs) == -ESRCH;
+    }));
+    settle(a);
+    EXPECT_EQ(a.next(0, &theirs), -ENOENT) << "it does not wait for itself";
+    EXPECT_EQ(b.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+}
+
+TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    struct ng_incident mine;
+    EXPECT_EQ(a.lives().size(), 3u);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
+    struct ng_ask question = {};
+    question.kind = NG_ASK_DUMPS;
+    question.incident = mine;
+    ASSERT_EQ(a.ask(&question), 0);
+    EXPECT_EQ(question.count, 2u);
+    ng_arena_reset(&question.arena);
+    ng_publisher_dumped(b.publisher, &mine);
+    EXPECT_TRUE(eventually([&] {
+        bool one = a.ask(&question) == 0 && question.count == 1;
+        ng_arena_reset(&question.arena);
+        return one;
+    }));
+    c.kill();
+    EXPECT_TRUE(eventually([&] {
+        bool none = a.ask(&question) == 0 && question.count == 0;
+        ng_arena_reset(&question.arena);
+        return none;
+    }));
+}
+
+TEST_P(Publish, OneExaminesAtATime)
+{
+    Rank &a = started(0), &b = started(1), &late = started(2, 5 * NG_S, {{0x99, 8}});
+    struct ng_incident level = about(NG_INCIDENT_SUSPECT, 0, 0);
+    struct ng_incident deadline = about(NG_INCIDENT_TIMEOUT, 0, 0);
+    EXPECT_EQ(a.ask(NG_ASK_BEGIN, level), 0);
+    EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), -EBUSY);
+    EXPECT_EQ(b.ask(NG_ASK_BEGIN, deadline), 0) << "each level has its own";
+    EXPECT_EQ(late.ask(NG_ASK_BEGIN, level), 0) << "and each incarnation";
+    struct ng_ask question = {};
+    question.kind = NG_ASK_FINISH;
+    question.incident = level;
+    question.in_vain = false;
+    EXPECT_EQ(a.ask(&question), 0);
+    EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), 0);
+    question.in_vain = true; /* for a moment nobody needs to look again */
+    EXPECT_EQ(b.ask(&question), 0);
+    EXPECT_EQ(a.ask(NG_ASK_BEGIN, level), -EBUSY);
+    EXPECT_TRUE(eventually([&] { return a.ask(NG_ASK_BEGIN, level) == 0; }));
+    /* Who takes too long is taken for lost. */
+    EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_BEGIN, level) == 0; }));
+}
+
+TEST_P(Publish, WhoFoundNothingHoldsBackThoseWithNoBetterCause)
+{
+    Rank &a = started(0), &b = started(1);
+    auto begin = [](Rank &rank, enum ng_look_cause cause) {
+        struct ng_ask question = {};
+        question.kind = NG_ASK_BEGIN;
+        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
+        question.cause = cause;
+        return rank.ask(&question);
+    };
+    auto find_nothing = [](Rank &rank) {
+        struct ng_ask question = {};
+        question.kind = NG_ASK_FINISH;
+        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
+        question.in_vain = true;
+        return rank.ask(&question);
+    };
+    ASSERT_EQ(begin(a, NG_CAUSE_END), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_OWN), -EBUSY) << "one at a time, whatever the cause";
+    EXPECT_EQ(find_nothing(a), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_END), -EBUSY);
+    ASSERT_EQ(begin(b, NG_CAUSE_LATE), 0);
+    EXPECT_EQ(begin(a, NG_CAUSE_OWN), -EBUSY) << "the turn is the other's now";
+    EXPECT_EQ(find_nothing(b), 0);
+    EXPECT_EQ(begin(a, NG_CAUSE_END), -EBUSY);
+    EXPECT_EQ(begin(a, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_EQ(begin(a, NG_CAUSE_OWN), 0);
+    EXPECT_EQ(find_nothing(a), 0);
+    EXPECT_EQ(begin(b, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_EQ(begin(b, NG_CAUSE_OWN), 0) << "what it knows, nobody has looked for";
+    EXPECT_EQ(find_nothing(b), 0);
+    EXPECT_TRUE(eventually([&] { return begin(a, NG_CAUSE_END) == 0; })) << "it holds for a moment";
+}
+
+/* ---- A store that fails ---- */
+
+TEST_P(Publish, WhateverIsAskedIsAnsweredInTimeThoughTheStoreHangs)
+{
+    for (enum ng_ask_kind kind : {NG_ASK_BEGIN, NG_ASK_FINISH, NG_ASK_VIEW, NG_ASK_CLAIM,
+                                  NG_ASK_JUDGE, NG_ASK_VERDICT, NG_ASK_ALIVE, NG_ASK_DUMPS}) {
+        Rank &a = started(2 * kind);
+        started(2 * kind + 1);
+        EXPECT_GE(a.lives().size(), 2u);
+        struct ng_incident incident = about(NG_INCIDENT_TIMEOUT, world, 7);
+        incident.epoch = 1;
+        incident.claimant_slot = a.slot();
+        incident.state = NG_INCIDENT_CLAIMED;
+        a.kv.set(FaultyKv::HANG);
+        int64_t begun = ng_clock_mono_ns();
+        int result = a.ask(kind, incident, 200);
+        EXPECT_IN_TIME(ng_clock_mono_ns() - begun, 5 * NG_S) << kind;
+        EXPECT_TRUE(result == -ETIMEDOUT || result == -EIO) << kind << ": " << result;
+        EXPECT_TRUE(eventually([&] { return !ng_publisher_is_up(a.publisher); }));
+        EXPECT_EQ(a.ask(kind, incident, 200), -EIO) << "and then at once";
+        ranks.clear();
+    }
+}
+
+TEST_P(Publish, ASlowStoreIsWaitedForNoLongerThanAsked)
+{
+    Rank &a = started(0);
+    a.kv.slow_ms = 700;
+    for (int i = 0; i < 5; i++) {
+        int64_t begun = ng_clock_mono_ns();
+        struct ng_incident mine;
+        int result = a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, 300);
+        EXPECT_IN_TIME(ng_clock_mono_ns() - begun, 5 * NG_S);
+        EXPECT_TRUE(result == -ETIMEDOUT || result == -EIO) << result;
+    }
+    a.kv.slow_ms = 0;
+    struct ng_incident mine;
+    EXPECT_TRUE(
+        eventually([&] { return a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine) == 0; }));
+    EXPECT_EQ(a.judge(&mine), 0);
+}
+
+TEST_P(Publish, OneLineWhenItIsLostAndOneWhenItIsBack)
+{
+    LogFile log;
+    Rank &a = started(0);
+    a.kv.set(FaultyKv::FAIL);
+    EXPECT_TRUE(eventually([&] { return log.count("cannot be used") == 1; }));
+    for (int i = 0; i < 20; i++)
+        EXPECT_EQ(a.ask(NG_ASK_VIEW), -EIO);
+    int calls = a.kv.calls;
+    EXPECT_TRUE(eventually([&] { return a.kv.calls > calls + 3; }));
+    EXPECT_EQ(log.count("is back after"), 0);
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(eventually([&] { return log.count("is back after") == 1; }));
+    EXPECT_EQ(log.count("cannot be used"), 1) << log.all();
+}
+
+TEST_P(Publish, WhereOnlyReadingWorksItIsNotBack)
+{
+    LogFile log;
+    Rank &a = started(0), &b = started(1);
+    a.kv.refuse_writes(-EROFS);
+    a.set_entered(0, 5);
+    EXPECT_TRUE(eventually([&] { return log.count("cannot be used") == 1; }));
+    int calls = a.kv.calls;
+    EXPECT_TRUE(eventually([&] { return a.kv.calls > calls + 8; }));
+    a.set_entered(0, 6);
+    calls = a.kv.calls;
+    EXPECT_TRUE(eventually([&] { return a.kv.calls > calls + 4; }));
+    EXPECT_EQ(log.count("is back after"), 0) << log.all();
+    a.kv.refuse_writes(0);
+    EXPECT_TRUE(eventually([&] { return log.count("is back after") == 1; }));
+    EXPECT_EQ(log.count("cannot be used"), 1) << log.all();
+    /* What happened meanwhile is told, though nothing changes any more and nobody asks for it. */
+    EXPECT_TRUE(eventually([&] {
+        struct ng_view view;
+        uint32_t process;
+        std::string blob = store->value("p/" + std::to_string(a.slot()));
+        ng_view_init(&view);
+        bool newest = ng_progress_decode(&view, blob.data(), blob.size(), &process) == 0 &&
+                      view.member_count == 1 && view.members[0].entered == 6;
+        ng_view_fini(&view);
+        return newest;
+    }));
+    EXPECT_EQ(b.lives().size(), 2u);
+}
+
+TEST_P(Publish, WhenTheStoreWasAwayNobodyIsLostForIt)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    for (auto &rank : ranks)
+        rank->kv.set(FaultyKv::FAIL);
+    for (auto &rank : ranks)
+        EXPECT_TRUE(eventually([&] { return !rank->up(); }));
+    for (auto &rank : ranks) /* their time is over */
+        store->remove("l/" + std::to_string(rank->slot()));
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(eventually([&] { return a.up(); }));
+    std::map<int, enum ng_life> lives = a.lives();
+    EXPECT_EQ(lives[1], NG_LIFE_RUNNING);
+    EXPECT_EQ(lives[2], NG_LIFE_RUNNING);
+    struct ng_view view;
+    ASSERT_EQ(a.view(&view), 0);
+    for (uint32_t i = 0; i < view.process_count; i++)
+        EXPECT_EQ(view.processes[i].quiet_ns > 0, view.processes[i].rank != 0)
+            << "no verdict may be certain of what they told before";
+    ng_view_fini(&view);
+    settle(a);
+    EXPECT_FALSE(has(*store, "e"));
+    b.kv.set(FaultyKv::PASS);
+    /* Who does not come back in time, is. */
+    EXPECT_TRUE(eventually([&] { return has(*store, "y/" + std::to_string(c.slot())); }));
+    EXPECT_FALSE(has(*store, "y/" + std::to_string(b.slot())));
+    EXPECT_TRUE(eventually([&] { return a.lives()[2] == NG_LIFE_LOST; }));
+    EXPECT_EQ(b.lives()[0], NG_LIFE_RUNNING);
+}
+
+/* ---- The end ---- */
+
+TEST_P(Publish, AForkedChildLetsGo)
+{
+    Rank &a = started(0), &b = started(1);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        ng_publisher_abandon(a.publisher);
+        ng_publisher_abandon(b.publisher);
+        _exit(0);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    a.set_entered(0, 3);
+    EXPECT_TRUE(eventually([&] { return entered(b, 0) == 3; })) << "the parent goes on";
+    EXPECT_TRUE(b.up());
+}
+
+static Rank *last_of_all;
+
+/* The test below runs this very program: it is nothing but a rank, whose first thread ends. */
+static void be_a_rank(const char *url)
+{
+    alarm(60);
+    Rank::Options options;
+    options.groups = {{world, 8}};
+    last_of_all = new Rank(url, 1, options);
+    last_of_all->start();
+    atexit([] {
+        __atomic_store_n(&last_of_all->box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+        _exit(last_of_all->ask(NG_ASK_LEAVE) == 0 ? 7 : 3);
+    });
+    pthread_exit(nullptr);
+}
+
+int main(int argc, char **argv)
+{
+    const char *url = getenv("NG_TEST_LAST_THREAD");
+    if (url)
+        be_a_rank(url);
+    testing::InitGoogleTest(&argc, argv);
+    return RUN_ALL_TESTS();
+}
+
+#if !defined(NG_OTHER_THREADS)
+TEST_P(Publish, TheProcessEndsWithItsOtherThreads)
+{
+    std::string environment = "NG_TEST_LAST_THREAD=" + url;
+    char program[] = "/proc/self/exe";
+    char *arguments[] = {program, nullptr}, *variables[] = {environment.data(), nullptr};
+    pid_t child;
+    ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, variables), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+    EXPECT_EQ(head(1).life, NG_LIFE_EXITED) << "and said goodbye";
+}
+#endif
+
+#if NG_HAVE_HIREDIS
+class PublishRedis : public Publish
+{
+};
+INSTANTIATE_TEST_SUITE_P(On, PublishRedis, testing::Values("redis"),
+                         [](const auto &info) { return std::string(info.param); });
+
+TEST_P(PublishRedis, AServerThatDiedIsBackEmptyAndFilledAgain)
+{
+    LogFile log;
+    Rank &a = started(0), &b = started(1);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &mine), 0);
+    ASSERT_EQ(b.heard(0), 1u);
+    server->kill();
+    for (auto &rank : ranks)
+        EXPECT_TRUE(eventually([&] { return !rank->up(); }));
+    EXPECT_EQ(a.ask(NG_ASK_VIEW), -EIO);
+    server->restart();
+    for (auto &rank : ranks)
+        EXPECT_TRUE(eventually([&] { return rank->up(); }));
+    EXPECT_TRUE(eventually([&] { return a.lives().size() == 2; }));
+    EXPECT_EQ(a.lives()[1], NG_LIFE_RUNNING);
+    ASSERT_EQ(b.claim(about(NG_INCIDENT_SUSPECT, world, 2), &mine), 0);
+    EXPECT_EQ(mine.epoch, 2u);
+    EXPECT_EQ(a.heard(1), 2u);
+    EXPECT_EQ(log.count("cannot be used"), 2) << log.all();
+    EXPECT_EQ(log.count("is back after"), 2) << log.all();
+}
+
+TEST_P(PublishRedis, NothingStaysForEver)
+{
+    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    struct ng_incident mine;
+    b.spoken_for_by(a, NG_LIFE_RUNNING);
+    EXPECT_EQ(a.lives().size(), 3u);
+    EXPECT_EQ(a.ask(NG_ASK_BEGIN, about(NG_INCIDENT_SUSPECT, 0, 0)), 0);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 1), &mine), 0);
+    ASSERT_EQ(b.heard(0), 1u);
+    struct ng_incident again = about(NG_INCIDENT_TIMEOUT, world, 1);
+    again.supersedes = 1;
+    ASSERT_EQ(b.claim(again, &mine), 0);
+    ng_publisher_dumped(a.publisher, &mine);
+    ASSERT_EQ(b.judge(&mine, "json", "text"), 0);
+    c.kill();
+    c.spoken_for_by(a, NG_LIFE_DEAD);
+    EXPECT_TRUE(eventually([&] { return store->value("e") == "1"; }));
+    a.kv.reconnect();
+    settle(a);
+    std::vector<std::string> keys = store->all();
+    EXPECT_GT(keys.size(), 12u);
+    for (const std::string &entry : keys) {
+        std::string key = entry.substr(0, entry.find('='));
+        std::string ttl = server->ask({"TTL", "{ncclguard:job:" NG_BOARD_RUN "}:" + key});
+        EXPECT_NE(ttl, "-1") << key;
+    }
+}
+
+TEST_P(PublishRedis, CountersLiveAsLongAsTheJob)
+{
+    Rank &a = started(0);
+    struct ng_incident mine;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 1), &mine), 0);
+    std::string prefix = "{ncclguard:job:" NG_BOARD_RUN "}:";
+    for (const char *key : {"n", "i/last"}) {
+        ASSERT_EQ(store->expire(key, 30000), 0);
+        EXPECT_LE(std::stol(server->ask({"TTL", prefix + key})), 30);
+    }
+    a.kv.reconnect();
+    for (const char *key : {"n", "i/last"})
+        EXPECT_TRUE(eventually([&] {
+            return std::stol(server->ask({"TTL", prefix + key})) > 3000;
+        }));
+}
+
+TEST_P(PublishRedis, ThePasswordIsInNoLine)
+{
+    LogFile log;
+    ASSERT_EQ(server->ask({"ACL", "SETUSER", "guard", "on", ">hush-hush", "~*", "&*", "+@all"}),
+              "OK");
+    std::string real = url;
+    url = server->url("guard:wrong-hush@");
+    Rank &a = add(0);
+    a.start_without_waiting();
+    EXPECT_TRUE(eventually([&] { return log.count("cannot be used") == 1; }));
+    url = server->url("guard:hush-hush@");
+    started(1);
+    EXPECT_EQ(log.count("hush"), 0) << log.all();
+    EXPECT_EQ(log.count("on the board"), 1) << log.all();
+}
+#endif

@@ -1,0 +1,218 @@
+/*
+ * Turns to look at the whole job, on a store that all of its ranks use at once.
+ *
+ * Each rank here is what the store's thread has of one, and all of them use one connection in turn:
+ * what a look takes of the time is time, and of nothing else. They come back as
+ * core/incident/alarms.c and core/incident/deaths.c do.
+ */
+#include "tests/gtest/in_time.h"
+#include "tests/unit/store/publish/ranks.h"
+#if NG_HAVE_HIREDIS
+#include "tests/unit/store/kv/redis.h"
+#endif
+
+#if !defined(__clang__)
+#define _Static_assert static_assert
+#define _Atomic
+#define atomic_bool bool
+#endif
+extern "C" {
+#include "store/publish/publisher.h"
+}
+#if !defined(__clang__)
+#undef _Static_assert
+#undef _Atomic
+#undef atomic_bool
+#endif
+
+#include <algorithm>
+#include <memory>
+#include <queue>
+#include <random>
+#include <tuple>
+
+constexpr uint64_t label = 0x700;
+constexpr int64_t look_ns =
+    130 * NG_MS;                   /* of a thousand ranks: tests/bench/results/board-scale.md */
+constexpr int64_t bound_ns = NG_S; /* it is half of it, if nothing else is on the machine */
+
+struct Looker {
+    struct ng_publisher publisher = {};
+    enum ng_look_cause cause = NG_CAUSE_END;
+    bool looks = false;
+};
+
+class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
+{
+  protected:
+    void SetUp() override
+    {
+        std::string url = "local:" + folder.path();
+#if NG_HAVE_HIREDIS
+        if (std::get<0>(GetParam()) == std::string("redis")) {
+            if (!RedisServer::available())
+                GTEST_SKIP() << "redis-server is not installed";
+            server = std::make_unique<RedisServer>();
+            url = server->url();
+        }
+#endif
+        kv = std::make_unique<FaultyKv>(url);
+        ranks.resize(std::get<1>(GetParam()));
+        for (auto &rank : ranks) {
+            rank = std::make_unique<Looker>();
+            rank->publisher.kv = kv->inner;
+            rank->publisher.came = rank->publisher.joined = true;
+            rank->publisher.root = label;
+            rank->publisher.slot = 1 + &rank - ranks.data();
+            rank->publisher.options.own_box = &box.box;
+            rank->publisher.options.wake = [] {};
+            std::string sign_of_life = "l/" + std::to_string(rank->publisher.slot);
+            ASSERT_EQ(ng_kv_set(kv->inner, sign_of_life.c_str(), "0", 1, 0, within(5000)), 0);
+            if (&rank != &ranks.back())
+                come(&rank - ranks.data(), ng_clock_mono_ns() + (int64_t)(random() % NG_S));
+        }
+    }
+    void come(size_t rank, int64_t when)
+    {
+        due.emplace(when, rank);
+    }
+    /* Everybody finds nothing, but for whom `found` says so, until `until_ns`. How many looks there
+     * were. */
+    int look_until(int64_t until_ns, const std::function<bool(size_t)> &found)
+    {
+        int count = 0;
+        while (ng_clock_mono_ns() < until_ns) {
+            auto [when, index] = due.top();
+            due.pop();
+            if (int64_t left = when - ng_clock_mono_ns(); left > 0) {
+                struct timespec pause = {left / NG_S, left % NG_S};
+                nanosleep(&pause, nullptr);
+            }
+            late_ns = std::max(late_ns, ng_clock_mono_ns() - when);
+            Looker &rank = *ranks[index];
+            if (rank.looks) {
+                rank.looks = false;
+                EXPECT_EQ(ng_publisher_finish(&rank.publisher, NG_INCIDENT_SUSPECT, true), 0);
+                if (index != ranks.size() - 1)
+                    come(index, ng_clock_mono_ns() + NG_S - look_ns);
+                continue;
+            }
+            int error = ng_publisher_begin(&rank.publisher, NG_INCIDENT_SUSPECT, rank.cause);
+            commands++;
+            if (error == -EBUSY) {
+                come(index, ng_clock_mono_ns() + NG_LOOK_PAUSE_NS +
+                                (int64_t)(random() % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS)));
+                continue;
+            }
+            EXPECT_EQ(error, 0);
+            count++;
+            rank.looks = true;
+            come(index, ng_clock_mono_ns() + look_ns);
+            if (found(index))
+                break;
+        }
+        return count;
+    }
+    /* How long the last one, which does not look otherwise, waits for its turn in the middle of all
+     * this. */
+    int64_t wait_of_last(enum ng_look_cause cause)
+    {
+        int64_t asked_ns = ng_clock_mono_ns();
+        ranks.back()->cause = cause;
+        come(ranks.size() - 1, asked_ns);
+        look_until(asked_ns + 20 * NG_S, [&](size_t index) { return index == ranks.size() - 1; });
+        return ng_clock_mono_ns() - asked_ns;
+    }
+    struct OwnBox {
+        OwnBox()
+        {
+            header.pid = 77;
+            header.start_ticks = 7;
+            box.header = &header;
+        }
+        struct ng_box_header header = {};
+        struct ng_box box = {};
+    };
+    Folder folder;
+#if NG_HAVE_HIREDIS
+    std::unique_ptr<RedisServer> server;
+#endif
+    OwnBox box;
+    std::unique_ptr<FaultyKv> kv;
+    std::vector<std::unique_ptr<Looker>> ranks;
+    std::priority_queue<std::pair<int64_t, size_t>, std::vector<std::pair<int64_t, size_t>>,
+                        std::greater<>>
+        due;
+    std::mt19937_64 random{7};
+    int commands = 0;
+    int64_t late_ns = 0; /* the most that a step here came too late: a loaded machine */
+};
+
+static std::string name_of(const testing::TestParamInfo<std::tuple<const char *, int>> &info)
+{
+    return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+}
+
+#if NG_HAVE_HIREDIS
+INSTANTIATE_TEST_SUITE_P(On, Turns,
+                         testing::Combine(testing::Values("folder", "redis"),
+                                          testing::Values(2, 64, 1024)),
+                         name_of);
+#else
+INSTANTIATE_TEST_SUITE_P(On, Turns,
+                         testing::Combine(testing::Values("folder"), testing::Values(2, 64, 1024)),
+                         name_of);
+#endif
+
+/* A process has ended, and every rank looks again and again whether its work waits for that one. */
+TEST_P(Turns, WhoKnowsMoreHasItsTurnHoweverManyLook)
+{
+    std::vector<int64_t> waits;
+    for (enum ng_look_cause cause : {NG_CAUSE_LATE, NG_CAUSE_OWN})
+        for (int i = 0; i < 3; i++) {
+            /* Nothing is left of the turn that it had before, and it comes at any moment. */
+            look_until(ng_clock_mono_ns() + look_ns + 600 * NG_MS + (int64_t)(random() % NG_S),
+                       [](size_t) { return false; });
+            late_ns = 0;
+            waits.push_back(wait_of_last(cause));
+            EXPECT_IN_TIME(waits.back(), bound_ns + 4 * late_ns) << cause;
+        }
+    std::sort(waits.begin(), waits.end());
+    printf("wait for a turn: median %d ms, most %d ms\n", (int)(waits[waits.size() / 2] / NG_MS),
+           (int)(waits.back() / NG_MS));
+}
+
+TEST_P(Turns, ManyLookNoMoreOftenThanFew)
+{
+    int64_t began = ng_clock_mono_ns();
+    commands = 0;
+    int count = look_until(began + 4 * NG_S, [](size_t) { return false; });
+    int64_t took = ng_clock_mono_ns() - began;
+    printf("%d looks, asked for %d times, in %d ms\n", count, commands, (int)(took / NG_MS));
+    EXPECT_GE(count, 2);
+    EXPECT_LE(count, took / (500 * NG_MS) + 1);
+    EXPECT_LE(commands / (int)ranks.size(), 4 * took / NG_S + 1);
+}
+
+/* Whatever they knew when they came to it. */
+TEST_P(Turns, OneOfThemTellsOfIt)
+{
+    struct ng_incident told = {}, wanted = about(NG_INCIDENT_SUSPECT, 0x500, 7);
+    int claimed = 0, joined = 0;
+
+    for (size_t i = 0; i < ranks.size(); i += 3)
+        ranks[i]->cause = i % 2 ? NG_CAUSE_LATE : NG_CAUSE_OWN;
+    look_until(ng_clock_mono_ns() + 3 * NG_S, [&](size_t index) {
+        struct ng_publisher *publisher = &ranks[index]->publisher;
+        told = wanted;
+        told.claimant_pid = 100 + (int)index;
+        int error = ng_publisher_claim(publisher, &told, ng_clock_mono_ns() + 5 * NG_S);
+        claimed += error == 0;
+        joined += error == -EEXIST;
+        EXPECT_TRUE(error == 0 || error == -EEXIST) << error;
+        EXPECT_EQ(told.epoch, 1u);
+        return false;
+    });
+    EXPECT_EQ(claimed, 1);
+    EXPECT_GE(joined, 1);
+}

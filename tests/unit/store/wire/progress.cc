@@ -1,0 +1,940 @@
+/*
+ * Progress of a process in a few bytes: there and back without loss, and whatever the bytes are.
+ */
+#include "tests/unit/core/helpers/job.h"
+
+#include <random>
+
+extern "C" {
+#include "core/util/text.h"
+#include "store/wire/progress.h"
+}
+
+namespace
+{
+
+using Random = std::mt19937_64;
+
+uint64_t any(Random &random)
+{
+    switch (random() % 4) {
+    case 0:
+        return 0;
+    case 1:
+        return random() % 200;
+    case 2:
+        return random();
+    default:
+        return random() >> random() % 64;
+    }
+}
+
+int any_int(Random &random)
+{
+    return random() % 2 ? (int)(random() % 100) - 1 : (int)any(random);
+}
+
+/* Mostly one of a few, as in life, and seldom as long as there is room for. */
+void any_text(Random &random, char *ret_text, size_t room)
+{
+    static const char *const usual[] = {"", "dp", "0000:1b:00.0", "node-17", "\"é\""};
+    if (random() % 4) {
+        snprintf(ret_text, room, "%s", usual[random() % 5]);
+        return;
+    }
+    size_t length = random() % room;
+    for (size_t i = 0; i < length; i++)
+        ret_text[i] = (char)(1 + random() % 255);
+    ret_text[length] = '\0';
+    ng_text_clean(ret_text, length, false); /* else it is not what comes back */
+}
+
+struct ng_signature any_signature(Random &random)
+{
+    if (random() % 2)
+        return {NG_OP_AllReduce, 7, 0, -1, 1024};
+    return {(uint32_t)(random() % NG_OP_LIMIT), any_int(random), any_int(random), any_int(random),
+            any(random)};
+}
+
+struct View {
+    View()
+    {
+        ng_view_init(&view);
+    }
+    ~View()
+    {
+        ng_view_fini(&view);
+    }
+    View(const View &) = delete;
+    View &operator=(const View &) = delete;
+    struct ng_view *operator->()
+    {
+        return &view;
+    }
+    struct ng_view view;
+};
+
+void add_any_process(Random &random, struct ng_view *view, const std::vector<uint64_t> &ids)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+    uint32_t index = view->process_count - 1;
+    process->rank = any_int(random);
+    process->world_size = any_int(random);
+    process->local_rank = any_int(random);
+    process->pid = any_int(random);
+    process->uid = any(random);
+    process->life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
+    process->exit_status = any_int(random);
+    process->life_age_ns = (int64_t)(any(random) >> 2);
+    process->alive_age_ns = random() % 2 ? (int64_t)(any(random) >> 2) : 0;
+    any_text(random, process->host, sizeof(process->host));
+    any_text(random, process->program, sizeof(process->program));
+    any_text(random, process->nccl_variables, sizeof(process->nccl_variables));
+    any_text(random, process->source, sizeof(process->source));
+    if (random() % 4 == 0) {
+        process->watchdog_stuck_ns = 1 + (int64_t)(any(random) >> 2);
+        any_text(random, process->watchdog_in, sizeof(process->watchdog_in));
+    }
+    if (random() % 4 == 0)
+        any_text(random, process->error_text, sizeof(process->error_text));
+    if (random() % 4 == 0)
+        process->nan = {1 + (int64_t)(any(random) >> 2),
+                        any(random),
+                        any(random),
+                        (enum ng_op)(random() % NG_OP_LIMIT),
+                        any_int(random),
+                        any(random),
+                        any(random),
+                        any(random),
+                        any(random),
+                        random() % 2 == 0};
+    process->memory_kinds = (uint32_t)(random() % (NG_BOX_MEMORY_KINDS + 1));
+    for (uint32_t i = 0; i < process->memory_kinds; i++)
+        process->memory[i] = {any(random), any(random)};
+    for (uint64_t members = random() % 12; members > 0; members--) {
+        uint32_t group = ng_view_intern_group(view, ids[random() % ids.size()]);
+        int nranks = view->groups[group].nranks;
+        struct ng_view_member *member = ng_view_add_member(
+            view, index, group, nranks > 0 ? (int)(random() % (uint64_t)(nranks + 1)) - 1 : -1);
+        member->device = any_int(random);
+        /* As its group, or as it alone was told. */
+        member->nranks =
+            random() % 3 ? view->groups[member->group].nranks : (int)(random() % 9000) | 1;
+        member->nccl_version =
+            random() % 3 ? view->groups[member->group].nccl_version : any_int(random) | 1;
+        member->state = (enum ng_group_state)(random() % (NG_GROUP_FAILED + 1));
+        member->async_error = any_int(random);
+        member->cuda_error = any_int(random);
+        member->creator_tid = (uint32_t)any(random);
+        member->ordinal = (uint32_t)any(random);
+        member->derived = (uint32_t)any(random);
+        member->entered = any(random);
+        member->scheduled = any(random);
+        member->started = any(random);
+        member->completed = any(random);
+        member->p2p_entered = any(random);
+        member->p2p_completed = any(random);
+        member->color = any_int(random);
+        member->created_by = (uint32_t)(random() % NG_OP_LIMIT);
+        member->created_age_ns = (int64_t)(any(random) >> 2);
+        member->ended_age_ns = (int64_t)(any(random) >> 2);
+        any_text(random, member->pci_id, sizeof(member->pci_id));
+        member->rolling_hash = any(random);
+        if (random() % 2)
+            member->last = any_signature(random);
+        if (random() % 2) {
+            member->pending_seq = any(random);
+            member->pending_record = any(random);
+            member->pending_age_ns = (int64_t)(any(random) >> 2);
+        }
+        member->pending_started = random() % 2;
+        member->pending_vague = random() % 2;
+        member->timeout_ns = (int64_t)(any(random) >> 2);
+        member->error_age_ns = (int64_t)(any(random) >> 2);
+        member->rests = random() % 2;
+        member->coll_joined = any(random);
+        member->p2p_joined = any(random);
+        member->groups_closed = any(random);
+        member->joined_id = any(random);
+        member->excluded = any(random);
+        if (random() % 2)
+            member->registration = {true,        (bool)(random() % 2), any(random), any(random),
+                                    any(random), any(random),          any(random), any(random),
+                                    any(random), any(random),          any(random)};
+        member->record_count = (uint32_t)(random() % 40);
+        member->records = (struct ng_view_record *)ng_arena_alloc(
+            &view->arena, member->record_count * sizeof(*member->records) + 1);
+        for (uint32_t i = 0; i < member->record_count; i++) {
+            struct ng_view_record *record = &member->records[i];
+            record->id = any(random);
+            record->state = (enum ng_record_state)(1 + random() % NG_RECORD_UNWATCHED);
+            record->signature = any_signature(random);
+            record->coll_seq = any(random);
+            record->p2p_seq = any(random);
+            record->peer_ordinal = any(random);
+            record->entered_age_ns = (int64_t)(any(random) >> 2);
+            record->caller = any(random);
+            record->flags = (uint32_t)any(random);
+            record->tid = (uint32_t)any(random);
+            record->result = any_int(random);
+            record->rolling_hash = any(random);
+            record->started_age_ns = (int64_t)(any(random) >> 2);
+            record->completed_age_ns = (int64_t)(any(random) >> 2);
+            record->stream = any(random);
+            record->work_previous = any(random);
+            record->duration_ns = (int64_t)(any(random) >> 2);
+            if (random() % 3 == 0) {
+                record->graph = any(random) | 1;
+                record->replay = any(random);
+                record->graph_position = (uint32_t)any(random);
+                record->graph_calls = (uint32_t)any(random);
+            }
+        }
+        for (uint64_t samples = random() % (NG_PROGRESS_SAMPLES + 1); samples > 0; samples--) {
+            struct ng_view_sample sample = {any(random), (uint32_t)any(random),
+                                            (int64_t)(any(random) >> 2)};
+            EXPECT_TRUE(ng_view_add_sample(view, member, &sample));
+        }
+    }
+    for (uint64_t calls = random() % 4; calls > 0; calls--) {
+        struct ng_view_call *call = ng_view_add_call(view, index);
+        call->tid = (uint32_t)any(random);
+        call->op = (enum ng_op)(random() % NG_OP_LIMIT);
+        call->group_id = random() % 2 ? ids[random() % ids.size()] : any(random);
+        call->group_rank = any_int(random);
+        call->seq = any(random);
+        call->record_id = any(random);
+        call->age_ns = (int64_t)(any(random) >> 2);
+    }
+    for (uint64_t failures = random() % 3; failures > 0; failures--) {
+        int nranks = 1 + (int)(random() % 9000);
+        struct ng_view_failure *failure =
+            ng_view_add_failure(view, index, any(random), (int)(random() % (uint64_t)nranks));
+        failure->member.nranks = nranks;
+        failure->member.nccl_version = (int)(random() % 99999);
+        failure->member.device = any_int(random);
+        any_text(random, failure->member.pci_id, sizeof(failure->member.pci_id));
+        failure->member.created_by = (enum ng_op)(random() % NG_OP_LIMIT);
+        failure->member.created_age_ns = (int64_t)(any(random) >> 2);
+        failure->member.ended_age_ns = (int64_t)(any(random) >> 2);
+    }
+    for (uint64_t faults = random() % 3; faults > 0; faults--) {
+        struct ng_rehearsed fault = {};
+        any_text(random, fault.text, sizeof(fault.text));
+        fault.times = any(random);
+        fault.rank = any_int(random);
+        fault.op = (enum ng_op)(random() % NG_OP_LIMIT);
+        fault.group_id = random() % 2 ? ids[random() % ids.size()] : any(random);
+        fault.seq = any(random);
+        struct ng_view_fault *told = ng_view_add_fault(view, index, &fault);
+        told->first_age_ns = (int64_t)(any(random) >> 2);
+        told->last_age_ns = (int64_t)(any(random) >> 2);
+    }
+}
+
+void fill_any(Random &random, struct ng_view *view, uint32_t processes)
+{
+    std::vector<uint64_t> ids;
+    for (uint64_t count = 1 + random() % 6; count > 0; count--) {
+        ids.push_back(random() | 1);
+        uint32_t index = ng_view_intern_group(view, ids.back());
+        struct ng_view_group *group = &view->groups[index];
+        group->nranks = random() % 5 ? (int)(random() % 9000) : NG_VIEW_NRANKS_MAX;
+        group->nccl_version = any_int(random);
+        group->parent_id = random() % 2 ? ids[random() % ids.size()] : any(random);
+        any_text(random, group->name, sizeof(group->name));
+    }
+    while (processes-- > 0)
+        add_any_process(random, view, ids);
+}
+
+std::string encode(const struct ng_view *view, uint32_t process, struct ng_progress_limits limits)
+{
+    struct ng_arena arena = {};
+    const void *data = nullptr;
+    size_t bytes = 0;
+    EXPECT_EQ(ng_progress_encode(view, process, &limits, &arena, &data, &bytes), 0);
+    std::string blob((const char *)data, bytes);
+    ng_arena_reset(&arena);
+    return blob;
+}
+
+constexpr struct ng_progress_limits all_of_it = {UINT32_MAX, 0x1234567890abcdef,
+                                                 1763629200000000000, NG_PROGRESS_BY_NEIGHBOUR};
+
+#define SAME(field) EXPECT_EQ(a.field, b.field) << #field
+
+void expect_same(const struct ng_signature &a, const struct ng_signature &b)
+{
+    SAME(op);
+    SAME(dtype);
+    SAME(redop);
+    SAME(root);
+    SAME(count);
+}
+
+void expect_same(const struct ng_view_record &a, const struct ng_view_record &b)
+{
+    SAME(id);
+    SAME(state);
+    expect_same(a.signature, b.signature);
+    SAME(coll_seq);
+    SAME(p2p_seq);
+    SAME(peer_ordinal);
+    SAME(entered_age_ns);
+    SAME(caller);
+    SAME(flags);
+    SAME(tid);
+    SAME(result);
+    SAME(rolling_hash);
+    SAME(started_age_ns);
+    SAME(completed_age_ns);
+    SAME(stream);
+    SAME(work_previous);
+    SAME(duration_ns);
+    SAME(graph);
+    SAME(replay);
+    SAME(graph_position);
+    SAME(graph_calls);
+}
+
+void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
+{
+    SAME(group_rank);
+    SAME(device);
+    SAME(nranks);
+    SAME(nccl_version);
+    SAME(state);
+    SAME(async_error);
+    SAME(cuda_error);
+    SAME(creator_tid);
+    SAME(ordinal);
+    SAME(derived);
+    SAME(entered);
+    SAME(scheduled);
+    SAME(started);
+    SAME(completed);
+    SAME(p2p_entered);
+    SAME(p2p_completed);
+    SAME(color);
+    SAME(created_by);
+    SAME(created_age_ns);
+    SAME(ended_age_ns);
+    EXPECT_STREQ(a.pci_id, b.pci_id);
+    SAME(rolling_hash);
+    expect_same(a.last, b.last);
+    SAME(pending_seq);
+    SAME(pending_record);
+    SAME(pending_age_ns);
+    SAME(pending_started);
+    SAME(pending_vague);
+    SAME(timeout_ns);
+    SAME(error_age_ns);
+    SAME(rests);
+    SAME(coll_joined);
+    SAME(p2p_joined);
+    SAME(groups_closed);
+    SAME(joined_id);
+    SAME(excluded);
+    SAME(registration.known);
+    SAME(registration.closed);
+    SAME(registration.segments);
+    SAME(registration.segment_bytes);
+    SAME(registration.bytes);
+    SAME(registration.registered_bytes);
+    SAME(registration.made);
+    SAME(registration.ended);
+    SAME(registration.failed);
+    SAME(registration.deferred);
+    SAME(registration.spent_ns);
+    SAME(record_count);
+    for (uint32_t i = 0; i < a.record_count && i < b.record_count; i++)
+        expect_same(a.records[i], b.records[i]);
+    SAME(sample_count);
+    for (uint32_t i = 0; i < a.sample_count && i < b.sample_count; i++) {
+        SAME(samples[i].seq);
+        SAME(samples[i].calls);
+        SAME(samples[i].duration_ns);
+    }
+}
+
+void expect_same(const struct ng_view_process &a, const struct ng_view_process &b)
+{
+    SAME(rank);
+    SAME(world_size);
+    SAME(local_rank);
+    EXPECT_STREQ(a.nccl_variables, b.nccl_variables);
+    SAME(pid);
+    SAME(uid);
+    SAME(life);
+    SAME(exit_status);
+    SAME(life_age_ns);
+    SAME(alive_age_ns);
+    EXPECT_STREQ(a.host, b.host);
+    EXPECT_STREQ(a.program, b.program);
+    EXPECT_STREQ(a.source, b.source);
+    SAME(watchdog_stuck_ns);
+    EXPECT_STREQ(a.watchdog_in, b.watchdog_in);
+    SAME(nan.age_ns);
+    SAME(nan.group_id);
+    SAME(nan.seq);
+    SAME(nan.op);
+    SAME(nan.dtype);
+    SAME(nan.elements);
+    SAME(nan.bad);
+    SAME(nan.element);
+    SAME(nan.bits);
+    SAME(nan.held);
+    SAME(memory_kinds);
+    for (uint32_t i = 0; i < NG_BOX_MEMORY_KINDS; i++) {
+        SAME(memory[i].segments);
+        SAME(memory[i].bytes);
+    }
+    EXPECT_STREQ(a.error_text, b.error_text);
+}
+
+void expect_same(const struct ng_view_group &a, const struct ng_view_group &b)
+{
+    SAME(id);
+    SAME(parent_id);
+    SAME(nranks);
+    SAME(nccl_version);
+    EXPECT_STREQ(a.name, b.name);
+}
+
+void expect_same(const struct ng_view_call &a, const struct ng_view_call &b)
+{
+    SAME(process);
+    SAME(tid);
+    SAME(op);
+    SAME(group_id);
+    SAME(group_rank);
+    SAME(seq);
+    SAME(record_id);
+    SAME(age_ns);
+}
+
+/* Views with the same processes in the same order. */
+void expect_same(const struct ng_view &a, const struct ng_view &b)
+{
+    ASSERT_EQ(a.process_count, b.process_count);
+    ASSERT_EQ(a.member_count, b.member_count);
+    ASSERT_EQ(a.call_count, b.call_count);
+    for (uint32_t i = 0; i < a.process_count; i++)
+        expect_same(a.processes[i], b.processes[i]);
+    for (uint32_t i = 0; i < a.member_count; i++) {
+        SAME(members[i].process);
+        expect_same(a.members[i], b.members[i]);
+        expect_same(a.groups[a.members[i].group], b.groups[b.members[i].group]);
+    }
+    for (uint32_t i = 0; i < a.call_count; i++)
+        expect_same(a.calls[i], b.calls[i]);
+    ASSERT_EQ(a.failure_count, b.failure_count);
+    for (uint32_t i = 0; i < a.failure_count; i++) {
+        SAME(failures[i].group_id);
+        SAME(failures[i].member.process);
+        expect_same(a.failures[i].member, b.failures[i].member);
+    }
+    ASSERT_EQ(a.fault_count, b.fault_count);
+    for (uint32_t i = 0; i < a.fault_count; i++) {
+        SAME(faults[i].process);
+        EXPECT_STREQ(a.faults[i].fault.text, b.faults[i].fault.text);
+        SAME(faults[i].fault.times);
+        SAME(faults[i].fault.rank);
+        SAME(faults[i].fault.op);
+        SAME(faults[i].fault.group_id);
+        SAME(faults[i].fault.seq);
+        SAME(faults[i].first_age_ns);
+        SAME(faults[i].last_age_ns);
+    }
+}
+
+/* A rank as it is in a training job: ten groups, collectives in all of them. */
+void fill_usual(struct ng_view *view, int groups, int records)
+{
+    struct ng_view_process *process = ng_view_add_process(view);
+    process->rank = 1234;
+    process->world_size = 4096;
+    process->local_rank = 2;
+    process->pid = 1234567;
+    process->uid = 0x123456789abcdef0;
+    process->life = NG_LIFE_RUNNING;
+    snprintf(process->host, sizeof(process->host), "gpu-node-0154");
+    snprintf(process->program, sizeof(process->program), "python3.11");
+    snprintf(process->source, sizeof(process->source), "box-1234567-987654321");
+    for (int g = 0; g < groups; g++) {
+        struct ng_view_group told = {};
+        told.id = 0x9e3779b97f4a7c15 * (uint64_t)(g + 1);
+        told.parent_id = g ? 0x9e3779b97f4a7c15 : 0;
+        told.nranks = g ? 8 << g % 4 : 4096;
+        told.nccl_version = 22809;
+        snprintf(told.name, sizeof(told.name), "%s_group_%d", g % 2 ? "tensor" : "data", g);
+        uint32_t group = ng_view_tell_group(view, &told);
+        struct ng_view_member *member = ng_view_add_member(view, 0, group, 7);
+        uint64_t seq = 100000 + 999 * (uint64_t)g;
+        member->device = 2;
+        member->nranks = told.nranks;
+        member->nccl_version = told.nccl_version;
+        member->state = NG_GROUP_READY;
+        member->creator_tid = 1234567;
+        member->ordinal = (uint32_t)g;
+        member->entered = member->scheduled = seq;
+        member->started = member->completed = seq - 2;
+        member->color = g ? 3 : -1;
+        member->created_by = NG_OP_CommSplit;
+        member->created_age_ns = 3600 * NG_S + g;
+        snprintf(member->pci_id, sizeof(member->pci_id), "0000:1b:00.0");
+        member->rolling_hash = seq * 0x123456789abcdef1;
+        member->last = {NG_OP_AllReduce, 9, 0, -1, 25 << 20};
+        member->pending_seq = seq - 1;
+        member->pending_record = seq * 10;
+        member->pending_age_ns = 12345678;
+        member->record_count = (uint32_t)records;
+        member->records = (struct ng_view_record *)ng_arena_alloc(
+            &view->arena, (size_t)records * sizeof(*member->records));
+        for (int i = 0; i < records; i++) {
+            struct ng_view_record *record = &member->records[i];
+            record->id = (seq - (uint64_t)(records - 1 - i)) * 10;
+            record->state = i < records - 2 ? NG_RECORD_COMPLETED : NG_RECORD_SCHEDULED;
+            record->signature = {NG_OP_AllReduce, 9, 0, -1, (uint64_t)(i % 3 + 1) << 20};
+            record->coll_seq = seq - (uint64_t)(records - 1 - i);
+            record->entered_age_ns = (int64_t)(records - i) * 4321987;
+            record->caller = 0x7f1234567890;
+            record->tid = 1234567;
+            record->rolling_hash = record->coll_seq * 0x123456789abcdef1;
+        }
+    }
+    struct ng_view_call *call = ng_view_add_call(view, 0);
+    call->tid = 1234567;
+    call->op = NG_OP_AllReduce;
+    call->group_id = view->groups[0].id;
+    call->seq = 100000;
+    call->age_ns = 4321;
+}
+
+} // namespace
+
+TEST(Progress, TellsEveryFieldOfAnyProcess)
+{
+    for (unsigned seed = 0; seed < 150; seed++) {
+        Random random(seed);
+        View view, again;
+        fill_any(random, &view.view, 1 + (uint32_t)(random() % 5));
+        for (uint32_t process = 0; process < view->process_count; process++) {
+            std::string blob = encode(&view.view, process, all_of_it);
+            uint32_t index = UINT32_MAX;
+            ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+            EXPECT_EQ(index, process);
+        }
+        expect_same(view.view, again.view);
+        /* And once more, to the byte. */
+        for (uint32_t process = 0; process < view->process_count; process++)
+            EXPECT_EQ(encode(&again.view, process, all_of_it),
+                      encode(&view.view, process, all_of_it));
+        if (HasFailure())
+            FAIL() << "seed " << seed;
+    }
+}
+
+/* What follows the head; its length is a number of up to two bytes. */
+std::string behind_head(const std::string &blob)
+{
+    size_t at = 5, length = (unsigned char)blob[at] & 0x7f;
+    if ((unsigned char)blob[at++] & 0x80)
+        length |= (size_t)(unsigned char)blob[at++] << 7;
+    return blob.substr(at + length);
+}
+
+/* An older reader passes over what it does not know of: then no text behind it may be another one.
+ */
+TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
+{
+    View view;
+    fill_usual(&view.view, 4, 3);
+    std::string before = encode(&view.view, 0, all_of_it);
+    struct ng_view_process *process = &view->processes[0];
+    /* Also one that comes again behind it. */
+    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s", view->groups[1].name);
+    struct ng_rehearsed fault = {};
+    snprintf(fault.text, sizeof(fault.text), "*:hang");
+    fault.times = 1;
+    ASSERT_NE(ng_view_add_fault(&view.view, 0, &fault), nullptr);
+    std::string grown = encode(&view.view, 0, all_of_it);
+    EXPECT_GT(grown.size(), before.size());
+    EXPECT_EQ(behind_head(grown), behind_head(before));
+}
+
+/* The store is not ours alone: a sentence that rounds an age, or a sum of two, overflowed. */
+TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    struct ng_view_member *member = &view->members[0];
+    member->pending_record = 1;
+    member->pending_age_ns = INT64_MAX;
+    member->created_age_ns = INT64_MIN;
+    member->records[0].entered_age_ns = INT64_MAX;
+    member->records[1].entered_age_ns = 5;
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    const struct ng_view_member *told = &again->members[0];
+    EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->created_age_ns, 0);
+    EXPECT_EQ(told->records[0].entered_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->records[1].entered_age_ns, 5);
+    ng_progress_age(&again.view, index, INT64_MAX);
+    EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
+    EXPECT_EQ(told->records[1].entered_age_ns, NG_VIEW_AGE_MAX_NS);
+}
+
+/* It is logged, shown on terminals and written to verdict.txt. */
+TEST(Progress, TextsComeFitToBeShown)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    struct ng_view_process *process = &view->processes[0];
+    snprintf(process->host, sizeof(process->host), "gpu\x1b[2J\n\xff.1");
+    snprintf(process->program, sizeof(process->program), "a\xe2\x80\xae.out");
+    snprintf(process->error_text, sizeof(process->error_text), "one\rtwo");
+    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_DEBUG=\x07");
+    snprintf(view->groups[0].name, sizeof(view->groups[0].name), "dp\t\xc3");
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    process = &again->processes[0];
+    EXPECT_STREQ(process->host, "gpu?[2J??.1");
+    EXPECT_STREQ(process->program, "a?.out");
+    EXPECT_STREQ(process->error_text, "one?two");
+    EXPECT_STREQ(process->nccl_variables, "NCCL_DEBUG=?");
+    EXPECT_STREQ(again->groups[0].name, "dp?");
+    struct ng_progress_head head;
+    ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
+    EXPECT_STREQ(head.host, "gpu?[2J??.1");
+}
+
+/* It is an index into a table for whoever judges. */
+TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 2);
+    view->members[0].created_by = NG_OP_LIMIT;
+    view->members[0].last = {UINT32_MAX, 7, 0, -1, 1024};
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    EXPECT_EQ(again->members[0].created_by, (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(again->members[0].last.op, (uint32_t)NG_OP_NONE);
+}
+
+/* A view grew: tell the new fields, at the end of their block. */
+TEST(Progress, KnowsEveryFieldOfTheView)
+{
+    EXPECT_EQ(sizeof(struct ng_view_process), 1208u);
+    EXPECT_EQ(sizeof(struct ng_view_call), 56u);
+    EXPECT_EQ(sizeof(struct ng_view_record), 176u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 376u);
+    EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
+    EXPECT_EQ(sizeof(struct ng_view_group), 96u);
+    EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 384u);
+}
+
+TEST(Progress, OfTheSamplesTheNewestAreTold)
+{
+    View view, again;
+    uint32_t index;
+    fill_usual(&view.view, 1, 1);
+    for (uint64_t seq = 1; seq <= 40; seq++) {
+        struct ng_view_sample sample = {seq * 128, 1, 3 * NG_MS};
+        ASSERT_TRUE(ng_view_add_sample(&view.view, &view->members[0], &sample));
+    }
+    std::string with = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again.view, with.data(), with.size(), &index), 0);
+    ASSERT_EQ(again->members[0].sample_count, NG_PROGRESS_SAMPLES);
+    EXPECT_EQ(again->members[0].samples[0].seq, (40 - NG_PROGRESS_SAMPLES + 1) * 128u);
+    view->members[0].sample_count = 0;
+    std::string without = encode(&view.view, 0, all_of_it);
+    EXPECT_LT(with.size() - without.size(), NG_PROGRESS_SAMPLES * 8u);
+}
+
+TEST(Progress, TheHeadIsReadAlone)
+{
+    Random random(5);
+    View view;
+    struct ng_progress_head head;
+    fill_any(random, &view.view, 1);
+    const struct ng_view_process &a = view->processes[0];
+    std::string blob = encode(&view.view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
+    EXPECT_EQ(head.label, all_of_it.label);
+    EXPECT_EQ(head.written_unix_ns, all_of_it.written_unix_ns);
+    EXPECT_EQ(head.reason, NG_PROGRESS_BY_NEIGHBOUR);
+    const struct ng_progress_head &b = head;
+    SAME(uid);
+    SAME(life);
+    SAME(exit_status);
+    SAME(life_age_ns);
+    SAME(alive_age_ns);
+    SAME(rank);
+    SAME(world_size);
+    SAME(local_rank);
+    SAME(pid);
+    EXPECT_STREQ(a.host, b.host);
+    EXPECT_STREQ(a.program, b.program);
+}
+
+/* The engine says the same of what came by the store. */
+TEST(Progress, TheVerdictStaysTheSame)
+{
+    int stuck = 0;
+    for (unsigned seed = 0; seed < 150; seed++) {
+        Random random(seed);
+        Job job(8, seed % 4 != 0);
+        job.group(1, "world");
+        job.group(2, "left", {0, 1, 2, 3});
+        job.group(3, "right", {4, 5, 6, 7});
+        for (int rank = 0; rank < 8; rank++)
+            for (uint64_t group : {UINT64_C(1), UINT64_C(2) + (rank > 3)}) {
+                Member &member = job.at(group, group == 1 ? rank : rank % 4);
+                member.did((int)(3 + random() % 3));
+                if (random() % 2)
+                    member.waits(random() % 8 ? all_reduce() : all_reduce(7));
+                if (random() % 4 == 0)
+                    member.p2p(NG_OP_Send, (int)(random() % 4), random() % 2);
+            }
+        int rank = (int)(random() % 8);
+        job.process(rank).life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
+        job.process(rank).life_age_ns = NG_S;
+        if (random() % 2)
+            job.inside((int)(random() % 8), NG_OP_AllReduce, 1, 4);
+
+        View view, again;
+        job.fill(&view.view);
+        for (uint32_t process = 0; process < view->process_count; process++) {
+            std::string blob = encode(&view.view, process,
+                                      {NG_PROGRESS_RECORDS_SUSPECT, 1, 2, NG_PROGRESS_BY_ITSELF});
+            uint32_t index;
+            ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+        }
+        ng_view_seal(&again.view);
+        snprintf(again->job, sizeof(again->job), "%s", view->job);
+        struct ng_verdict_query query = {};
+        query.stalled_ns = STALLED;
+        std::string texts[2];
+        for (struct ng_view *from : {&view.view, &again.view}) {
+            struct ng_verdict verdict;
+            ASSERT_EQ(ng_verdict_reach(from, &query, &verdict), 0);
+            texts[from == &again.view] = text_from(
+                [&](int fd) { EXPECT_EQ(ng_report_write_text(&verdict, nullptr, fd), 0); });
+            stuck += verdict.kind != NG_KIND_HEALTHY;
+            ng_verdict_fini(&verdict);
+        }
+        EXPECT_EQ(texts[0], texts[1]) << "seed " << seed;
+    }
+    EXPECT_GT(stuck, 150) << "most of these jobs are stuck";
+}
+
+TEST(Progress, UnfinishedRecordsComeFirstThenTheNewest)
+{
+    for (uint32_t room : {0u, 1u, 3u, 5u, 10u, 16u, 39u, 40u, 41u, 1000u}) {
+        View view, again;
+        fill_usual(&view.view, 2, 20); /* 20 records each, two of them unfinished */
+        view->members[0].records[3].state = NG_RECORD_STARTED;
+        std::set<uint64_t> expected;
+        std::vector<std::pair<uint64_t, bool>> all;
+        for (uint32_t m = 0; m < 2; m++)
+            for (uint32_t i = 0; i < 20; i++)
+                all.push_back({view->members[m].records[i].id,
+                               view->members[m].records[i].state != NG_RECORD_COMPLETED});
+        std::sort(all.begin(), all.end());
+        for (size_t i = 0; i < all.size(); i++)
+            if (all[i].second && expected.size() < room)
+                expected.insert(all[i].first);
+        for (size_t i = all.size(); i > 0; i--)
+            if (!all[i - 1].second && expected.size() < room)
+                expected.insert(all[i - 1].first);
+
+        std::string blob = encode(&view.view, 0, {room, 0, 0, NG_PROGRESS_BY_ITSELF});
+        uint32_t index;
+        ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+        std::set<uint64_t> told;
+        for (uint32_t m = 0; m < again->member_count; m++)
+            for (uint32_t i = 0; i < again->members[m].record_count; i++)
+                told.insert(again->members[m].records[i].id);
+        EXPECT_EQ(told, expected) << "room " << room;
+    }
+}
+
+TEST(Progress, RecordsWithOneIdAreNoTrouble)
+{
+    View view, again;
+    fill_usual(&view.view, 2, 20);
+    for (uint32_t m = 0; m < 2; m++)
+        for (uint32_t i = 0; i < 20; i++)
+            view->members[m].records[i].id = 5;
+    std::string blob = encode(&view.view, 0, {16, 0, 0, NG_PROGRESS_BY_ITSELF});
+    uint32_t index;
+    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+    EXPECT_LE(again->members[0].record_count + again->members[1].record_count, 16u);
+}
+
+TEST(Progress, IsSmall)
+{
+    View view;
+    fill_usual(&view.view, 10, 40);
+    size_t peace =
+        encode(&view.view, 0, {16, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
+    size_t suspect =
+        encode(&view.view, 0, {512, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
+    printf("10 groups: %zu bytes with 16 records, %zu with 400\n", peace, suspect);
+    RecordProperty("bytes_peace", (int)peace);
+    EXPECT_LT(peace, 1800u);
+    EXPECT_LT(suspect, 13000u);
+}
+
+TEST(Progress, MoreThanAnybodyReadsIsNotWritten)
+{
+    View view;
+    struct ng_arena arena = {};
+    const void *data;
+    size_t bytes;
+    struct ng_progress_limits limits = {UINT32_MAX, 0, 0, NG_PROGRESS_BY_ITSELF};
+    fill_usual(&view.view, 20, 10000);
+    EXPECT_EQ(ng_progress_encode(&view.view, 0, &limits, &arena, &data, &bytes), -EMSGSIZE);
+    EXPECT_EQ(ng_progress_encode(&view.view, 1, &limits, &arena, &data, &bytes), -EINVAL);
+    ng_arena_reset(&arena);
+}
+
+/* Cut off anywhere it is damaged, and nothing of it is taken. */
+TEST(Progress, ATruncatedBlobIsRefusedWhole)
+{
+    Random random(3);
+    View view, again;
+    struct ng_progress_head head;
+    fill_any(random, &view.view, 1);
+    std::string blob = encode(&view.view, 0, all_of_it);
+    for (size_t length = 0; length < blob.size(); length++) {
+        /* On the heap: beyond its end is not ours. */
+        std::vector<char> cut(blob.begin(), blob.begin() + (long)length);
+        uint32_t index = 77;
+        EXPECT_EQ(ng_progress_decode(&again.view, cut.data(), cut.size(), &index), -EBADMSG);
+        EXPECT_EQ(index, 77u);
+        EXPECT_EQ(again->process_count + again->member_count + again->group_count, 0u);
+        int error = ng_progress_peek(cut.data(), cut.size(), &head);
+        EXPECT_TRUE(error == 0 || error == -EBADMSG);
+    }
+}
+
+/* What is accepted can be judged, dumped and told again. */
+TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
+{
+    int accepted = 0, refused = 0;
+    for (unsigned seed = 0; seed < 1500; seed++) {
+        Random random(seed);
+        View view, again;
+        if (seed % 2)
+            fill_any(random, &view.view, 1);
+        else
+            fill_usual(&view.view, 3, 10);
+        std::string blob = encode(&view.view, 0, all_of_it);
+        std::vector<char> bytes(blob.begin(), blob.end());
+        for (uint64_t changes = 1 + random() % 4; changes > 0; changes--) {
+            size_t at = 5 + random() % (bytes.size() - 5); /* not magic and version */
+            switch (random() % 4) {
+            case 0:
+                bytes[at] = (char)(bytes[at] ^ 1 << random() % 8);
+                break;
+            case 1:
+                bytes[at] = (char)random();
+                break;
+            case 2:
+                bytes.erase(bytes.begin() + (long)at);
+                break;
+            default:
+                bytes.insert(bytes.begin() + (long)at, (char)random());
+            }
+        }
+        std::vector<char> exact(bytes); /* no room behind its end */
+        struct ng_progress_head head;
+        uint32_t index;
+        int error = ng_progress_decode(&again.view, exact.data(), exact.size(), &index);
+        ng_progress_peek(exact.data(), exact.size(), &head);
+        if (error) {
+            EXPECT_EQ(error, -EBADMSG);
+            EXPECT_EQ(again->process_count + again->member_count + again->call_count +
+                          again->fault_count,
+                      0u);
+            refused++;
+            continue;
+        }
+        accepted++;
+        ng_progress_age(&again.view, index, (int64_t)(random() >> 1));
+        encode(&again.view, 0, all_of_it);
+        ng_view_seal(&again.view);
+        if (accepted % 8)
+            continue;
+        struct ng_verdict verdict;
+        struct ng_verdict_query query = {};
+        query.stalled_ns = STALLED;
+        ASSERT_EQ(ng_verdict_reach(&again.view, &query, &verdict), 0);
+        ng_verdict_fini(&verdict);
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        EXPECT_EQ(ng_dump_write_process(&again.view, 0, null), 0);
+        close(null);
+    }
+    EXPECT_GT(accepted, 100);
+    EXPECT_GT(refused, 100);
+}
+
+TEST(Progress, ALaterVersionIsToldApartFromDamage)
+{
+    View view, again;
+    struct ng_progress_head head;
+    uint32_t index;
+    fill_usual(&view.view, 1, 1);
+    std::string blob = encode(&view.view, 0, all_of_it);
+    std::string later = blob, other = blob;
+    later[4] = NG_PROGRESS_VERSION + 1;
+    other[0] = 'X';
+    EXPECT_EQ(ng_progress_decode(&again.view, later.data(), later.size(), &index), -EPROTO);
+    EXPECT_EQ(ng_progress_peek(later.data(), later.size(), &head), -EPROTO);
+    EXPECT_EQ(ng_progress_decode(&again.view, other.data(), other.size(), &index), -EBADMSG);
+    EXPECT_EQ(ng_progress_decode(&again.view, "", 0, &index), -EBADMSG);
+    EXPECT_EQ(ng_progress_peek("", 0, &head), -EBADMSG);
+    EXPECT_EQ(again->process_count, 0u);
+    /* What a later writer appends is skipped: at the end, and in a block, here the head. */
+    std::string longer = blob + "more";
+    size_t head_at = 5, length = (unsigned char)blob[head_at];
+    ASSERT_LT(length, 0x7fu) << "one byte of length";
+    longer[head_at] = (char)(length + 1);
+    longer.insert(head_at + 1 + length, 1, 'x');
+    EXPECT_EQ(ng_progress_decode(&again.view, longer.data(), longer.size(), &index), 0);
+    expect_same(view.view, again.view);
+}
+
+TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
+{
+    View view;
+    fill_usual(&view.view, 1, 2);
+    ng_progress_age(&view.view, 0, 5 * NG_S);
+    EXPECT_EQ(view->members[0].pending_age_ns, 12345678 + 5 * NG_S);
+    EXPECT_EQ(view->members[0].created_age_ns, 3605 * NG_S);
+    EXPECT_EQ(view->members[0].ended_age_ns, 0) << "it has not ended";
+    EXPECT_EQ(view->members[0].records[1].entered_age_ns, 4321987 + 5 * NG_S);
+    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S);
+    EXPECT_EQ(view->processes[0].life_age_ns, 0);
+    ng_progress_age(&view.view, 0, -5 * NG_S);
+    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S) << "clocks differ: nothing gets younger";
+
+    view->processes[0].life = NG_LIFE_DEAD;
+    view->processes[0].life_age_ns = NG_S;
+    ng_progress_age(&view.view, 0, 5 * NG_S);
+    EXPECT_EQ(view->processes[0].life_age_ns, 6 * NG_S);
+    EXPECT_EQ(view->processes[0].alive_age_ns, 0) << "not known";
+    view->processes[0].alive_age_ns = 7 * NG_S;
+    ng_progress_age(&view.view, 0, NG_S);
+    EXPECT_EQ(view->processes[0].alive_age_ns, 8 * NG_S);
+    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S) << "as it was at its end";
+}
