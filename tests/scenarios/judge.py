@@ -12,7 +12,7 @@ from rows import ROOT
 from verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
                       verdict_of_log, wanted_action)
 
-sys.path.append(os.path.join(ROOT, "tests", "unit", "core"))
+sys.path.append(os.path.join(ROOT, "tests", "unit", "core", "report"))
 import check_trace  # noqa: E402
 
 
