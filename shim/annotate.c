@@ -231,8 +231,8 @@ EXPORT int ncclguard_barrier(void *comm, int64_t timeout_ms, int *missing, int m
     struct ng_comm *found = ng_comm_find(comm);
     if (!found)
         return NCCLGUARD_NO_GROUP;
-    int error =
-        ng_request_barrier(found, deadline_in(timeout_ms), missing, (uint32_t)missing_room, &count);
+    int error = ng_program_request_barrier(found, deadline_in(timeout_ms), missing,
+                                           (uint32_t)missing_room, &count);
     if (ret_missing)
         *ret_missing = (int)count;
     return told(error);
@@ -248,7 +248,7 @@ EXPORT int ncclguard_dump(const char *folder, int64_t timeout_ms)
         return NCCLGUARD_INVALID;
     if (!start())
         return NCCLGUARD_NO_ROOM;
-    return told(ng_request_dump(folder ? folder : "", deadline_in(timeout_ms)));
+    return told(ng_program_request_dump(folder ? folder : "", deadline_in(timeout_ms)));
 }
 
 EXPORT int ncclguard_acknowledge_abort(void)
@@ -284,7 +284,7 @@ EXPORT int ncclguard_put(const char *key, const void *data, size_t bytes, int64_
         return error;
     if (!start())
         return NCCLGUARD_NO_ROOM;
-    return told(ng_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
+    return told(ng_program_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
 }
 
 EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_bytes,
@@ -303,7 +303,7 @@ EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_b
         return error;
     if (!start())
         return NCCLGUARD_NO_ROOM;
-    error = told(ng_request_get(on_board, data, room, &bytes, deadline_in(timeout_ms)));
+    error = told(ng_program_request_get(on_board, data, room, &bytes, deadline_in(timeout_ms)));
     if (ret_bytes && (!error || error == NCCLGUARD_TOO_LONG))
         *ret_bytes = bytes;
     return error;

@@ -151,12 +151,12 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
  * program's. `real` is the call of NCCL.
  */
 #define NG_THROUGH(op_name, real)                                                                  \
-    struct ng_passage ng_passage;                                                                  \
+    struct ng_call_context ng_call_context;                                                        \
                                                                                                    \
     ng_shim_state.depth = 1;                                                                       \
-    int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_passage)            \
-                    : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_passage)                   \
-                                           : ng_call_enter(&ng_call, &ng_passage);                      \
+    int ng_answer = IS_COLLECTIVE(op_name) ? ng_collective_enter(&ng_call, &ng_call_context)       \
+                    : IS_P2P(op_name)      ? ng_p2p_enter(&ng_call, &ng_call_context)              \
+                                           : ng_call_enter(&ng_call, &ng_call_context);                 \
     *ng_errno = ng_saved;                                                                          \
     if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                                       \
         ng_shim_state.depth = 0;                                                                   \
@@ -165,11 +165,11 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     ncclResult_t ng_result = real;                                                                 \
     ng_saved = *ng_errno;                                                                          \
     if (IS_COLLECTIVE(op_name))                                                                    \
-        ng_result = (ncclResult_t)ng_collective_leave(&ng_call, &ng_passage, (int)ng_result);      \
+        ng_result = (ncclResult_t)ng_collective_leave(&ng_call, &ng_call_context, (int)ng_result); \
     else if (IS_P2P(op_name))                                                                      \
-        ng_result = (ncclResult_t)ng_p2p_leave(&ng_call, &ng_passage, (int)ng_result);             \
+        ng_result = (ncclResult_t)ng_p2p_leave(&ng_call, &ng_call_context, (int)ng_result);        \
     else                                                                                           \
-        ng_result = (ncclResult_t)ng_call_leave(&ng_call, &ng_passage, (int)ng_result);            \
+        ng_result = (ncclResult_t)ng_call_leave(&ng_call, &ng_call_context, (int)ng_result);       \
     ng_shim_state.depth = 0;                                                                       \
     *ng_errno = ng_saved;
 

@@ -170,7 +170,7 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
     }
     int error = ng_kv_open(store, &options, why, sizeof(why), &kv);
     if (!error) {
-        error = ng_shared_open(guard->board, kv, &publishing, &guard->board);
+        error = ng_board_multihost_open(guard->board, kv, &publishing, &guard->board);
         if (error) {
             ng_kv_destroy(kv);
             snprintf(why, sizeof(why), "%s", strerror(-error));

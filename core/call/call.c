@@ -67,14 +67,14 @@ static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm 
 }
 
 /* The rare call that may be measured. */
-static __attribute__((noinline)) struct ng_work *start_measured(const struct ng_call *call,
-                                                                struct ng_comm *comm,
-                                                                struct turn turn,
-                                                                bool *ret_capturing)
+static __attribute__((noinline)) struct ng_async_op *start_measured(const struct ng_call *call,
+                                                                    struct ng_comm *comm,
+                                                                    struct turn turn,
+                                                                    bool *ret_capturing)
 {
     if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
         return ng_gpu_start(comm, call->stream, ret_capturing);
-    struct ng_work *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
+    struct ng_async_op *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
     if (!work)
         return NULL;
     work->op = call->op;
@@ -85,16 +85,16 @@ static __attribute__((noinline)) struct ng_work *start_measured(const struct ng_
 }
 
 static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
-                                                 struct ng_passage *passage);
+                                                 struct ng_call_context *passage);
 static __attribute__((noinline)) int refuse_aborted(const struct ng_call *call,
-                                                    struct ng_passage *passage);
+                                                    struct ng_call_context *passage);
 static __attribute__((noinline)) int check_work(const struct ng_call *call,
-                                                struct ng_passage *passage);
+                                                struct ng_call_context *passage);
 
 static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
-                                                            struct ng_passage *ret_passage)
+                                                            struct ng_call_context *ret_passage)
 {
-    struct ng_passage *passage = ret_passage;
+    struct ng_call_context *passage = ret_passage;
     uint64_t coll_seq, p2p_seq, peer_ordinal = 0, record_id, rolling_hash;
 
     passage->thread = NULL;
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
             rolling_hash = ng_ring_roll(group, call);
         }
         NG_STORE(group->rolling_hash, rolling_hash);
-        ng_trail_add(comm->trail, coll_seq, rolling_hash);
+        ng_hash_log_add(comm->trail, coll_seq, rolling_hash);
         atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
     }
     ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
@@ -162,7 +162,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     }
     if (__builtin_expect(ng_guard.registers, 0) && !ng_registrations_enter(comm, call, p2p))
         return refuse_aborted(call, passage);
-    if (ng_comm_is_shut_now(comm) && ng_callers_await(comm))
+    if (ng_comm_is_shut_now(comm) && ng_in_flight_await(comm))
         return refuse_work(call, passage);
     if (group_calls)
         return NG_CALL_PROCEED;
@@ -172,14 +172,14 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
                         : ng_gpu_start(comm, call->stream, &passage->capturing);
     if (__builtin_expect(passage->capturing, 0)) {
         if (!p2p)
-            ng_trail_capture(comm->trail, coll_seq);
+            ng_hash_log_capture(comm->trail, coll_seq);
         passage->begun = ng_capture_begin(comm, call->stream);
     }
     return NG_CALL_PROCEED;
 }
 
 /* The call did not happen, and the group's numbering must stay that of the other ranks. */
-static void uncount_work(const struct ng_call *call, const struct ng_passage *passage)
+static void uncount_work(const struct ng_call *call, const struct ng_call_context *passage)
 {
     struct ng_box_group *group = passage->comm->group;
 
@@ -190,12 +190,12 @@ static void uncount_work(const struct ng_call *call, const struct ng_passage *pa
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
         NG_STORE(passage->comm->timed_coll, 0); /* its number comes again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
-        ng_work_forget_last(group);
+        ng_async_op_forget_last(group);
     }
 }
 
 /* NCCL refused the call. */
-static void fail_work(const struct ng_call *call, const struct ng_passage *passage, int result)
+static void fail_work(const struct ng_call *call, const struct ng_call_context *passage, int result)
 {
 
     atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
@@ -208,12 +208,12 @@ static void fail_work(const struct ng_call *call, const struct ng_passage *passa
         ng_gpu_give(passage->work);
     uncount_work(call, passage);
     if (ng_check_strict() && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE)
-        ng_strict_take_back(passage->comm, passage->seq);
+        ng_lockstep_take_back(passage->comm, passage->seq);
 }
 
 /* It went into a CUDA graph: it has not happened, and each replay will count for itself
  * (core/device/graph.h). */
-static void uncount_captured(const struct ng_call *call, const struct ng_passage *passage)
+static void uncount_captured(const struct ng_call *call, const struct ng_call_context *passage)
 {
     struct ng_box_group *group = passage->comm->group;
 
@@ -226,14 +226,14 @@ static void uncount_captured(const struct ng_call *call, const struct ng_passage
 
 /* And an event tells when a replay has come so far. */
 static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
-                                                    struct ng_passage *passage)
+                                                    struct ng_call_context *passage)
 {
     ng_capture_add(passage->comm, call->stream, call, passage->begun);
     uncount_captured(call, passage);
 }
 
 /* The call returns this without NCCL. */
-static int turn_down(const struct ng_call *call, struct ng_passage *passage, int result)
+static int turn_down(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     ng_thread_leave(passage->thread);
     fail_work(call, passage, result);
@@ -242,7 +242,7 @@ static int turn_down(const struct ng_call *call, struct ng_passage *passage, int
     return result;
 }
 
-static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
+static int refuse_work(const struct ng_call *call, struct ng_call_context *passage)
 {
     if (ng_guard.registers)
         ng_registrations_leave(passage->comm, true);
@@ -251,13 +251,13 @@ static int refuse_work(const struct ng_call *call, struct ng_passage *passage)
 
 /* While the call waited to give registrations back, another thread of the program aborted the
  * communicator: as NCCL answers who was inside then. */
-static int refuse_aborted(const struct ng_call *call, struct ng_passage *passage)
+static int refuse_aborted(const struct ng_call *call, struct ng_call_context *passage)
 {
     ng_registrations_leave(passage->comm, true);
     return turn_down(call, passage, NG_NCCL_INTERNAL_ERROR);
 }
 
-static int check_work(const struct ng_call *call, struct ng_passage *passage)
+static int check_work(const struct ng_call *call, struct ng_call_context *passage)
 {
     char reason[NG_COMM_REASON_BYTES];
 
@@ -271,26 +271,26 @@ static int check_work(const struct ng_call *call, struct ng_passage *passage)
 }
 
 /* Hand over a work that is followed, or that the call itself waits for. What the program gets. */
-static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_work *work,
+static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_async_op *work,
                                                void *stream)
 {
     int64_t entered_mono_ns = work->entered_mono_ns;
-    struct ng_work *waiter = NULL;
+    struct ng_async_op *waiter = NULL;
 
     if (ng_poison_is_on())
         ng_poison_note(comm, work->gpu, stream);
     if (ng_guard.config.blocking_wait)
-        waiter = ng_wait_begin(work->gpu, stream);
-    ng_work_hand_over(comm, work);
-    return ng_wait_end(comm, waiter, entered_mono_ns, ng_wait_newest());
+        waiter = ng_device_wait_begin(work->gpu, stream);
+    ng_async_op_hand_over(comm, work);
+    return ng_device_wait_end(comm, waiter, entered_mono_ns, ng_device_wait_newest());
 }
 
 /* What has been launched is the watchdog's now. */
 static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
-                                                           struct ng_passage *passage)
+                                                           struct ng_call_context *passage)
 {
     struct ng_comm *comm = passage->comm;
-    struct ng_work *work = passage->work;
+    struct ng_async_op *work = passage->work;
     uint64_t seq = p2p ? 0 : passage->seq;
 
     ng_thread_leave(passage->thread);
@@ -301,23 +301,23 @@ static inline __attribute__((always_inline)) int hand_work(const struct ng_call 
             keep_captured(call, passage);
             return NG_NCCL_SUCCESS;
         }
-        ng_work_give_up(work, 1);
+        ng_async_op_give_up(work, 1);
         ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
         return NG_NCCL_SUCCESS;
     }
-    ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+    ng_async_op_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
     ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
     if (__builtin_expect(ng_guard.tends_works, 0))
         return tend_work(comm, work, call->stream);
-    ng_work_hand_over(comm, work);
+    ng_async_op_hand_over(comm, work);
     return NG_NCCL_SUCCESS;
 }
 
 /* NCCL will launch it later, and the program has to ask when it has. */
-static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_passage *passage)
+static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call_context *passage)
 {
     struct ng_comm *comm = passage->comm;
-    struct ng_work *work = passage->work;
+    struct ng_async_op *work = passage->work;
     uint64_t seq = p2p ? 0 : passage->seq;
 
     atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
@@ -326,18 +326,18 @@ static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_pass
     } else if (!work) {
         if (!p2p)
             NG_STORE(comm->group->scheduled, seq);
-        ng_work_give_up(work, 1);
+        ng_async_op_give_up(work, 1);
         ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
     } else {
-        ng_work_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
-        ng_unfinished_keep(comm, work, call->stream);
+        ng_async_op_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+        ng_in_progress_keep(comm, work, call->stream);
     }
-    ng_unfinished_stay(comm, passage->thread);
+    ng_in_progress_stay(comm, passage->thread);
 }
 
 /* The rest of a call that has not returned success. */
 static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
-                                                        struct ng_passage *passage, int result)
+                                                        struct ng_call_context *passage, int result)
 {
     struct ng_comm *comm = passage->comm;
 
@@ -361,8 +361,8 @@ static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *ca
     return result;
 }
 
-static inline __attribute__((always_inline)) int leave_work(const struct ng_call *call, bool p2p,
-                                                            struct ng_passage *passage, int result)
+static inline __attribute__((always_inline)) int
+leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *passage, int result)
 {
     struct ng_thread *thread = passage->thread;
 
@@ -382,34 +382,34 @@ static inline __attribute__((always_inline)) int leave_work(const struct ng_call
     return hand_work(call, p2p, passage);
 }
 
-int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     return enter_work(call, false, ret_passage);
 }
 
-int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     return leave_work(call, false, passage, result);
 }
 
-int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     return enter_work(call, true, ret_passage);
 }
 
-int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     return leave_work(call, true, passage, result);
 }
 
 /* A creating call; where it is converted, all of it. */
 static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
-                          struct ng_passage *passage)
+                          struct ng_call_context *passage)
 {
     bool converts = ng_nonblocking_takes(call);
 
-    if (__builtin_expect(ng_retry_takes(call, thread), 0))
-        return ng_retry_make(call, thread, passage, converts);
+    if (__builtin_expect(ng_init_retry_takes(call, thread), 0))
+        return ng_init_retry_make(call, thread, passage, converts);
     int result = ng_creation_enter(call, thread, passage);
 
     if (result != NG_CALL_PROCEED || !converts)
@@ -417,7 +417,7 @@ static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
     return ng_call_leave(call, passage, ng_nonblocking_make(call, passage));
 }
 
-static int visit(const struct ng_call *call, struct ng_passage *passage)
+static int visit(const struct ng_call *call, struct ng_call_context *passage)
 {
     struct ng_comm *comm = call->op == NG_OP_CommGetAsyncError ? ng_comm_find(call->comm) : NULL;
 
@@ -426,7 +426,7 @@ static int visit(const struct ng_call *call, struct ng_passage *passage)
     return ng_abort_visit(call->comm, call, &passage->comm);
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     ret_passage->thread = NULL;
     ret_passage->comm = NULL;
@@ -462,7 +462,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
 }
 
 /* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
-static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passage *passage)
+static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *passage)
 {
     uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
     bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
@@ -470,7 +470,7 @@ static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_passa
     return !in_slot ? passage->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
 
-int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     if (!passage->thread)
         return result;
@@ -502,7 +502,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int re
         if (call->op == NG_OP_CommGetAsyncError && passage->comm && result == NG_NCCL_SUCCESS &&
             call->recv_buffer) {
             ng_async_heard(passage->comm, *(const int *)call->recv_buffer);
-            ng_unfinished_heard(passage->comm, *(const int *)call->recv_buffer);
+            ng_in_progress_heard(passage->comm, *(const int *)call->recv_buffer);
         }
     }
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
@@ -516,5 +516,5 @@ void ng_call_after_fork(void)
 {
     ng_creation_after_fork();
     ng_abort_after_fork();
-    ng_retry_after_fork();
+    ng_init_retry_after_fork();
 }

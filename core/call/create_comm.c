@@ -42,7 +42,7 @@ static int call_nccl(const struct ng_call *call, void *config)
     }
 }
 
-int ng_nccl_make(const struct ng_call *call, void *config)
+int ng_create_comm(const struct ng_call *call, void *config)
 {
     struct ng_injection *injection = call->creation->injection;
 

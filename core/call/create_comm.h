@@ -10,6 +10,6 @@
 
 /* The call as the program made it, but with this configuration, which may be NULL: NCCL's result.
  * Not for ncclCommInitAll. */
-int ng_nccl_make(const struct ng_call *call, void *config);
+int ng_create_comm(const struct ng_call *call, void *config);
 
 #endif

@@ -97,7 +97,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
     if (is_nonblocking(call->creation->config, parent))
         atomic_store(&comm->nonblocking, true);
     if (ng_guard.registers)
-        ng_family_make(comm, parent, call);
+        ng_shared_resources_make(comm, parent, call);
     /* An abort from another thread must be able to tell the new handle from what a variable happens
      * to hold, and NCCL likes to give the same address again. */
     if (early)
@@ -138,7 +138,8 @@ static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *cre
 }
 
 /* What this call has made will not be. */
-static void drop_created(struct ng_group_calls *calls, const struct ng_passage *passage, int result)
+static void drop_created(struct ng_group_calls *calls, const struct ng_call_context *passage,
+                         int result)
 {
     while (calls->created_count > passage->created_before) {
         const struct ng_created *created = &calls->created[--calls->created_count];
@@ -148,7 +149,7 @@ static void drop_created(struct ng_group_calls *calls, const struct ng_passage *
 }
 
 int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
-                      struct ng_passage *passage)
+                      struct ng_call_context *passage)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_comm *comm = NULL, *parent = NULL;
@@ -225,7 +226,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
                               creation->nranks, creation->rank, creation->new_comm);
     }
     ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
-    if (!parent || !ng_comm_is_shut_now(parent) || !ng_callers_await(parent)) {
+    if (!parent || !ng_comm_is_shut_now(parent) || !ng_in_flight_await(parent)) {
         /* What it shares with its parent is in use from here on. */
         if (ng_guard.registers && parent && comm)
             ng_registrations_hold(comm);
@@ -345,7 +346,8 @@ void ng_creation_poll(const struct ng_call *call, int result)
         bind_finished(call);
 }
 
-void ng_creation_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+void ng_creation_leave(const struct ng_call *call, const struct ng_call_context *passage,
+                       int result)
 {
     struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
     bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
@@ -359,7 +361,7 @@ void ng_creation_leave(const struct ng_call *call, const struct ng_passage *pass
         atomic_fetch_add(&calls->created[i].comm->open_groups, 1);
     }
     if (result == NG_NCCL_IN_PROGRESS && !(calls && calls->depth))
-        ng_unfinished_stay_here(passage->thread);
+        ng_in_progress_stay_here(passage->thread);
     else
         ng_thread_leave(passage->thread);
     if (!calls || (calls->depth && good))
@@ -382,20 +384,20 @@ static bool claim_end(struct ng_comm *comm)
 
     do {
         lives = NG_FATE_LIVES;
-        ng_callers_await(comm);
+        ng_in_flight_await(comm);
     } while (!atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_PROGRAM_ENDS) &&
              lives == NG_FATE_HELD);
     return lives == NG_FATE_LIVES;
 }
 
-static void let_go(const struct ng_passage *passage)
+static void let_go(const struct ng_call_context *passage)
 {
     if (passage->turn)
-        ng_family_let_go(passage->turn);
+        ng_shared_resources_let_go(passage->turn);
 }
 
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
-                    struct ng_passage *passage)
+                    struct ng_call_context *passage)
 {
     const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     struct ng_comm *comm = ng_comm_find(call->comm);
@@ -418,7 +420,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
             ng_watchdog_cut_off(comm);
         ng_async_await(comm);
     } else if (ng_comm_is_shut_now(comm)) {
-        ng_callers_await(comm);
+        ng_in_flight_await(comm);
     }
     if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
         passage->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
@@ -435,7 +437,7 @@ static void finalize(struct ng_comm *comm)
     atomic_compare_exchange_strong(&comm->group->state, &ready, NG_GROUP_FINALIZED);
 }
 
-int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage, int result)
+int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *passage, int result)
 {
     struct ng_comm *comm = passage->comm;
     uint32_t ends = NG_FATE_PROGRAM_ENDS;
@@ -445,7 +447,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage
         result = ng_nonblocking_finish(comm, calls, passage->thread, result);
     let_go(passage);
     if (comm && result == NG_NCCL_IN_PROGRESS && !calls)
-        ng_unfinished_stay(comm, passage->thread);
+        ng_in_progress_stay(comm, passage->thread);
     else
         ng_thread_leave(passage->thread);
     if (!comm)
@@ -465,7 +467,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_passage *passage
         break;
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:
-        ng_unfinished_end(comm);
+        ng_in_progress_end(comm);
         /* The call that makes it, on another thread, ends it when it returns. */
         if (!ng_comm_is_being_made(comm))
             ng_comm_end(comm,

@@ -37,7 +37,8 @@ static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending,
     pending->last_call = calls->grouped_count;
 }
 
-void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage)
+void ng_group_calls_keep(const struct ng_call *call, bool p2p,
+                         const struct ng_call_context *passage)
 {
     struct ng_group_calls *calls = passage->group_calls;
     struct ng_pending *pending = NULL;
@@ -52,7 +53,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_p
         pending = ng_thread_add_pending(calls);
         if (!pending) {
             /* It would look like a group that is never closed. */
-            ng_work_give_up(NULL, 1);
+            ng_async_op_give_up(NULL, 1);
             ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
             if (!p2p)
                 NG_STORE(passage->comm->group->scheduled, passage->seq);
@@ -100,7 +101,7 @@ static void count_joined(const struct ng_pending *pending)
  * groups; several by how many such groups there were, so that they are not measured more often for
  * their size.
  */
-static struct ng_work *start_work(struct ng_pending *pending)
+static struct ng_async_op *start_work(struct ng_pending *pending)
 {
     struct ng_comm *comm = pending->comm;
     bool single = pending->coll_count == 1 && pending->p2p_count == 0;
@@ -127,7 +128,7 @@ static void count_work(const struct ng_pending *pending)
 }
 
 /* What a timed work is, by its records: as far back as there are any. */
-static void describe_work(struct ng_work *work, const struct ng_pending *pending)
+static void describe_work(struct ng_async_op *work, const struct ng_pending *pending)
 {
     struct ng_box_record *record = ng_ring_find(pending->last_record);
 
@@ -159,7 +160,7 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
     NG_STORE(pending->comm->timed_coll, 0);
     NG_STORE(pending->comm->timed_joined, 0);
     NG_STORE(pending->comm->timed_p2p, 0);
-    ng_work_forget_last(group);
+    ng_async_op_forget_last(group);
     uint32_t p2p_left = pending->p2p_count;
     for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
         uint64_t previous = NG_LOAD(record->work_previous);
@@ -180,7 +181,7 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
 /* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
 static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result)
 {
-    struct ng_work *work = pending->work;
+    struct ng_async_op *work = pending->work;
 
     if (pending->capturing) {
         /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will
@@ -201,29 +202,29 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     if (work && result == NG_NCCL_IN_PROGRESS) {
         if (work->timed)
             describe_work(work, pending);
-        ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
-                     pending->p2p_count, pending->entered_mono_ns);
-        ng_unfinished_keep(pending->comm, work, pending->stream);
+        ng_async_op_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                         pending->p2p_count, pending->entered_mono_ns);
+        ng_in_progress_keep(pending->comm, work, pending->stream);
         return;
     }
     if (!work || result != NG_NCCL_SUCCESS ||
         !ng_gpu_record(work->gpu, work->end, pending->stream)) {
-        ng_work_give_up(work, pending->coll_count + pending->p2p_count);
+        ng_async_op_give_up(work, pending->coll_count + pending->p2p_count);
         ng_ring_set_chain(pending->last_record, NG_RECORD_UNWATCHED);
         return;
     }
     if (work->timed)
         describe_work(work, pending);
-    ng_work_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
-                 pending->p2p_count, pending->entered_mono_ns);
+    ng_async_op_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
+                     pending->p2p_count, pending->entered_mono_ns);
     ng_ring_set_chain(pending->last_record, NG_RECORD_SCHEDULED);
     if (__builtin_expect(ng_guard.tends_works, 0)) {
         if (ng_poison_is_on())
             ng_poison_note(pending->comm, work->gpu, pending->stream);
         if (ng_guard.config.blocking_wait)
-            pending->waiter = ng_wait_begin(work->gpu, pending->stream);
+            pending->waiter = ng_device_wait_begin(work->gpu, pending->stream);
     }
-    ng_work_hand_over(pending->comm, work);
+    ng_async_op_hand_over(pending->comm, work);
 }
 
 void ng_group_calls_let_go(struct ng_group_calls *calls)
@@ -356,7 +357,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         struct ng_pending *pending = &calls->pending[i];
         pending->work = start_work(pending);
         if (pending->capturing && pending->first_seq)
-            ng_trail_capture(pending->comm->trail, pending->first_seq);
+            ng_hash_log_capture(pending->comm->trail, pending->first_seq);
         if (pending->capturing)
             pending->begun = ng_capture_begin(pending->comm, pending->stream);
     }
@@ -385,11 +386,12 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
 /* All of the group that is waited for, one after the other; the first failure counts. */
 static int await_works(struct ng_group_calls *calls, int result)
 {
-    uint32_t newest = ng_wait_newest();
+    uint32_t newest = ng_device_wait_newest();
 
     for (uint32_t i = 0; i < calls->pending_count; i++) {
         struct ng_pending *pending = &calls->pending[i];
-        int one = ng_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns, newest);
+        int one =
+            ng_device_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns, newest);
         pending->waiter = NULL;
         if (result == NG_NCCL_SUCCESS)
             result = one;
@@ -410,7 +412,7 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     if (calls && calls->depth == 1)
         result = ng_nonblocking_finish_group(calls, thread, result);
     if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
-        ng_unfinished_stay_here(thread);
+        ng_in_progress_stay_here(thread);
     else
         ng_thread_leave(thread);
     if (!calls)

@@ -26,7 +26,8 @@ void ng_group_calls_refuse(const struct ng_nccl *nccl, int result);
 bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread);
 
 /* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
-void ng_group_calls_keep(const struct ng_call *call, bool p2p, const struct ng_passage *passage);
+void ng_group_calls_keep(const struct ng_call *call, bool p2p,
+                         const struct ng_call_context *passage);
 
 /* The open group no longer holds its communicators back from an abort: it is being closed, or its
  * thread has ended. */

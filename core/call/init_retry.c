@@ -111,7 +111,7 @@ static int put(const char *prefix, uint32_t number, const void *data, size_t byt
 
     key_of(prefix, number, key);
     /* Out of descriptors, as the program may be: that passes. */
-    while ((error = ng_request_put_for(key, data, bytes, keep_ns, until)) != 0 &&
+    while ((error = ng_program_request_put_for(key, data, bytes, keep_ns, until)) != 0 &&
            error != -EEXIST && error != -EOPNOTSUPP && ng_clock_mono_ns() < until)
         futex_wait(&nobody, 0, LOOK_NS);
     return error;
@@ -120,8 +120,8 @@ static int put(const char *prefix, uint32_t number, const void *data, size_t byt
 /* A few answer at once, thousands take some looks. */
 static bool is_there(const char *prefix, uint32_t first, uint32_t count)
 {
-    return ng_request_meet(prefix, first, count,
-                           ng_clock_mono_ns() + (count > AT_ONCE ? SHARED_NS : 0)) == 0;
+    return ng_program_request_meet(prefix, first, count,
+                                   ng_clock_mono_ns() + (count > AT_ONCE ? SHARED_NS : 0)) == 0;
 }
 
 /* ---- The watching thread ---- */
@@ -130,7 +130,7 @@ static bool is_there(const char *prefix, uint32_t first, uint32_t count)
 static bool end_attempt(struct session *session, const char *why)
 {
     uint64_t id = NG_LOAD(session->made->group->id);
-    struct ng_scope scope = {.count = 1, .groups = {id}};
+    struct ng_group_set scope = {.count = 1, .groups = {id}};
     char reason[200];
 
     snprintf(reason, sizeof(reason), "attempt %u of %u to make group %016" PRIx64 " %s",
@@ -271,7 +271,7 @@ static bool meet(struct attempt *attempt, uint32_t first, uint32_t count, int64_
 
     for (int64_t now; (now = ng_clock_mono_ns()) < until && !attempt->alone;) {
         int64_t step = now + STEP_NS < until ? now + STEP_NS : until;
-        int error = ng_request_meet(attempt->prefix, first, count, step);
+        int error = ng_program_request_meet(attempt->prefix, first, count, step);
         if (!error)
             return true;
         /* Each has lasted for a step: time in which this process stood still is not the store's. */
@@ -308,7 +308,7 @@ static int failure_of(const struct attempt *attempt)
     if (!is_there(attempt->prefix, 2 * attempt->nranks, 1))
         return NG_NCCL_SUCCESS;
     key_of(attempt->prefix, 2 * attempt->nranks, key);
-    ng_request_get(key, &code, sizeof(code), &bytes, ng_clock_mono_ns() + STEP_NS);
+    ng_program_request_get(key, &code, sizeof(code), &bytes, ng_clock_mono_ns() + STEP_NS);
     return code;
 }
 
@@ -343,8 +343,8 @@ static int hear(struct attempt *attempt, struct outcome *ret_outcome)
     if (!meet(attempt, number, 1, attempt->until_mono_ns + PUT_NS))
         return -ETIMEDOUT;
     key_of(attempt->prefix, number, key);
-    int error =
-        ng_request_get(key, &outcome, sizeof(outcome), &bytes, ng_clock_mono_ns() + STEP_NS);
+    int error = ng_program_request_get(key, &outcome, sizeof(outcome), &bytes,
+                                       ng_clock_mono_ns() + STEP_NS);
     if (!error && bytes != sizeof(outcome))
         error = -EPROTO;
     if (!error)
@@ -385,7 +385,7 @@ static void agree(struct attempt *attempt, int result, struct outcome *ret_outco
 /* What the attempt has made here is of no use: the others' has failed, or it failed itself. */
 static void drop(struct attempt *attempt, bool ordered)
 {
-    struct ng_scope scope = {.count = 1, .groups = {attempt->group_id}};
+    struct ng_group_set scope = {.count = 1, .groups = {attempt->group_id}};
 
     ng_thread_leave(attempt->thread);
     attempt->dropped = true;
@@ -422,7 +422,7 @@ static void tell(const struct attempt *attempt, int code, bool again)
 }
 
 /* A call with the id of this attempt: the program's own, or rank 0's. */
-static int make(const struct ng_call *call, const struct ng_passage *passage,
+static int make(const struct ng_call *call, const struct ng_call_context *passage,
                 const struct outcome *before, bool converts)
 {
     struct ng_creation creation = *call->creation;
@@ -434,7 +434,7 @@ static int make(const struct ng_call *call, const struct ng_passage *passage,
     }
     again.creation = &creation;
     return converts ? ng_nonblocking_make(&again, passage)
-                    : ng_nccl_make(&again, (void *)(uintptr_t)creation.config);
+                    : ng_create_comm(&again, (void *)(uintptr_t)creation.config);
 }
 
 /* Times out with the attempt; 0: no deadline, an hour stands for it. */
@@ -446,7 +446,7 @@ static int64_t agreement_ends(void)
 }
 
 /* One attempt that has been entered. What the program gets, unless *ret_outcome says AGAIN. */
-static int try_once(struct attempt *attempt, struct ng_passage *passage, bool converts,
+static int try_once(struct attempt *attempt, struct ng_call_context *passage, bool converts,
                     struct outcome *outcome)
 {
     struct outcome before = *outcome;
@@ -488,8 +488,8 @@ static int try_once(struct attempt *attempt, struct ng_passage *passage, bool co
     return result;
 }
 
-int ng_retry_make(const struct ng_call *call, struct ng_thread *thread, struct ng_passage *passage,
-                  bool converts)
+int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
+                       struct ng_call_context *passage, bool converts)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
@@ -525,7 +525,7 @@ static void refuse(const char *why)
         ng_log(NG_LOG_WARN, "NCCLGUARD_INIT_RETRY: %s: nothing is tried again", why);
 }
 
-bool ng_retry_takes(const struct ng_call *call, struct ng_thread *thread)
+bool ng_init_retry_takes(const struct ng_call *call, struct ng_thread *thread)
 {
     const struct ng_creation *creation = call->creation;
     const struct ng_nccl_config *config = creation->config;
@@ -548,7 +548,7 @@ bool ng_retry_takes(const struct ng_call *call, struct ng_thread *thread)
     return true;
 }
 
-void ng_retry_after_fork(void)
+void ng_init_retry_after_fork(void)
 {
     for (unsigned i = 0; i < SESSIONS; i++)
         atomic_store(&sessions[i].state, FREE);

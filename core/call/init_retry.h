@@ -25,13 +25,13 @@
 #include "core/nccl/call.h"
 
 /* Is this call one that is tried again? Program threads, before it is entered. */
-bool ng_retry_takes(const struct ng_call *call, struct ng_thread *thread);
+bool ng_init_retry_takes(const struct ng_call *call, struct ng_thread *thread);
 
 /* All of it: what the program gets. `converts`: as core/call/nonblocking.h does. */
-int ng_retry_make(const struct ng_call *call, struct ng_thread *thread, struct ng_passage *passage,
-                  bool converts);
+int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
+                       struct ng_call_context *passage, bool converts);
 
 /* In a forked child. */
-void ng_retry_after_fork(void);
+void ng_init_retry_after_fork(void);
 
 #endif

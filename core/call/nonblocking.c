@@ -237,7 +237,7 @@ static void look_at_deadline(struct wait *wait)
     uint64_t id = NG_LOAD(wait->about->group->id);
     if (ng_deadline_policy(id, wait->makes) != NG_ON_TIMEOUT_LOG)
         return;
-    if (!ng_wait_hear(wait->told_before, reason, &policy)) {
+    if (!ng_device_wait_hear(wait->told_before, reason, &policy)) {
         if (!is_overdue(wait, VERDICT_WAIT_NS))
             return;
         snprintf(reason, sizeof(reason),
@@ -245,7 +245,7 @@ static void look_at_deadline(struct wait *wait)
                  " has not finished within its deadline; no verdict came",
                  ng_op_name(wait->makes), id);
     }
-    struct ng_scope scope = {.count = 1, .groups = {id}};
+    struct ng_group_set scope = {.count = 1, .groups = {id}};
     wait->given_up = ng_abort_groups(&scope, reason, NG_ABORT_PERSON) == 0;
 }
 
@@ -255,7 +255,7 @@ static int wait_for(struct wait *wait)
 
     wait->sleep_ns = SLEEP_MIN_NS;
     wait->looked_mono_ns = ng_clock_mono_ns();
-    wait->told_before = ng_wait_newest();
+    wait->told_before = ng_device_wait_newest();
     wait->mark = wait->about ? ng_deadline_mark(wait->about, wait->looked_mono_ns) : 0;
     for (;; pause_some(wait)) {
         if ((condemned = condemned_of(wait)))
@@ -330,9 +330,9 @@ int ng_nonblocking_answer(struct ng_comm *comm, const struct ng_call *call)
 
     if (!call->recv_buffer)
         return NG_NCCL_INVALID_ARGUMENT;
-    if (ng_callers_hold(comm)) {
+    if (ng_in_flight_hold(comm)) {
         result = call->nccl->comm_get_async_error(call->comm, &state);
-        ng_callers_let_go(comm);
+        ng_in_flight_let_go(comm);
         if (result == NG_NCCL_SUCCESS)
             ng_async_heard(comm, state);
     } else {
@@ -384,7 +384,7 @@ static int await_made(struct ng_comm *made, struct ng_comm *parent, const struct
     return wait.handle ? wait_for(&wait) : NG_NCCL_SUCCESS;
 }
 
-int ng_nonblocking_make(const struct ng_call *call, const struct ng_passage *passage)
+int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context *passage)
 {
     struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
     bool created = calls && calls->created_count > passage->created_before;
@@ -401,7 +401,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_passage *pas
         atomic_store(&made->converted, true);
     }
     /* A child without a configuration of its own has its parent's, which is nonblocking. */
-    int result = ng_nccl_make(call, call->comm && !call->creation->config ? NULL : &copy);
+    int result = ng_create_comm(call, call->comm && !call->creation->config ? NULL : &copy);
     if (!is_good(result))
         return result;
     if (calls && calls->depth) {

@@ -321,7 +321,7 @@ uint64_t ng_arguments_sent_bytes(const struct ng_call *call, const struct ng_com
 
 #define LINES_MAX 64u
 
-void ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage, const char *why,
+void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage, const char *why,
                        int result)
 {
     static _Atomic uint64_t told[LINES_MAX], untold;

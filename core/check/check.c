@@ -90,7 +90,7 @@ bool ng_check_ends(uint64_t group_id, enum ng_op op)
     return rule_of(group_id, op) == NG_RULE_CHECK_END;
 }
 
-int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *ret_reason,
+int ng_check_call(const struct ng_call *call, struct ng_call_context *passage, char *ret_reason,
                   unsigned bytes)
 {
     struct ng_comm *comm = passage->comm;
@@ -99,7 +99,7 @@ int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *
 
     bool asks = strict && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE;
     if (asks && (passage->group_calls || rule == NG_RULE_CHECK_OFF))
-        ng_strict_pass(comm, passage->seq);
+        ng_lockstep_pass(comm, passage->seq);
     if (rule == NG_RULE_CHECK_OFF)
         return NG_CALL_PROCEED;
     if (arguments) {
@@ -112,7 +112,7 @@ int ng_check_call(const struct ng_call *call, struct ng_passage *passage, char *
         }
     }
     if (asks && !passage->group_calls)
-        result = ng_strict_agree(call, comm, passage->seq, ret_reason, bytes);
+        result = ng_lockstep_agree(call, comm, passage->seq, ret_reason, bytes);
     /* Last: what is refused is sent to nobody. */
     if (nan_wanted && result == NG_CALL_PROCEED)
         ng_nan_look_at(call, comm,

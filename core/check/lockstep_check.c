@@ -139,14 +139,14 @@ static void lower(_Atomic uint64_t *word, uint64_t seq)
         atomic_store(word, seq - 1);
 }
 
-void ng_strict_take_back(struct ng_comm *comm, uint64_t seq)
+void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq)
 {
     lower(&comm->trail->here, seq);
     lower(&comm->trail->agreed, seq);
     lower(&comm->trail->passed, seq);
 }
 
-void ng_strict_pass(struct ng_comm *comm, uint64_t seq)
+void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq)
 {
     if (!ng_guard.board || !ng_guard.board->ops->agree)
         return;
@@ -159,7 +159,7 @@ static int turn_down(struct ng_comm *comm, uint64_t seq, int result)
     struct ng_box_trail *trail = comm->trail;
 
     /* Before anybody takes it for the one that comes again. */
-    ng_strict_take_back(comm, seq);
+    ng_lockstep_take_back(comm, seq);
     atomic_store(&trail->refused, NG_LOAD(trail->refused) + 1);
     stir();
     return result;
@@ -175,21 +175,21 @@ static bool goes_into_graph(const struct ng_call *call)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-int ng_strict_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
-                    char *ret_reason, unsigned bytes)
+int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
+                      char *ret_reason, unsigned bytes)
 {
     int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
     uint32_t word;
 
     if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->trail->captured), seq)) {
-        ng_trail_capture(comm->trail, seq);
+        ng_hash_log_capture(comm->trail, seq);
         stir();
     }
     if (is_captured(comm->trail, seq))
         return NG_CALL_PROCEED;
     struct slot *slot = ng_guard.board ? take_slot() : NULL;
     if (!slot) {
-        ng_strict_pass(comm, seq);
+        ng_lockstep_pass(comm, seq);
         return NG_CALL_PROCEED;
     }
     word = atomic_load(&slot->word);
@@ -266,7 +266,7 @@ static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
     struct ng_disagreement disagreement = {
         .group_id = group_id, .difference = {.after = seq - 1, .seq = seq}, .ranks = {rank, other}};
 
-    ng_agreement_raise(&disagreement, NG_INCIDENT_SUSPECT);
+    ng_signature_compare_raise(&disagreement, NG_INCIDENT_SUSPECT);
 }
 
 /* The call is answered once a verdict has told of it. */
@@ -371,7 +371,7 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(trail->whole))
         NG_STORE(trail->whole, 1);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(trail->whole) &&
-                      ng_agreement_is_clear(&ng_guard.box, comm->slot);
+                      ng_signature_compare_is_clear(&ng_guard.box, comm->slot);
     if (has_others && !here->passed && !is_captured(trail, seq)) {
         look_abroad(board, slot, word, here, now_mono_ns);
         return;
@@ -396,11 +396,11 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     const struct ng_box_group *mine = comm->group;
     uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->trail->refused), seq = slot->seq;
     struct here here = {1, NG_LOAD(mine->group_rank), comm->trail, false};
-    struct ng_trail trail;
+    struct ng_hash_log trail;
     bool missing = false, differ = false;
 
-    ng_trail_copy(comm->trail, seq, seq, &trail);
-    uint64_t hash = ng_trail_at(&trail, seq);
+    ng_hash_log_copy(comm->trail, seq, seq, &trail);
+    uint64_t hash = ng_hash_log_at(&trail, seq);
     for (uint32_t i = 0; i < box_count; i++) {
         uint32_t used = NG_LOAD(boxes[i]->header->group_used);
         for (uint32_t k = 0; k < used && k < boxes[i]->trail_capacity; k++) {
@@ -426,8 +426,8 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
                 return;
             }
             here.passed |= atomic_load(&theirs->passed) >= seq;
-            ng_trail_copy(theirs, seq, seq, &trail);
-            uint64_t other = ng_trail_at(&trail, seq);
+            ng_hash_log_copy(theirs, seq, seq, &trail);
+            uint64_t other = ng_hash_log_at(&trail, seq);
             if (given_up < refused || entered < seq) {
                 missing = true;
             } else if (other && other != hash) { /* 0: it is so far ahead that it no longer says */
@@ -448,7 +448,7 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     all_came_here(board, slot, word, &here, now_mono_ns);
 }
 
-bool ng_strict_tend(struct ng_board *board, int64_t now_mono_ns)
+bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
 {
     bool waiting = false;
 
@@ -456,8 +456,9 @@ bool ng_strict_tend(struct ng_board *board, int64_t now_mono_ns)
     for (unsigned i = 0; board && i < SLOTS; i++) {
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;
-        if (state == JUDGED && (ng_agreement_is_told(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
-                                now_mono_ns - slot->judged_mono_ns >= VERDICT_NS))
+        if (state == JUDGED &&
+            (ng_signature_compare_is_told(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
+             now_mono_ns - slot->judged_mono_ns >= VERDICT_NS))
             answer(slot, word, NG_NCCL_INVALID_USAGE, slot->other);
         waiting |= state == JUDGED;
         if (state != POSTED)
@@ -477,7 +478,7 @@ bool ng_strict_tend(struct ng_board *board, int64_t now_mono_ns)
     return waiting;
 }
 
-void ng_strict_after_fork(void)
+void ng_lockstep_after_fork(void)
 {
     memset(slots, 0, sizeof(slots));
     atomic_store(&stirred, false);

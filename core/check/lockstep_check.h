@@ -25,20 +25,20 @@ struct ng_comm;
  * NG_NCCL_SYSTEM_ERROR: one did not come by the deadline, or the communicator is being aborted.
  * Program thread whose slot in the black box says that it is in the call.
  */
-int ng_strict_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
-                    char *ret_reason, unsigned bytes);
+int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
+                      char *ret_reason, unsigned bytes);
 
 /* A collective is made without asking, as in an NCCL group: whoever waits for it need not. Program
  * thread. */
-void ng_strict_pass(struct ng_comm *comm, uint64_t seq);
+void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq);
 
 /* NCCL refused a collective that all had agreed on: its number comes again. Program thread. */
-void ng_strict_take_back(struct ng_comm *comm, uint64_t seq);
+void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq);
 
 /* Look who has come. Incident thread, each round. True: somebody waits, look again soon. */
-bool ng_strict_tend(struct ng_board *board, int64_t now_mono_ns);
+bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns);
 
 /* In a forked child. */
-void ng_strict_after_fork(void);
+void ng_lockstep_after_fork(void);
 
 #endif

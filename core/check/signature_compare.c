@@ -98,8 +98,8 @@ static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered
     return false;
 }
 
-bool ng_agreement_trail(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
-                        struct ng_trail *ret_trail)
+bool ng_signature_compare_hash_log(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
+                                   struct ng_hash_log *ret_trail)
 {
     const struct ng_box_group *group = &box->groups[slot];
 
@@ -111,7 +111,7 @@ bool ng_agreement_trail(const struct ng_box *box, uint32_t slot, int64_t now_mon
         taken = entered;
     if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
         taken = entered;
-    ng_trail_copy(&box->trails[slot], taken, entered, ret_trail);
+    ng_hash_log_copy(&box->trails[slot], taken, entered, ret_trail);
     return true;
 }
 
@@ -132,7 +132,7 @@ static bool is_compared(const struct ng_box_group *group)
            NG_LOAD(group->nranks) > 1 && NG_LOAD(group->group_rank) >= 0;
 }
 
-bool ng_agreement_is_clear(const struct ng_box *own_box, uint32_t slot)
+bool ng_signature_compare_is_clear(const struct ng_box *own_box, uint32_t slot)
 {
     const struct ng_box_group *mine = &own_box->groups[slot];
     uint32_t used = NG_LOAD(own_box->header->group_used);
@@ -149,7 +149,7 @@ bool ng_agreement_is_clear(const struct ng_box *own_box, uint32_t slot)
            !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
 }
 
-bool ng_agreement_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
+bool ng_signature_compare_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
 {
     struct ng_box_trail *trail = &own_box->trails[slot];
 
@@ -237,19 +237,20 @@ static void keep_known(uint64_t group_id, bool told)
     own.known[at].until = own.rounds + own.known[at].pause;
 }
 
-void ng_agreement_told(uint64_t group_id)
+void ng_signature_compare_told(uint64_t group_id)
 {
     keep_known(group_id, true);
 }
 
-bool ng_agreement_is_told(uint64_t group_id)
+bool ng_signature_compare_is_told(uint64_t group_id)
 {
     uint32_t at = find_known(group_id);
 
     return at < TOLD_MAX && own.known[at].told;
 }
 
-void ng_agreement_raise(const struct ng_disagreement *disagreement, enum ng_incident_level level)
+void ng_signature_compare_raise(const struct ng_disagreement *disagreement,
+                                enum ng_incident_level level)
 {
     struct ng_alarm alarm = {.level = level,
                              .group_id = disagreement->group_id,
@@ -280,7 +281,7 @@ static void raise(const struct ng_disagreement *disagreement, enum ng_op their_o
     bool ends =
         ng_check_ends(id, own_op(id, disagreement->difference.seq)) || ng_check_ends(id, their_op);
 
-    ng_agreement_raise(disagreement, ends ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT);
+    ng_signature_compare_raise(disagreement, ends ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT);
 }
 
 static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
@@ -288,33 +289,33 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
     const struct ng_box_group *mine = &ng_guard.box.groups[slot], *theirs;
     uint64_t id = NG_LOAD(mine->id);
     struct ng_disagreement disagreement = {.group_id = id};
-    struct ng_trail trail, other;
+    struct ng_hash_log trail, other;
     const struct ng_box *box = NULL;
     uint32_t there = 0;
     bool lowest = false;
 
-    NG_STORE(ng_guard.box.trails[slot].across, NG_TRAIL_SILENT);
+    NG_STORE(ng_guard.box.trails[slot].across, NG_HASH_LOG_SILENT);
     if (!NG_LOAD(mine->entered) || is_known(id) || !ng_check_compares(id) ||
-        !ng_agreement_is_clear(&ng_guard.box, slot))
+        !ng_signature_compare_is_clear(&ng_guard.box, slot))
         return;
     bool has_next = find_next(slot, &box, &there, &lowest, looks);
     /* Also where it is the only one on this host. */
-    NG_STORE(ng_guard.box.trails[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_TRAIL_TELLS
-                                               : lowest                       ? NG_TRAIL_ASKS
-                                                                              : NG_TRAIL_SILENT);
+    NG_STORE(ng_guard.box.trails[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_HASH_LOG_TELLS
+                                               : lowest                       ? NG_HASH_LOG_ASKS
+                                                                              : NG_HASH_LOG_SILENT);
     if (!has_next || there >= box->trail_capacity || NG_LOAD(box->trails[there].shared))
         return;
     theirs = &box->groups[there];
     uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);
-    if (!ng_agreement_trail(&ng_guard.box, slot, now_mono_ns, &trail) ||
-        !ng_agreement_trail(box, there, now_mono_ns, &other))
+    if (!ng_signature_compare_hash_log(&ng_guard.box, slot, now_mono_ns, &trail) ||
+        !ng_signature_compare_hash_log(box, there, now_mono_ns, &other))
         return;
-    const struct ng_trail *ahead = ng_trail_ahead(&trail, &other);
+    const struct ng_hash_log *ahead = ng_hash_log_ahead(&trail, &other);
     if (ahead == &trail)
         *looks += ng_recall(&ng_guard.box, slot, other.last, &trail);
     else if (ahead)
         *looks += ng_recall(box, there, trail.last, &other);
-    if (!ng_trail_differ(&trail, &other, &disagreement.difference))
+    if (!ng_hash_log_differ(&trail, &other, &disagreement.difference))
         return;
     ng_box_read(box, NG_BOX_GROUPS);
     if (!is_still(mine, generation, id) || !is_still(theirs, their_generation, id))
@@ -331,7 +332,7 @@ static void take_box(void *context, const struct ng_box *box)
         own.boxes[own.box_count++] = box;
 }
 
-void ng_agreement_found(const struct ng_disagreement *disagreement)
+void ng_signature_compare_found(const struct ng_disagreement *disagreement)
 {
     pthread_mutex_lock(&found_lock);
     found = *disagreement;
@@ -349,7 +350,7 @@ static void take_found(void)
         raise(&taken, NG_OP_NONE);
 }
 
-void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns)
+void ng_signature_compare_tend(struct ng_board *board, int64_t now_mono_ns)
 {
     uint32_t used = NG_LOAD(ng_guard.box.header->group_used), looks = 0;
 
@@ -369,7 +370,7 @@ void ng_agreement_tend(struct ng_board *board, int64_t now_mono_ns)
     own.box_count = 0; /* they may be closed before the next round */
 }
 
-void ng_agreement_after_fork(void)
+void ng_signature_compare_after_fork(void)
 {
     found_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     found.group_id = 0;

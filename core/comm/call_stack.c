@@ -29,18 +29,19 @@ void ng_call_stack_find_bounds(struct ng_thread *thread)
     pthread_attr_destroy(&attributes);
 }
 
-NG_WALK_UNCHECKED enum ng_walk_end ng_call_stack_leave_own(struct ng_walk_table *table,
-                                                           const struct ng_walk_memory *memory,
-                                                           uint64_t caller, struct ng_walk *walk)
+NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+ng_call_stack_leave_own(struct ng_fast_unwind_table *table,
+                        const struct ng_fast_unwind_memory *memory, uint64_t caller,
+                        struct ng_walk *walk)
 {
-    enum ng_walk_end end = NG_WALK_GOES_ON;
+    enum ng_fast_unwind_end end = NG_FAST_UNWIND_GOES_ON;
 
-    for (unsigned i = 0; i < NG_CALL_STACK_OWN_MAX && end == NG_WALK_GOES_ON; i++) {
+    for (unsigned i = 0; i < NG_CALL_STACK_OWN_MAX && end == NG_FAST_UNWIND_GOES_ON; i++) {
         if (walk->place + 1 == caller)
-            return NG_WALK_GOES_ON;
-        end = ng_walk_step(table, memory, walk);
+            return NG_FAST_UNWIND_GOES_ON;
+        end = ng_fast_unwind_step(table, memory, walk);
     }
-    return end == NG_WALK_GOES_ON ? NG_WALK_STOPPED : end;
+    return end == NG_FAST_UNWIND_GOES_ON ? NG_FAST_UNWIND_STOPPED : end;
 }
 
 /* The record's slot, which is this thread's to write. NULL: the ring went round, and somebody else
@@ -71,7 +72,7 @@ static void publish(struct ng_box_frames *frames, uint64_t record_id, const uint
 }
 
 /* Other threads may write to what they share on this stack, as they may. */
-static NG_WALK_UNCHECKED void copy_stack(uint8_t *to, uint64_t from, uint32_t bytes)
+static NG_FAST_UNWIND_UNCHECKED void copy_stack(uint8_t *to, uint64_t from, uint32_t bytes)
 {
     const volatile uint64_t *words = (const volatile uint64_t *)(uintptr_t)from;
     volatile uint64_t *copy = (volatile uint64_t *)(void *)to;
@@ -99,10 +100,9 @@ static struct ng_call_stack_miss *take_miss(void)
 }
 
 /* Hand what could not be walked over to the guard. */
-static NG_WALK_UNCHECKED __attribute__((noinline)) void report_miss(const struct ng_walk *at,
-                                                                    uint64_t until, uint64_t caller,
-                                                                    uint64_t record_id,
-                                                                    uint32_t found)
+static NG_FAST_UNWIND_UNCHECKED __attribute__((noinline)) void
+report_miss(const struct ng_walk *at, uint64_t until, uint64_t caller, uint64_t record_id,
+            uint32_t found)
 {
     struct ng_call_stack_miss *miss = take_miss();
     uint64_t bytes = until - at->stack;
@@ -119,13 +119,13 @@ static NG_WALK_UNCHECKED __attribute__((noinline)) void report_miss(const struct
     atomic_store_explicit(&miss->state, NG_MISS_READY, memory_order_release);
 }
 
-NG_WALK_UNCHECKED void ng_call_stack_take(const struct ng_thread *thread, const void *caller,
-                                          uint64_t record_id)
+NG_FAST_UNWIND_UNCHECKED void ng_call_stack_take(const struct ng_thread *thread, const void *caller,
+                                                 uint64_t record_id)
 {
     uint64_t addresses[NG_BOX_FRAMES], back = ng_registers_strip((uintptr_t)caller);
-    struct ng_walk_memory memory = {.until = thread->stack_end};
-    struct ng_walk walk = ng_walk_here();
-    enum ng_walk_end end = NG_WALK_STOPPED;
+    struct ng_fast_unwind_memory memory = {.until = thread->stack_end};
+    struct ng_walk walk = ng_fast_unwind_here();
+    enum ng_fast_unwind_end end = NG_FAST_UNWIND_STOPPED;
     uint32_t count = 0;
 
     if (!ng_call_stacks || !record_id)
@@ -136,18 +136,18 @@ NG_WALK_UNCHECKED void ng_call_stack_take(const struct ng_thread *thread, const 
     ng_python_frames_keep(thread, record_id);
     /* Elsewhere: a coroutine's stack, or one for signals, whose bounds nobody knows. */
     if (walk.stack >= thread->stack_low && walk.stack < thread->stack_end) {
-        struct ng_walk_table *table = &ng_call_stacks->table;
+        struct ng_fast_unwind_table *table = &ng_call_stacks->table;
         end = ng_call_stack_leave_own(table, &memory, back, &walk);
-        if (end == NG_WALK_GOES_ON)
-            end = ng_walk_up(table, &memory, &walk, addresses, NG_BOX_FRAMES, &count);
+        if (end == NG_FAST_UNWIND_GOES_ON)
+            end = ng_fast_unwind_up(table, &memory, &walk, addresses, NG_BOX_FRAMES, &count);
     }
     uint32_t found = count;
     if (count == 0)
         addresses[count++] = back;
     publish(frames, record_id, addresses, count,
-            end == NG_WALK_WHOLE    ? NG_FRAMES_WHOLE
-            : end == NG_WALK_MISSED ? NG_FRAMES_PART
-                                    : NG_FRAMES_CUT);
-    if (__builtin_expect(end == NG_WALK_MISSED, 0))
+            end == NG_FAST_UNWIND_WHOLE    ? NG_FRAMES_WHOLE
+            : end == NG_FAST_UNWIND_MISSED ? NG_FRAMES_PART
+                                           : NG_FRAMES_CUT);
+    if (__builtin_expect(end == NG_FAST_UNWIND_MISSED, 0))
         report_miss(&walk, memory.until, back, record_id, found);
 }

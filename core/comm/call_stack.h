@@ -39,7 +39,7 @@ struct ng_call_stack_miss {
 };
 
 struct ng_call_stacks {
-    struct ng_walk_table table;
+    struct ng_fast_unwind_table table;
     struct ng_call_stack_miss misses[NG_CALL_STACK_COPIES];
     _Atomic uint32_t turn; /* of the misses */
 };
@@ -63,8 +63,8 @@ static inline void ng_call_stack_keep(const struct ng_thread *thread, const void
 
 /* Up from `walk` past our own frames, to that which `caller` returns to. GOES_ON: *walk is there.
  */
-enum ng_walk_end ng_call_stack_leave_own(struct ng_walk_table *table,
-                                         const struct ng_walk_memory *memory, uint64_t caller,
-                                         struct ng_walk *walk);
+enum ng_fast_unwind_end ng_call_stack_leave_own(struct ng_fast_unwind_table *table,
+                                                const struct ng_fast_unwind_memory *memory,
+                                                uint64_t caller, struct ng_walk *walk);
 
 #endif

@@ -199,15 +199,15 @@ static void reset_group(struct ng_box_group *group)
 /* Readers look at the generation before and after. */
 static void reset_trail(struct ng_box_trail *trail)
 {
-    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         NG_STORE(trail->newest[i], 0);
-    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++)
+    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
         for (unsigned i = 0; i < 2; i++)
             NG_STORE(trail->marks[level][i], 0);
     NG_STORE(trail->captured, 0);
     NG_STORE(trail->refused, 0);
     NG_STORE(trail->heard, 0);
-    NG_STORE(trail->across, NG_TRAIL_SILENT);
+    NG_STORE(trail->across, NG_HASH_LOG_SILENT);
     NG_STORE(trail->shared, 0);
     NG_STORE(trail->passed, 0);
     NG_STORE(trail->whole, 0);
@@ -548,7 +548,7 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
 
     while (!(condemned = condemn(comm, result, reason, until_mono_ns)) &&
            atomic_load(&comm->fate) == NG_FATE_HELD)
-        ng_callers_await(comm);
+        ng_in_flight_await(comm);
     /* Who sleeps until NCCL has got further: core/call/nonblocking.h. */
     if (condemned)
         syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);

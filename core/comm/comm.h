@@ -19,7 +19,7 @@
 
 struct ng_call;
 struct ng_gpu;
-struct ng_work;
+struct ng_async_op;
 
 #define NG_COMM_CAPACITY 4096u
 
@@ -69,7 +69,7 @@ struct ng_comm {
     atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends,
                             but not finished */
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
-    _Atomic(struct ng_work *)
+    _Atomic(struct ng_async_op *)
         incoming; /* newest first; program threads push, the watchdog takes all */
     _Atomic(struct ng_peer_count *)
         peers; /* nranks of them, made with the first point-to-point call */
@@ -87,7 +87,7 @@ struct ng_comm {
         questions; /* for its state, by threads of its own calls, that have not returned */
     /* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the
      * call that is in progress is to be seen. */
-    _Atomic(struct ng_work *) unfinished;
+    _Atomic(struct ng_async_op *) unfinished;
     _Atomic(struct ng_box_thread *) stays_in;
     int64_t stays_since_mono_ns;
     bool being_made; /* its creating call is under way */
@@ -117,8 +117,8 @@ struct ng_comm {
     struct ng_deadline deadline;
 
     /* The watchdog's own. */
-    uint32_t watched_generation;  /* of the slot: the fields below belong to it */
-    struct ng_work *first, *last; /* in flight, oldest first */
+    uint32_t watched_generation;      /* of the slot: the fields below belong to it */
+    struct ng_async_op *first, *last; /* in flight, oldest first */
     uint32_t length;
     int64_t watched;  /* which work the age is of: when it was entered; 0 none */
     int64_t age_ns;   /* credited age of `first` */
@@ -264,7 +264,7 @@ static inline bool ng_comm_is_condemned_now(const struct ng_comm *comm)
     return ng_comm_is_condemned(comm);
 }
 
-/* The same, or held: then ng_callers_await tells whether it is the one or the other. */
+/* The same, or held: then ng_in_flight_await tells whether it is the one or the other. */
 static inline bool ng_comm_is_shut_now(const struct ng_comm *comm)
 {
     atomic_signal_fence(memory_order_seq_cst);

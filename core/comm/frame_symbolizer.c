@@ -55,7 +55,7 @@ static struct {
     atomic_bool under_way;
     struct ng_arena arena;
     uint32_t first; /* rows from here on are named next: the thread's */
-    struct ng_name_wanted *wanted;
+    struct ng_symbol_wanted *wanted;
     uint32_t *rows;
     uint32_t count;
 } files;
@@ -74,14 +74,14 @@ static void retire(void)
     for (uint32_t i = 0; i < own.known_count; i++) {
         struct known *known = &own.known[i];
         const struct ng_image *image = ng_images_find(&own.images, known->address - 1);
-        bool same = known->module == NG_PLACES_NO_MODULE
-                        ? !image || ng_places_module_count(box) == box->module_capacity
-                        : image && ng_places_is_module(box, known->module, image);
+        bool same = known->module == NG_FRAME_NO_MODULE
+                        ? !image || ng_frame_table_module_count(box) == box->module_capacity
+                        : image && ng_frame_table_is_module(box, known->module, image);
         if (known->gone || same)
             continue;
         known->gone = true;
-        ng_walk_table_remove(&ng_call_stacks->table, known->address - 1);
-        ng_places_retire(box, i, now);
+        ng_fast_unwind_table_remove(&ng_call_stacks->table, known->address - 1);
+        ng_frame_table_retire(box, i, now);
     }
 }
 
@@ -101,7 +101,7 @@ static void tell_modules(void)
     struct ng_box *box = &ng_guard.box;
 
     for (uint32_t i = 0; i < own.images.count && i < MODULES_AT_START(box->module_capacity); i++)
-        ng_places_add_module(box, &own.images.images[i]);
+        ng_frame_table_add_module(box, &own.images.images[i]);
 }
 
 /* ---- Rules ---- */
@@ -113,37 +113,37 @@ static void tell_place(uint64_t address)
 
     if (own.known_count == PLACES_MAX)
         return;
-    uint32_t module = image ? ng_places_add_module(box, image) : NG_PLACES_NO_MODULE;
-    if (ng_places_add(box, address, module) == own.known_count)
+    uint32_t module = image ? ng_frame_table_add_module(box, image) : NG_FRAME_NO_MODULE;
+    if (ng_frame_table_add(box, address, module) == own.known_count)
         own.known[own.known_count++] = (struct known){.address = address, .module = module};
 }
 
 static bool fill(uint64_t place)
 {
-    struct ng_walk_rule rule = ng_walk_rule_make(&own.images, place);
+    struct ng_fast_unwind_rule rule = ng_fast_unwind_rule_make(&own.images, place);
 
     tell_place(place + 1);
-    return ng_walk_table_add(&ng_call_stacks->table, place, &rule);
+    return ng_fast_unwind_table_add(&ng_call_stacks->table, place, &rule);
 }
 
 /* The walk goes on where it ended, on the copy of the stack, with the rules that it lacks. */
-static enum ng_walk_end walk_on(const struct ng_call_stack_miss *miss, uint64_t *ret_addresses,
-                                uint32_t room, uint32_t *ret_count)
+static enum ng_fast_unwind_end walk_on(const struct ng_call_stack_miss *miss,
+                                       uint64_t *ret_addresses, uint32_t room, uint32_t *ret_count)
 {
-    struct ng_walk_table *table = &ng_call_stacks->table;
-    struct ng_walk_memory memory = {.until = miss->at.stack + miss->bytes,
-                                    .shift = (uintptr_t)miss->copy - miss->at.stack};
+    struct ng_fast_unwind_table *table = &ng_call_stacks->table;
+    struct ng_fast_unwind_memory memory = {.until = miss->at.stack + miss->bytes,
+                                           .shift = (uintptr_t)miss->copy - miss->at.stack};
     struct ng_walk start = miss->at, walk;
-    enum ng_walk_end end = NG_WALK_MISSED;
+    enum ng_fast_unwind_end end = NG_FAST_UNWIND_MISSED;
 
     *ret_count = 0;
-    for (unsigned tries = 0; tries < FILL_MAX && end == NG_WALK_MISSED; tries++) {
+    for (unsigned tries = 0; tries < FILL_MAX && end == NG_FAST_UNWIND_MISSED; tries++) {
         walk = start;
-        end = miss->found ? NG_WALK_GOES_ON
+        end = miss->found ? NG_FAST_UNWIND_GOES_ON
                           : ng_call_stack_leave_own(table, &memory, miss->caller, &walk);
-        if (end == NG_WALK_GOES_ON)
-            end = ng_walk_up(table, &memory, &walk, ret_addresses, room, ret_count);
-        if (end == NG_WALK_MISSED && !fill(walk.place))
+        if (end == NG_FAST_UNWIND_GOES_ON)
+            end = ng_fast_unwind_up(table, &memory, &walk, ret_addresses, room, ret_count);
+        if (end == NG_FAST_UNWIND_MISSED && !fill(walk.place))
             break;
     }
     return end;
@@ -156,7 +156,7 @@ static void complete(const struct ng_call_stack_miss *miss)
     uint64_t addresses[NG_BOX_FRAMES], part = miss->record_id << 8 | NG_FRAMES_PART;
     uint32_t first = miss->found ? miss->found - 1 : 0, count;
 
-    enum ng_walk_end end = walk_on(miss, addresses, NG_BOX_FRAMES - first, &count);
+    enum ng_fast_unwind_end end = walk_on(miss, addresses, NG_BOX_FRAMES - first, &count);
     struct ng_box_frames *frames =
         &box->frames[ng_record_slot(miss->record_id, box->frames_capacity)];
     if (!count || !atomic_compare_exchange_strong(&frames->id_state, &part,
@@ -168,7 +168,7 @@ static void complete(const struct ng_call_stack_miss *miss)
         NG_STORE(frames->address[first + count], 0);
     atomic_store_explicit(&frames->id_state,
                           miss->record_id << 8 |
-                              (end == NG_WALK_WHOLE ? NG_FRAMES_WHOLE : NG_FRAMES_CUT),
+                              (end == NG_FAST_UNWIND_WHOLE ? NG_FRAMES_WHOLE : NG_FRAMES_CUT),
                           memory_order_release);
 }
 
@@ -205,11 +205,11 @@ static void complete_all(uint32_t missed, bool possible)
 /* ---- Names ---- */
 
 /* Rows from `first` on that lie in an image; memory from `arena`. */
-static uint32_t gather(uint32_t first, struct ng_arena *arena, struct ng_name_wanted **ret_wanted,
+static uint32_t gather(uint32_t first, struct ng_arena *arena, struct ng_symbol_wanted **ret_wanted,
                        uint32_t **ret_rows)
 {
     uint32_t room = own.known_count - first, count = 0;
-    struct ng_name_wanted *wanted = ng_arena_alloc(arena, room * sizeof(*wanted));
+    struct ng_symbol_wanted *wanted = ng_arena_alloc(arena, room * sizeof(*wanted));
     uint32_t *rows = ng_arena_alloc(arena, room * sizeof(*rows));
 
     for (uint32_t i = first; wanted && rows && i < own.known_count; i++) {
@@ -218,26 +218,26 @@ static uint32_t gather(uint32_t first, struct ng_arena *arena, struct ng_name_wa
         if (!image || own.known[i].gone)
             continue;
         rows[count] = i;
-        wanted[count++] = (struct ng_name_wanted){.image = image, .place = place};
+        wanted[count++] = (struct ng_symbol_wanted){.image = image, .place = place};
     }
     *ret_wanted = wanted;
     *ret_rows = rows;
     return count;
 }
 
-static void tell_names(const struct ng_name_wanted *wanted, const uint32_t *rows, uint32_t count)
+static void tell_names(const struct ng_symbol_wanted *wanted, const uint32_t *rows, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (wanted[i].name)
-            ng_places_name(&ng_guard.box, rows[i], wanted[i].name,
-                           wanted[i].place + 1 - wanted[i].start);
+            ng_frame_table_name(&ng_guard.box, rows[i], wanted[i].name,
+                                wanted[i].place + 1 - wanted[i].start);
 }
 
 static void name_from_files(void *unused)
 {
     (void)unused;
-    if (ng_names_find(files.wanted, files.count, ng_symbols_of_file, ng_clock_mono_ns() + NAME_NS,
-                      &files.arena) == 0)
+    if (ng_symbolize(files.wanted, files.count, ng_symbols_of_file, ng_clock_mono_ns() + NAME_NS,
+                     &files.arena) == 0)
         tell_names(files.wanted, files.rows, files.count);
     ng_arena_reset(&files.arena);
     atomic_store(&files.under_way, false);
@@ -274,7 +274,7 @@ static void begin_files(void)
     files.first = own.known_count;
     atomic_store(&files.under_way, true);
     if (!files.count || !copy_images() ||
-        ng_tasks_add(NG_TASKS_PROGRAMS, name_from_files, NULL) != 0) {
+        ng_io_workers_add(NG_IO_WORKERS_PROGRAMS, name_from_files, NULL) != 0) {
         ng_arena_reset(&files.arena);
         atomic_store(&files.under_way, false);
     }
@@ -283,15 +283,15 @@ static void begin_files(void)
 static void name_new(void)
 {
     struct ng_arena arena = {0};
-    struct ng_name_wanted *wanted;
+    struct ng_symbol_wanted *wanted;
     uint32_t *rows;
 
     if (own.named == own.known_count)
         return;
     uint32_t count = gather(own.named, &arena, &wanted, &rows);
     own.named = own.known_count;
-    if (count && ng_names_find(wanted, count, ng_symbols_of_memory, ng_clock_mono_ns() + NAME_NS,
-                               &arena) == 0)
+    if (count && ng_symbolize(wanted, count, ng_symbols_of_memory, ng_clock_mono_ns() + NAME_NS,
+                              &arena) == 0)
         tell_names(wanted, rows, count);
     ng_arena_reset(&arena);
 }
@@ -328,7 +328,7 @@ static void *serve(void *unused)
     return unused;
 }
 
-int ng_call_places_start(void)
+int ng_frame_symbolizer_start(void)
 {
     if (!ng_guard.box.frames_capacity)
         return 0;
@@ -342,12 +342,12 @@ int ng_call_places_start(void)
     return ng_guard_thread("ncclguard/calls", serve);
 }
 
-void ng_call_places_quit(void)
+void ng_frame_symbolizer_quit(void)
 {
     atomic_store(&quitting, true);
 }
 
-void ng_call_places_after_fork(void)
+void ng_frame_symbolizer_after_fork(void)
 {
     /* The child's box is another one, and knows none of these places. */
     if (ng_call_stacks)

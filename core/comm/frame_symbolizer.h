@@ -12,12 +12,12 @@
 
 /* Make the table of rules, and start the thread; where the box has no frames, nothing. 0 or
  * -errno. */
-int ng_call_places_start(void);
+int ng_frame_symbolizer_start(void);
 
 /* The thread ends by itself, soon: nobody is left to be guarded. Any thread. */
-void ng_call_places_quit(void);
+void ng_frame_symbolizer_quit(void);
 
 /* In a forked child. */
-void ng_call_places_after_fork(void);
+void ng_frame_symbolizer_after_fork(void);
 
 #endif

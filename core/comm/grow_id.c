@@ -24,7 +24,7 @@ static uint32_t used_slots(const struct ng_box *box)
     return used < box->group_capacity ? used : box->group_capacity;
 }
 
-bool ng_grown_waits(const struct ng_box_group *group)
+bool ng_grow_id_waits(const struct ng_box_group *group)
 {
     return NG_LOAD(group->joined_id) && NG_LOAD(group->joined_id) == NG_LOAD(group->id);
 }
@@ -46,7 +46,7 @@ static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t u
 static bool is_settled(const struct ng_box *box, uint32_t used, const struct ng_box_group *group)
 {
     for (uint32_t depth = 0; group && depth < used; depth++) {
-        if (ng_grown_waits(group))
+        if (ng_grow_id_waits(group))
             return false;
         const struct ng_box_group *parent = parent_of(box, used, group);
         if (parent && NG_LOAD(parent->id) != NG_LOAD(group->parent_id))
@@ -56,7 +56,7 @@ static bool is_settled(const struct ng_box *box, uint32_t used, const struct ng_
     return true;
 }
 
-uint64_t ng_grown_told(const struct ng_box *box, uint64_t joined_id)
+uint64_t ng_grow_id_told(const struct ng_box *box, uint64_t joined_id)
 {
     uint32_t used = used_slots(box);
 
@@ -127,7 +127,7 @@ static bool is_over(const struct ng_box_group *group)
     return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
 }
 
-bool ng_grown_tend(struct ng_box *box, struct ng_board *board)
+bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board)
 {
     uint32_t used = used_slots(box);
     bool waits = false, renamed = false;
@@ -137,9 +137,9 @@ bool ng_grown_tend(struct ng_box *box, struct ng_board *board)
         if (!in_use(group))
             continue;
         renamed |= NG_LOAD(group->former_id) != 0;
-        if (!ng_grown_waits(group) || is_over(group))
+        if (!ng_grow_id_waits(group) || is_over(group))
             continue;
-        uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grown_told(box, joined_id);
+        uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grow_id_told(box, joined_id);
         if (!id && (!board || board->ops->grown(board, joined_id, &id) != 0)) {
             waits = true;
             continue;
@@ -198,7 +198,7 @@ static void unite(struct ng_view *view, uint64_t former, uint64_t id, unsigned g
     }
 }
 
-void ng_grown_unite(struct ng_view *view)
+void ng_grow_id_unite(struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];

@@ -20,23 +20,23 @@
 
 /* What ranks of the parent call the group that others joined under this id, if this process knows;
  * 0: it does not, or not for good yet. Any process's box. */
-uint64_t ng_grown_told(const struct ng_box *box, uint64_t joined_id);
+uint64_t ng_grow_id_told(const struct ng_box *box, uint64_t joined_id);
 
 /* Did this process join the group in this slot, and is its right id not known yet? */
-bool ng_grown_waits(const struct ng_box_group *group);
+bool ng_grow_id_waits(const struct ng_box_group *group);
 
 /*
  * Ask the board for the ids that are not known yet, and correct what was derived from a former one.
  * Incident thread, in every round; `board` NULL: of this process alone. Never waits. True while an
  * id is not known yet.
  */
-bool ng_grown_tend(struct ng_box *box, struct ng_board *board);
+bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board);
 
 /*
  * In a view that is not sealed yet: what was joined under an id, and what was made of that, becomes
  * the group of those who invited. For processes that ended before they learned it, or have not come
  * to it yet. Any thread.
  */
-void ng_grown_unite(struct ng_view *view);
+void ng_grow_id_unite(struct ng_view *view);
 
 #endif

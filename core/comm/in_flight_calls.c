@@ -19,7 +19,7 @@
 
 #define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
 
-void ng_callers_fence(void)
+void ng_in_flight_fence(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
@@ -33,7 +33,7 @@ void ng_callers_fence(void)
     }
 }
 
-uint32_t ng_callers_call(const struct ng_comm *comm)
+uint32_t ng_in_flight_call(const struct ng_comm *comm)
 {
     const struct ng_box *box = &ng_guard.box;
     uint32_t used = atomic_load(&box->header->thread_used);
@@ -46,7 +46,7 @@ uint32_t ng_callers_call(const struct ng_comm *comm)
     return NG_OP_NONE;
 }
 
-bool ng_callers_inside(const struct ng_comm *comm)
+bool ng_in_flight_inside(const struct ng_comm *comm)
 {
     const struct ng_box *box = &ng_guard.box;
     uint32_t used = atomic_load(&box->header->thread_used);
@@ -74,7 +74,7 @@ static bool any_group_is_open(void)
     return false;
 }
 
-void ng_callers_let_go(struct ng_comm *comm)
+void ng_in_flight_let_go(struct ng_comm *comm)
 {
     uint32_t held = NG_FATE_HELD;
 
@@ -82,22 +82,22 @@ void ng_callers_let_go(struct ng_comm *comm)
     syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-bool ng_callers_hold(struct ng_comm *comm)
+bool ng_in_flight_hold(struct ng_comm *comm)
 {
     uint32_t lives = NG_FATE_LIVES;
 
     /* First a look that disturbs nobody. */
-    if (ng_callers_inside(comm) || any_group_is_open() ||
+    if (ng_in_flight_inside(comm) || any_group_is_open() ||
         !atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_HELD))
         return false;
-    ng_callers_fence();
-    if (!ng_callers_inside(comm) && !any_group_is_open())
+    ng_in_flight_fence();
+    if (!ng_in_flight_inside(comm) && !any_group_is_open())
         return true;
-    ng_callers_let_go(comm);
+    ng_in_flight_let_go(comm);
     return false;
 }
 
-bool ng_callers_await(const struct ng_comm *comm)
+bool ng_in_flight_await(const struct ng_comm *comm)
 {
     uint32_t fate;
 

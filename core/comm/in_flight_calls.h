@@ -19,15 +19,15 @@ struct ng_comm;
  * wrote before it looked: a full barrier on every processor that runs one of them, so that they
  * need none of their own.
  */
-void ng_callers_fence(void);
+void ng_in_flight_fence(void);
 
 /* The call on this communicator that a thread of the program is inside, as its slot says; 0 none.
  */
-uint32_t ng_callers_call(const struct ng_comm *comm);
+uint32_t ng_in_flight_call(const struct ng_comm *comm);
 
 /* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
  * may be on any. */
-bool ng_callers_inside(const struct ng_comm *comm);
+bool ng_in_flight_inside(const struct ng_comm *comm);
 
 /*
  * No call of the program on this converted communicator is under way, nor begins until it is let
@@ -35,10 +35,10 @@ bool ng_callers_inside(const struct ng_comm *comm);
  * NCCL group is open, or it is ending. For as long as a question to NCCL takes. Any thread that is
  * inside no call itself.
  */
-bool ng_callers_hold(struct ng_comm *comm);
-void ng_callers_let_go(struct ng_comm *comm);
+bool ng_in_flight_hold(struct ng_comm *comm);
+void ng_in_flight_let_go(struct ng_comm *comm);
 
 /* Until it is not held. True: it has been condemned. */
-bool ng_callers_await(const struct ng_comm *comm);
+bool ng_in_flight_await(const struct ng_comm *comm);
 
 #endif

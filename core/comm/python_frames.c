@@ -59,22 +59,22 @@ struct text {
     bool is_ascii;
 };
 
-static NG_WALK_UNCHECKED const uint8_t *pointer_at(const uint8_t *at)
+static NG_FAST_UNWIND_UNCHECKED const uint8_t *pointer_at(const uint8_t *at)
 {
     return *(const uint8_t *const volatile *)(const void *)at;
 }
 
-static NG_WALK_UNCHECKED uint64_t word_at(const uint8_t *at)
+static NG_FAST_UNWIND_UNCHECKED uint64_t word_at(const uint8_t *at)
 {
     return *(const volatile uint64_t *)(const void *)at;
 }
 
-static NG_WALK_UNCHECKED uint32_t half_at(const uint8_t *at)
+static NG_FAST_UNWIND_UNCHECKED uint32_t half_at(const uint8_t *at)
 {
     return *(const volatile uint32_t *)(const void *)at;
 }
 
-static NG_WALK_UNCHECKED uint8_t byte_at(const uint8_t *at)
+static NG_FAST_UNWIND_UNCHECKED uint8_t byte_at(const uint8_t *at)
 {
     return *(const volatile uint8_t *)at;
 }
@@ -181,8 +181,9 @@ static bool is_kept(const struct text *text, uint32_t room, const char *kept, ui
 
 /* ---- Code objects ---- */
 
-NG_WALK_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *layout,
-                                                 const void *code, struct ng_python_code *ret_code)
+NG_FAST_UNWIND_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *layout,
+                                                        const void *code,
+                                                        struct ng_python_code *ret_code)
 {
     const uint8_t *at = code, *lines = pointer_at(at + layout->code_lines);
     struct text file, name;
@@ -200,8 +201,9 @@ NG_WALK_UNCHECKED bool ng_python_frames_describe(const struct ng_python_layout *
 }
 
 /* Does the row tell of this code object what would be told of it anew? */
-static NG_WALK_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index,
-                                        const struct ng_python_layout *layout, const uint8_t *code)
+static NG_FAST_UNWIND_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index,
+                                               const struct ng_python_layout *layout,
+                                               const uint8_t *code)
 {
     const struct ng_box_code *row = &box->codes[index];
     const uint8_t *lines = pointer_at(code + layout->code_lines);
@@ -229,8 +231,8 @@ static uint32_t hash_of(const struct ng_python_code *code)
 }
 
 /* The row of a code object that has none by its address: one that tells the same, or a new one. */
-static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(struct state *own,
-                                                                            const uint8_t *code)
+static NG_FAST_UNWIND_UNCHECKED __attribute__((noinline)) uint32_t
+find_by_content(struct state *own, const uint8_t *code)
 {
     const struct ng_python_layout *layout = &own->interpreter.layout;
     struct ng_box *box = &ng_guard.box;
@@ -254,7 +256,7 @@ static NG_WALK_UNCHECKED __attribute__((noinline)) uint32_t find_by_content(stru
     return added;
 }
 
-static NG_WALK_UNCHECKED uint32_t row_of(struct state *own, const uint8_t *code)
+static NG_FAST_UNWIND_UNCHECKED uint32_t row_of(struct state *own, const uint8_t *code)
 {
     uint64_t address = (uintptr_t)code;
     struct seen
@@ -282,10 +284,9 @@ static NG_WALK_UNCHECKED uint32_t row_of(struct state *own, const uint8_t *code)
 
 /* ---- Frames ---- */
 
-NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpreter *interpreter,
-                                                 const void *thread,
-                                                 struct ng_python_spot *ret_spots, uint32_t room,
-                                                 bool *ret_cut)
+NG_FAST_UNWIND_UNCHECKED uint32_t
+ng_python_frames_walk(const struct ng_python_interpreter *interpreter, const void *thread,
+                      struct ng_python_spot *ret_spots, uint32_t room, bool *ret_cut)
 {
     const struct ng_python_layout *layout = &interpreter->layout;
     const uint8_t *frame = pointer_at((const uint8_t *)thread + layout->state_frame);
@@ -315,7 +316,7 @@ NG_WALK_UNCHECKED uint32_t ng_python_frames_walk(const struct ng_python_interpre
     return count;
 }
 
-static NG_WALK_UNCHECKED void take(struct state *own, uint64_t record_id)
+static NG_FAST_UNWIND_UNCHECKED void take(struct state *own, uint64_t record_id)
 {
     const struct ng_python_interpreter *interpreter = &own->interpreter;
     struct ng_python_spot spots[NG_BOX_PYTHON_FRAMES];
@@ -379,7 +380,7 @@ void ng_python_frames_close(void)
     if (!own)
         return;
     atomic_store(&own->closed, true);
-    ng_callers_fence();
+    ng_in_flight_fence();
     for (uint32_t i = 0; i < READERS; i++)
         while (atomic_load_explicit(&own->readers[i].busy, memory_order_acquire) &&
                ng_clock_mono_ns() < until)

@@ -13,8 +13,9 @@
 
 /* One for each record, since none is in two, and for those that are about to change theirs. */
 #define FAMILIES (NG_COMM_CAPACITY + 256u)
-static struct ng_family families[FAMILIES];
-static _Atomic(struct ng_family *) family_of[NG_COMM_CAPACITY]; /* by slot; NULL not known yet */
+static struct ng_shared_resources families[FAMILIES];
+static _Atomic(struct ng_shared_resources *)
+    family_of[NG_COMM_CAPACITY]; /* by slot; NULL not known yet */
 
 /* What the children of a communicator will share with it. */
 #define SHARES_SPLIT  1u
@@ -85,10 +86,10 @@ static bool is_shared(const struct ng_comm *parent, const struct ng_call *call)
 
 /* ---- Families ---- */
 
-static struct ng_family *take_free(uint32_t slot)
+static struct ng_shared_resources *take_free(uint32_t slot)
 {
     for (uint32_t i = 0;; i++) {
-        struct ng_family *family = &families[(slot + i) % FAMILIES];
+        struct ng_shared_resources *family = &families[(slot + i) % FAMILIES];
         uint32_t nobody = 0;
         if (atomic_load(&family->holder) ||
             !atomic_compare_exchange_strong(&family->members, &nobody, 1))
@@ -99,10 +100,11 @@ static struct ng_family *take_free(uint32_t slot)
     }
 }
 
-struct ng_family *ng_family_of(const struct ng_comm *comm)
+struct ng_shared_resources *ng_shared_resources_of(const struct ng_comm *comm)
 {
-    struct ng_family *family = atomic_load_explicit(&family_of[comm->slot], memory_order_acquire);
-    struct ng_family *expected = NULL;
+    struct ng_shared_resources *family =
+        atomic_load_explicit(&family_of[comm->slot], memory_order_acquire);
+    struct ng_shared_resources *expected = NULL;
 
     if (__builtin_expect(family != NULL, 1))
         return family;
@@ -113,14 +115,14 @@ struct ng_family *ng_family_of(const struct ng_comm *comm)
     return expected;
 }
 
-void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent,
-                    const struct ng_call *call)
+void ng_shared_resources_make(const struct ng_comm *comm, const struct ng_comm *parent,
+                              const struct ng_call *call)
 {
-    struct ng_family *before = atomic_load(&family_of[comm->slot]), *family;
+    struct ng_shared_resources *before = atomic_load(&family_of[comm->slot]), *family;
 
     atomic_store(&shares_of[comm->slot], (uint8_t)shares_by(call, parent));
     if (parent && is_shared(parent, call)) {
-        family = ng_family_of(parent);
+        family = ng_shared_resources_of(parent);
         atomic_fetch_add(&family->members, 1);
         atomic_store(&family->shared, true);
     } else if (before && !atomic_load(&before->shared)) {
@@ -137,16 +139,16 @@ void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent,
 
 /* ---- Turns ---- */
 
-bool ng_family_is_mine(const struct ng_family *family)
+bool ng_shared_resources_is_mine(const struct ng_shared_resources *family)
 {
     return atomic_load_explicit(&family->holder, memory_order_relaxed) == &this_thread;
 }
 
-bool ng_family_try_hold(struct ng_family *family)
+bool ng_shared_resources_try_hold(struct ng_shared_resources *family)
 {
     const void *nobody = NULL;
 
-    if (!ng_family_is_mine(family) &&
+    if (!ng_shared_resources_is_mine(family) &&
         !atomic_compare_exchange_strong_explicit(&family->holder, &nobody, &this_thread,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
@@ -154,13 +156,13 @@ bool ng_family_try_hold(struct ng_family *family)
     return true;
 }
 
-void ng_family_let_go(struct ng_family *family)
+void ng_shared_resources_let_go(struct ng_shared_resources *family)
 {
     if (--family->depth == 0)
         atomic_store_explicit(&family->holder, NULL, memory_order_release);
 }
 
-void ng_family_after_fork(void)
+void ng_shared_resources_after_fork(void)
 {
     if (!atomic_exchange(&any, false))
         return;

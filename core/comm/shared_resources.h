@@ -20,7 +20,7 @@
 struct ng_call;
 struct ng_comm;
 
-struct ng_family {
+struct ng_shared_resources {
     _Atomic(const void *) holder; /* the thread whose turn it is; NULL nobody */
     uint32_t depth;               /* the holder's own */
     _Atomic uint32_t members;     /* records of communicators; 0: it may be taken */
@@ -29,18 +29,18 @@ struct ng_family {
 
 /* A communicator is being made by this call; `parent` NULL: from nothing. Before anybody can call
  * NCCL with it; program thread. */
-void ng_family_make(const struct ng_comm *comm, const struct ng_comm *parent,
-                    const struct ng_call *call);
+void ng_shared_resources_make(const struct ng_comm *comm, const struct ng_comm *parent,
+                              const struct ng_call *call);
 
 /* The one of a communicator: for ever readable. Any thread. */
-struct ng_family *ng_family_of(const struct ng_comm *comm);
+struct ng_shared_resources *ng_shared_resources_of(const struct ng_comm *comm);
 
 /* The turn. They nest. False: it is another thread's. */
-bool ng_family_try_hold(struct ng_family *family);
-bool ng_family_is_mine(const struct ng_family *family);
-void ng_family_let_go(struct ng_family *family);
+bool ng_shared_resources_try_hold(struct ng_shared_resources *family);
+bool ng_shared_resources_is_mine(const struct ng_shared_resources *family);
+void ng_shared_resources_let_go(struct ng_shared_resources *family);
 
 /* In a forked child, where whoever had a turn is no more. */
-void ng_family_after_fork(void);
+void ng_shared_resources_after_fork(void);
 
 #endif

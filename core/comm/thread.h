@@ -26,8 +26,8 @@ struct ng_pending {
     uint64_t hash_before; /* the group's rolling hash before `first_seq` */
     uint32_t coll_count, p2p_count;
     int64_t entered_mono_ns;
-    struct ng_work *work;
-    struct ng_work
+    struct ng_async_op *work;
+    struct ng_async_op
         *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL nothing */
     bool capturing;
     struct ng_captured *begun; /* meaningful then: core/device/capture.h */

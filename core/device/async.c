@@ -121,7 +121,7 @@ static void ask(struct ng_comm *comm, int64_t now_mono_ns)
         return;
     comm->asked_mono_ns = now_mono_ns;
     bool converted = atomic_load(&comm->converted);
-    if (converted && !ng_callers_hold(comm))
+    if (converted && !ng_in_flight_hold(comm))
         return;
     atomic_store(&asked, comm);
     void *handle = atomic_load(&comm->handle);
@@ -129,7 +129,7 @@ static void ask(struct ng_comm *comm, int64_t now_mono_ns)
         result = nccl->comm_get_async_error(handle, &error);
     atomic_store(&asked, NULL);
     if (converted)
-        ng_callers_let_go(comm);
+        ng_in_flight_let_go(comm);
     if (result == NG_NCCL_SUCCESS)
         remember(comm, error);
 }

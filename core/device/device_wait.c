@@ -37,12 +37,12 @@ static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
  * it; 0 none. And the one that a call has returned as its error. */
 static _Atomic uint32_t notice, taken;
 
-uint32_t ng_wait_newest(void)
+uint32_t ng_device_wait_newest(void)
 {
     return atomic_load(&told);
 }
 
-void ng_wait_tell(const char *line, enum ng_on_timeout policy)
+void ng_device_wait_tell(const char *line, enum ng_on_timeout policy)
 {
     uint64_t words[LINE_WORDS] = {0};
     uint32_t before = atomic_load_explicit(&told, memory_order_relaxed);
@@ -55,8 +55,8 @@ void ng_wait_tell(const char *line, enum ng_on_timeout policy)
     atomic_store(&told, before + 2);
 }
 
-bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
-                  enum ng_on_timeout *ret_policy)
+bool ng_device_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                         enum ng_on_timeout *ret_policy)
 {
     uint64_t words[LINE_WORDS];
     uint32_t now = atomic_load(&told);
@@ -73,13 +73,13 @@ bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
     return true;
 }
 
-void ng_wait_fail_all(const char *line)
+void ng_device_wait_fail_all(const char *line)
 {
-    ng_wait_tell(line, NG_ON_TIMEOUT_KILL);
-    atomic_store(&notice, ng_wait_newest());
+    ng_device_wait_tell(line, NG_ON_TIMEOUT_KILL);
+    atomic_store(&notice, ng_device_wait_newest());
 }
 
-bool ng_wait_is_taken(void)
+bool ng_device_wait_is_taken(void)
 {
     uint32_t number = atomic_load(&notice);
 
@@ -88,7 +88,7 @@ bool ng_wait_is_taken(void)
 
 /* ---- One wait ---- */
 
-void ng_wait_expire(uint32_t slot, int64_t entered_mono_ns)
+void ng_device_wait_expire(uint32_t slot, int64_t entered_mono_ns)
 {
     if (slot < ng_comm_count())
         atomic_store(&ng_comm_at(slot)->overdue_mono_ns, entered_mono_ns);
@@ -104,9 +104,9 @@ struct wait {
     unsigned looks;
 };
 
-struct ng_work *ng_wait_begin(struct ng_gpu *gpu, void *stream)
+struct ng_async_op *ng_device_wait_begin(struct ng_gpu *gpu, void *stream)
 {
-    struct ng_work *waiter = ng_gpu_take(gpu);
+    struct ng_async_op *waiter = ng_gpu_take(gpu);
 
     if (waiter && !ng_gpu_record(gpu, waiter->end, stream)) {
         ng_gpu_give(waiter);
@@ -175,7 +175,7 @@ static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_B
 
     if (!wait->overdue_ns && !is_given_notice(wait))
         return false;
-    bool heard = ng_wait_hear(wait->told_before, ret_reason, &policy);
+    bool heard = ng_device_wait_hear(wait->told_before, ret_reason, &policy);
     if (heard && is_given_notice(wait))
         return true;
     if (!heard && atomic_load(&wait->comm->wait_failed)) {
@@ -207,7 +207,7 @@ static int fail(struct ng_comm *comm, const char *reason)
     return ng_abort_result(comm, reason);
 }
 
-static int wait_for(struct wait *wait, const struct ng_work *waiter)
+static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
 {
     char reason[NG_COMM_REASON_BYTES];
 
@@ -232,8 +232,8 @@ static int wait_for(struct wait *wait, const struct ng_work *waiter)
     }
 }
 
-int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
-                uint32_t newest)
+int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t entered_mono_ns,
+                       uint32_t newest)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct wait wait = {.comm = comm,
@@ -256,12 +256,12 @@ int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mo
     return result;
 }
 
-const char *ng_wait_reason(const struct ng_comm *comm)
+const char *ng_device_wait_reason(const struct ng_comm *comm)
 {
     return atomic_load(&comm->wait_failed) ? comm->wait_reason : NULL;
 }
 
-void ng_wait_after_fork(void)
+void ng_device_wait_after_fork(void)
 {
     atomic_store(&told, 0);
     atomic_store(&notice, 0);

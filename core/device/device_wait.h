@@ -31,43 +31,43 @@
  * Program thread, after the work's own end was recorded on `stream`: an event of its own to wait
  * for, since the watchdog takes the work away as soon as it is finished. NULL: none could be had.
  */
-struct ng_work *ng_wait_begin(struct ng_gpu *gpu, void *stream);
+struct ng_async_op *ng_device_wait_begin(struct ng_gpu *gpu, void *stream);
 
 /*
- * Wait for what ng_wait_begin gave, of a call on `comm` that was entered at `entered_mono_ns`;
- * verdicts after `newest` may be about it. NCCL's success, or what the call returns instead.
- * `waiter` NULL: success at once. Takes `waiter`.
+ * Wait for what ng_device_wait_begin gave, of a call on `comm` that was entered at
+ * `entered_mono_ns`; verdicts after `newest` may be about it. NCCL's success, or what the call
+ * returns instead. `waiter` NULL: success at once. Takes `waiter`.
  */
-int ng_wait_end(struct ng_comm *comm, struct ng_work *waiter, int64_t entered_mono_ns,
-                uint32_t newest);
+int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t entered_mono_ns,
+                       uint32_t newest);
 
 /* What was entered until `entered_mono_ns` on the communicator of this slot, and has not finished,
  * is past its deadline. Watchdog, or who stands in for it. */
-void ng_wait_expire(uint32_t slot, int64_t entered_mono_ns);
+void ng_device_wait_expire(uint32_t slot, int64_t entered_mono_ns);
 
 /* Incident thread: the verdict on a deadline, in one line, and what the job does about it. */
-void ng_wait_tell(const char *line, enum ng_on_timeout policy);
+void ng_device_wait_tell(const char *line, enum ng_on_timeout policy);
 
 /* Incident thread: the process is to end for this verdict. All calls that wait now return it as
  * their error. */
-void ng_wait_fail_all(const char *line);
+void ng_device_wait_fail_all(const char *line);
 
 /* Has one of them, so that the program has it? Any thread. */
-bool ng_wait_is_taken(void);
+bool ng_device_wait_is_taken(void);
 
-/* Which verdict is the newest: for ng_wait_end, before the first wait of a call. */
-uint32_t ng_wait_newest(void);
+/* Which verdict is the newest: for ng_device_wait_end, before the first wait of a call. */
+uint32_t ng_device_wait_newest(void);
 
 /* The line of a verdict that came after number `before`, and what the job does about it; false:
  * none has. Program threads. */
-bool ng_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
-                  enum ng_on_timeout *ret_policy);
+bool ng_device_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+                         enum ng_on_timeout *ret_policy);
 
 /* Why the newest wait on this communicator has failed; NULL none has, or NCCL itself has refused a
  * call since. Any thread; readable until the next one fails. */
-const char *ng_wait_reason(const struct ng_comm *comm);
+const char *ng_device_wait_reason(const struct ng_comm *comm);
 
 /* In a forked child. */
-void ng_wait_after_fork(void);
+void ng_device_wait_after_fork(void);
 
 #endif

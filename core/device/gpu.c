@@ -154,9 +154,9 @@ static bool empty_pools(struct ng_gpu *gpu)
 }
 
 /* NULL: no memory. Pages come with their use. */
-static struct ng_work *make_works(void)
+static struct ng_async_op *make_works(void)
 {
-    void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_work), PROT_READ | PROT_WRITE,
+    void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_async_op), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return map == MAP_FAILED ? NULL : map;
@@ -246,7 +246,7 @@ struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
     return gpu;
 }
 
-static void push_free(struct ng_pool *pool, struct ng_work *work)
+static void push_free(struct ng_pool *pool, struct ng_async_op *work)
 {
     uint64_t head = atomic_load_explicit(&pool->free, memory_order_relaxed), next;
 
@@ -258,7 +258,7 @@ static void push_free(struct ng_pool *pool, struct ng_work *work)
 }
 
 /* Events of one more work, in the current context. */
-static CUresult make_events(struct ng_gpu *gpu, struct ng_work *work, bool timed)
+static CUresult make_events(struct ng_gpu *gpu, struct ng_async_op *work, bool timed)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     unsigned flags = timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
@@ -301,7 +301,7 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
     if (result == CUDA_SUCCESS && made < WORKS_MAX &&
         (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
         for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
-            struct ng_work *work = &pool->works[made + i];
+            struct ng_async_op *work = &pool->works[made + i];
             result = make_events(gpu, work, timed);
             if (result != CUDA_SUCCESS)
                 break;
@@ -319,7 +319,7 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
     atomic_flag_clear_explicit(&pool->growing, memory_order_release);
 }
 
-struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
+struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
 {
     /* The pool ran dry: the watchdog should look before its usual time. */
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
@@ -329,9 +329,9 @@ struct ng_work *ng_gpu_grow(struct ng_gpu *gpu)
 }
 
 /* A work that tells the time; NULL none is to be had. */
-static struct ng_work *take_timed(struct ng_gpu *gpu)
+static struct ng_async_op *take_timed(struct ng_gpu *gpu)
 {
-    struct ng_work *work = ng_pool_take(&gpu->timed_pool);
+    struct ng_async_op *work = ng_pool_take(&gpu->timed_pool);
 
     if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
         return work;
@@ -341,10 +341,10 @@ static struct ng_work *take_timed(struct ng_gpu *gpu)
     return ng_pool_take(&gpu->timed_pool);
 }
 
-struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing)
+struct ng_async_op *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing)
 {
     struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
-    struct ng_work *work = gpu ? take_timed(gpu) : NULL;
+    struct ng_async_op *work = gpu ? take_timed(gpu) : NULL;
 
     if (!work && !(work = gpu ? ng_gpu_take(gpu) : NULL))
         return NULL;
@@ -352,20 +352,21 @@ struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret
     return work->has_start ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
-void ng_gpu_give(struct ng_work *work)
+void ng_gpu_give(struct ng_async_op *work)
 {
     push_free(work->timed ? &work->gpu->timed_pool : &work->gpu->pool, work);
 }
 
 /* The stream refuses the start event: it may be one of another context than the communicator's last
  * stream, or its device was reset since. */
-struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *work, void *stream)
+struct ng_async_op *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_async_op *work,
+                                           void *stream)
 {
     struct ng_gpu *gpu = ng_gpu_choose(comm, stream);
 
     if (!gpu || gpu == work->gpu)
         return work;
-    struct ng_work *timed = work->timed ? take_timed(gpu) : NULL;
+    struct ng_async_op *timed = work->timed ? take_timed(gpu) : NULL;
     ng_gpu_give(work);
     work = timed ? timed : ng_gpu_take(gpu);
     if (work)
@@ -431,17 +432,17 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
     return NG_GPU_LOST;
 }
 
-enum ng_gpu_state ng_gpu_started(const struct ng_work *work)
+enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work)
 {
     return work->has_start ? query(work->gpu, work->start) : NG_GPU_PENDING;
 }
 
-enum ng_gpu_state ng_gpu_ended(const struct ng_work *work)
+enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work)
 {
     return query(work->gpu, work->end);
 }
 
-int64_t ng_gpu_duration_ns(const struct ng_work *work)
+int64_t ng_gpu_duration_ns(const struct ng_async_op *work)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     float ms = 0;

@@ -19,12 +19,12 @@
 
 /* What is between a start and an end event: one call, or all calls of a NCCL group on one
  * communicator and stream. */
-struct ng_work {
+struct ng_async_op {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
     bool has_start;
     bool timed; /* its events tell the time: written once */
     struct ng_gpu *gpu;
-    struct ng_work *next; /* in the communicator's queue */
+    struct ng_async_op *next; /* in the communicator's queue */
     CUevent start, end;
     uint64_t last_record;         /* newest record; the others follow by work_previous */
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
@@ -50,7 +50,7 @@ struct ng_work {
 
 /* Works with events of one sort, and those that are free. */
 struct ng_pool {
-    struct ng_work *works;
+    struct ng_async_op *works;
     _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
     _Atomic uint32_t made; /* works that have their events */
     atomic_flag growing;
@@ -83,8 +83,9 @@ extern struct ng_gpu ng_gpu_out_of_reach __attribute__((visibility("hidden")));
 
 /* The slow halves of the functions below. */
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream);
-struct ng_work *ng_gpu_grow(struct ng_gpu *gpu);
-struct ng_work *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_work *work, void *stream);
+struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu);
+struct ng_async_op *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_async_op *work,
+                                           void *stream);
 bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream);
 
 /*
@@ -114,10 +115,10 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
 }
 
 /* A work that is free; NULL there is none now. */
-static inline struct ng_work *ng_pool_take(struct ng_pool *pool)
+static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
 {
     uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
-    struct ng_work *work;
+    struct ng_async_op *work;
 
     do {
         if (__builtin_expect((uint32_t)head == 0, 0))
@@ -131,15 +132,15 @@ static inline struct ng_work *ng_pool_take(struct ng_pool *pool)
 }
 
 /* A work whose events tell no time; NULL when all are in flight (counted by the caller). */
-static inline struct ng_work *ng_gpu_take(struct ng_gpu *gpu)
+static inline struct ng_async_op *ng_gpu_take(struct ng_gpu *gpu)
 {
-    struct ng_work *work = ng_pool_take(&gpu->pool);
+    struct ng_async_op *work = ng_pool_take(&gpu->pool);
 
     return __builtin_expect(work != NULL, 1) ? work : ng_gpu_grow(gpu);
 }
 
 /* Back to the pool. Any thread, once. */
-void ng_gpu_give(struct ng_work *work);
+void ng_gpu_give(struct ng_async_op *work);
 
 /* Record an event of a work on the stream. False: CUDA refused; the work is not observed. */
 static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream)
@@ -155,11 +156,11 @@ static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream
  * Begin to observe what the program puts on `stream` next: a work whose start is recorded; NULL
  * where nothing can be observed, *ret_capturing as in ng_gpu_of.
  */
-static inline __attribute__((always_inline)) struct ng_work *
+static inline __attribute__((always_inline)) struct ng_async_op *
 ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
 {
     struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
-    struct ng_work *work = __builtin_expect(gpu != NULL, 1) ? ng_gpu_take(gpu) : NULL;
+    struct ng_async_op *work = __builtin_expect(gpu != NULL, 1) ? ng_gpu_take(gpu) : NULL;
 
     if (__builtin_expect(!work, 0))
         return NULL;
@@ -168,7 +169,7 @@ ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
 }
 
 /* The same for a work that is to be measured; where its pool has none, one that is not timed. */
-struct ng_work *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing);
+struct ng_async_op *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing);
 
 enum ng_gpu_state {
     NG_GPU_PENDING,
@@ -177,12 +178,12 @@ enum ng_gpu_state {
 };
 
 /* Watchdog: has the start, the end been reached? */
-enum ng_gpu_state ng_gpu_started(const struct ng_work *work);
-enum ng_gpu_state ng_gpu_ended(const struct ng_work *work);
+enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work);
+enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work);
 
 /* Watchdog: how long the device took for a timed work that has ended, 1 at the least; 0 not known.
  */
-int64_t ng_gpu_duration_ns(const struct ng_work *work);
+int64_t ng_gpu_duration_ns(const struct ng_async_op *work);
 
 /* A thread of the program that has no current context, asks, and leaves nothing behind: true, where
  * it is to be left again. */

@@ -51,8 +51,8 @@ struct ng_graph_part {
     uint32_t generation;
     struct graph_call *calls;
     uint32_t count;
-    bool measured;        /* some of them */
-    struct ng_work *work; /* from before to after a launch */
+    bool measured;            /* some of them */
+    struct ng_async_op *work; /* from before to after a launch */
 };
 
 struct ng_graph {
@@ -488,7 +488,7 @@ static void enter_call(const struct ng_graph_part *part, const struct graph_call
 
 static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mono_ns, void *stream)
 {
-    struct ng_work *work = part->work;
+    struct ng_async_op *work = part->work;
     struct entered entered = {0};
     /* One launch must not wipe out what the ring holds of all other communicators. */
     uint32_t recorded = ng_guard.box.record_capacity / 2;
@@ -509,11 +509,11 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     part->work = NULL;
     if (!work || !ng_gpu_record(work->gpu, work->end, stream)) {
         ng_ring_set_chain(entered.last_record, NG_RECORD_UNWATCHED);
-        ng_work_give_up(work, part->count);
+        ng_async_op_give_up(work, part->count);
         return;
     }
-    ng_work_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p,
-                 now_mono_ns);
+    ng_async_op_fill(work, entered.last_record, entered.first_seq, entered.last_seq, entered.p2p,
+                     now_mono_ns);
     work->part = part;
     work->launch = part->graph->launch;
     work->replay = part->graph->replays;
@@ -522,7 +522,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     atomic_fetch_add_explicit(&part->graph->works, 1, memory_order_relaxed);
     if (__builtin_expect(ng_poison_is_on(), 0))
         ng_poison_note(part->comm, work->gpu, stream);
-    ng_work_hand_over(part->comm, work);
+    ng_async_op_hand_over(part->comm, work);
 }
 
 void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
@@ -545,21 +545,21 @@ void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
 
 /* ---- How far it is ---- */
 
-uint32_t ng_graph_calls(const struct ng_work *work)
+uint32_t ng_graph_calls(const struct ng_async_op *work)
 {
     return work->part->count;
 }
 
-enum ng_op ng_graph_op(const struct ng_work *work)
+enum ng_op ng_graph_op(const struct ng_async_op *work)
 {
     return work->done < work->part->count ? work->part->calls[work->done].call.op : NG_OP_NONE;
 }
 
 /* Up to which call the events tell that the replay has come. */
-static uint32_t ask_events(const struct ng_work *work, bool *ret_vague)
+static uint32_t ask_events(const struct ng_async_op *work, bool *ret_vague)
 {
     const struct ng_graph_part *part = work->part;
-    struct ng_work asked = {0};
+    struct ng_async_op asked = {0};
     uint32_t questions = 0, done = work->done;
 
     *ret_vague = part->graph->has_copies;
@@ -581,7 +581,7 @@ static uint32_t ask_events(const struct ng_work *work, bool *ret_vague)
     return done;
 }
 
-struct ng_graph_progress ng_graph_progress(const struct ng_work *work)
+struct ng_graph_progress ng_graph_progress(const struct ng_async_op *work)
 {
     const struct ng_graph_part *part = work->part;
     struct ng_graph_progress progress = {0};
@@ -596,22 +596,22 @@ struct ng_graph_progress ng_graph_progress(const struct ng_work *work)
 }
 
 /* Do the events of the call tell of this launch? */
-static bool tells_of(const struct graph_call *call, const struct ng_work *work)
+static bool tells_of(const struct graph_call *call, const struct ng_async_op *work)
 {
     return atomic_load_explicit(&call->capture->launch, memory_order_acquire) == work->launch;
 }
 
-bool ng_graph_measures(const struct ng_work *work)
+bool ng_graph_measures(const struct ng_async_op *work)
 {
     return work->part->measured && !work->part->graph->has_copies;
 }
 
-bool ng_graph_measured(const struct ng_work *work, uint32_t call,
+bool ng_graph_measured(const struct ng_async_op *work, uint32_t call,
                        struct ng_graph_measure *ret_measure)
 {
     const struct ng_graph_part *part = work->part;
     const struct graph_call *measured = &part->calls[call];
-    struct ng_work asked = {.has_start = true, .timed = true};
+    struct ng_async_op asked = {.has_start = true, .timed = true};
 
     if (!measured->start || !tells_of(measured, work))
         return false;
@@ -624,7 +624,7 @@ bool ng_graph_measured(const struct ng_work *work, uint32_t call,
     return ret_measure->duration_ns > 0 && tells_of(measured, work);
 }
 
-uint64_t ng_graph_recall(const struct ng_work *work, uint32_t tid)
+uint64_t ng_graph_recall(const struct ng_async_op *work, uint32_t tid)
 {
     const struct ng_graph_part *part = work->part;
     const struct graph_call *call = work->done < part->count ? &part->calls[work->done] : NULL;
@@ -643,7 +643,7 @@ uint64_t ng_graph_recall(const struct ng_work *work, uint32_t tid)
     return id;
 }
 
-void ng_graph_forget(struct ng_work *work)
+void ng_graph_forget(struct ng_async_op *work)
 {
     struct ng_graph *graph = work->part->graph;
 

@@ -21,7 +21,7 @@
 #include "core/nccl/call.h"
 
 struct ng_graph;
-struct ng_work;
+struct ng_async_op;
 
 /* An executable graph was made of `graph`, or is now as `graph` is. Program threads, after the
  * driver. */
@@ -55,14 +55,14 @@ struct ng_graph_progress {
     uint32_t collectives, p2p; /* among those beyond work->done */
     bool vague;                /* it may be farther: a later launch hides that */
 };
-struct ng_graph_progress ng_graph_progress(const struct ng_work *work);
-uint32_t ng_graph_calls(const struct ng_work *work);
-enum ng_op
-ng_graph_op(const struct ng_work *work); /* of the first call that is not known to have finished */
+struct ng_graph_progress ng_graph_progress(const struct ng_async_op *work);
+uint32_t ng_graph_calls(const struct ng_async_op *work);
+enum ng_op ng_graph_op(
+    const struct ng_async_op *work); /* of the first call that is not known to have finished */
 
 /* The ring has gone round since the launch: another record of the oldest collective that has not
  * finished, for who wants to know what that is; its id, 0 none. Watchdog. */
-uint64_t ng_graph_recall(const struct ng_work *work, uint32_t tid);
+uint64_t ng_graph_recall(const struct ng_async_op *work, uint32_t tid);
 
 /* How long the device took for a call of a replay that has ended, or for the NCCL group that ends
  * with it. False: it is not measured, or a later launch has begun. Watchdog. */
@@ -71,12 +71,12 @@ struct ng_graph_measure {
     uint64_t bytes;
     int64_t duration_ns;
 };
-bool ng_graph_measures(const struct ng_work *work); /* any of its calls */
-bool ng_graph_measured(const struct ng_work *work, uint32_t call,
+bool ng_graph_measures(const struct ng_async_op *work); /* any of its calls */
+bool ng_graph_measured(const struct ng_async_op *work, uint32_t call,
                        struct ng_graph_measure *ret_measure);
 
 /* The work goes back to its pool. Watchdog. */
-void ng_graph_forget(struct ng_work *work);
+void ng_graph_forget(struct ng_async_op *work);
 
 void ng_graph_after_fork(void);
 

@@ -12,18 +12,18 @@
 #include "core/device/work.h"
 #include "core/nccl/nccl.h"
 
-void ng_unfinished_stay(struct ng_comm *comm, struct ng_thread *thread)
+void ng_in_progress_stay(struct ng_comm *comm, struct ng_thread *thread)
 {
     comm->stays_since_mono_ns = NG_LOAD(thread->slot->since_mono_ns);
     atomic_store_explicit(&comm->stays_in, thread->slot, memory_order_release);
 }
 
-void ng_unfinished_stay_here(struct ng_thread *thread)
+void ng_in_progress_stay_here(struct ng_thread *thread)
 {
     uint32_t slot = NG_LOAD(thread->slot->group_slot);
 
     if (slot < ng_comm_count())
-        ng_unfinished_stay(ng_comm_at(slot), thread);
+        ng_in_progress_stay(ng_comm_at(slot), thread);
     else
         ng_thread_leave(thread);
 }
@@ -38,9 +38,9 @@ static void leave(struct ng_comm *comm)
         atomic_store_explicit(&slot->op, 0, memory_order_release);
 }
 
-void ng_unfinished_keep(struct ng_comm *comm, struct ng_work *work, void *stream)
+void ng_in_progress_keep(struct ng_comm *comm, struct ng_async_op *work, void *stream)
 {
-    struct ng_work *head = atomic_load(&comm->unfinished);
+    struct ng_async_op *head = atomic_load(&comm->unfinished);
 
     work->stream = stream;
     do
@@ -49,12 +49,12 @@ void ng_unfinished_keep(struct ng_comm *comm, struct ng_work *work, void *stream
 }
 
 /* In the order of their calls. */
-static struct ng_work *take_all(struct ng_comm *comm)
+static struct ng_async_op *take_all(struct ng_comm *comm)
 {
-    struct ng_work *work = atomic_exchange(&comm->unfinished, NULL), *oldest = NULL;
+    struct ng_async_op *work = atomic_exchange(&comm->unfinished, NULL), *oldest = NULL;
 
     while (work) {
-        struct ng_work *next = work->next;
+        struct ng_async_op *next = work->next;
         work->next = oldest;
         oldest = work;
         work = next;
@@ -62,46 +62,46 @@ static struct ng_work *take_all(struct ng_comm *comm)
     return oldest;
 }
 
-static void launched(struct ng_comm *comm, struct ng_work *work)
+static void launched(struct ng_comm *comm, struct ng_async_op *work)
 {
     if (work->last_seq)
         NG_STORE(comm->group->scheduled, work->last_seq);
     if (!ng_gpu_record(work->gpu, work->end, work->stream)) {
         ng_ring_set_chain(work->last_record, NG_RECORD_UNWATCHED);
-        ng_work_give_up(work, ng_work_operations(work));
+        ng_async_op_give_up(work, ng_async_op_operations(work));
         return;
     }
     ng_ring_set_chain(work->last_record, NG_RECORD_SCHEDULED);
-    ng_work_hand_over(comm, work);
+    ng_async_op_hand_over(comm, work);
 }
 
 static void drop_all(struct ng_comm *comm)
 {
-    struct ng_work *next;
+    struct ng_async_op *next;
 
-    for (struct ng_work *work = take_all(comm); work; work = next) {
+    for (struct ng_async_op *work = take_all(comm); work; work = next) {
         next = work->next;
         ng_ring_set_chain(work->last_record, NG_RECORD_FAILED);
         ng_gpu_give(work);
     }
 }
 
-void ng_unfinished_heard(struct ng_comm *comm, int state)
+void ng_in_progress_heard(struct ng_comm *comm, int state)
 {
-    struct ng_work *next;
+    struct ng_async_op *next;
 
     if (state == NG_NCCL_IN_PROGRESS)
         return;
     if (state != NG_NCCL_SUCCESS)
         drop_all(comm);
-    for (struct ng_work *work = take_all(comm); work; work = next) {
+    for (struct ng_async_op *work = take_all(comm); work; work = next) {
         next = work->next;
         launched(comm, work);
     }
     leave(comm);
 }
 
-void ng_unfinished_end(struct ng_comm *comm)
+void ng_in_progress_end(struct ng_comm *comm)
 {
     drop_all(comm);
     leave(comm);

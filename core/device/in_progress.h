@@ -14,22 +14,22 @@
 
 struct ng_comm;
 struct ng_thread;
-struct ng_work;
+struct ng_async_op;
 
 /* A call on `comm` is in progress. Instead of ng_thread_leave. */
-void ng_unfinished_stay(struct ng_comm *comm, struct ng_thread *thread);
+void ng_in_progress_stay(struct ng_comm *comm, struct ng_thread *thread);
 
 /* The same of the communicator that the slot names, where it names one: of calls that make some, or
  * close a NCCL group. */
-void ng_unfinished_stay_here(struct ng_thread *thread);
+void ng_in_progress_stay_here(struct ng_thread *thread);
 
 /* What it puts on `stream`: a work that is filled in. Takes it. */
-void ng_unfinished_keep(struct ng_comm *comm, struct ng_work *work, void *stream);
+void ng_in_progress_keep(struct ng_comm *comm, struct ng_async_op *work, void *stream);
 
 /* The program has heard the state of the communicator: what was in progress may be done. */
-void ng_unfinished_heard(struct ng_comm *comm, int state);
+void ng_in_progress_heard(struct ng_comm *comm, int state);
 
 /* The communicator ends, whatever was in progress. */
-void ng_unfinished_end(struct ng_comm *comm);
+void ng_in_progress_end(struct ng_comm *comm);
 
 #endif

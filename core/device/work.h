@@ -14,9 +14,9 @@
 
 /* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it
  * can finish. */
-static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
+static inline void ng_async_op_hand_over(struct ng_comm *comm, struct ng_async_op *work)
 {
-    struct ng_work *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
+    struct ng_async_op *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
     do
         work->next = head;
     while (!atomic_compare_exchange_weak_explicit(&comm->incoming, &head, work,
@@ -25,7 +25,7 @@ static inline void ng_work_hand_over(struct ng_comm *comm, struct ng_work *work)
 
 /* Nobody will see these operations finish: NCCL launches them later, or no event was to be had.
  * Their work, if any, is given back. */
-static inline void ng_work_give_up(struct ng_work *work, uint64_t operations)
+static inline void ng_async_op_give_up(struct ng_async_op *work, uint64_t operations)
 {
     if (work)
         ng_gpu_give(work);
@@ -34,13 +34,14 @@ static inline void ng_work_give_up(struct ng_work *work, uint64_t operations)
 }
 
 /* How many operations a work stands for. */
-static inline uint64_t ng_work_operations(const struct ng_work *work)
+static inline uint64_t ng_async_op_operations(const struct ng_async_op *work)
 {
     return work->p2p_count + (work->last_seq ? work->last_seq - work->first_seq + 1 : 0);
 }
 
-static inline void ng_work_fill(struct ng_work *work, uint64_t last_record, uint64_t first_seq,
-                                uint64_t last_seq, uint32_t p2p_count, int64_t entered_mono_ns)
+static inline void ng_async_op_fill(struct ng_async_op *work, uint64_t last_record,
+                                    uint64_t first_seq, uint64_t last_seq, uint32_t p2p_count,
+                                    int64_t entered_mono_ns)
 {
     work->last_record = last_record;
     work->first_seq = first_seq;
@@ -51,7 +52,7 @@ static inline void ng_work_fill(struct ng_work *work, uint64_t last_record, uint
 
 /* Without records, the group itself remembers its newest call; a call that did not happen leaves
  * nothing to compare. */
-static inline void ng_work_forget_last(struct ng_box_group *group)
+static inline void ng_async_op_forget_last(struct ng_box_group *group)
 {
     NG_STORE(group->last_call, 0);
 }

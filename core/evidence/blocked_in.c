@@ -39,7 +39,7 @@ static bool read_task(int tid, const char *file, char *ret_text, size_t bytes)
 }
 
 /* "202 0x7f… 0x80 0x0 0x0 0x0 0x0 0x7ffd… 0x7f…", "running", or "-1 0x7ffd… 0x7f…". */
-static bool parse_call(char *text, struct ng_inside *inside)
+static bool parse_call(char *text, struct ng_blocked_in *inside)
 {
     char *at = text;
 
@@ -64,9 +64,9 @@ static bool parse_call(char *text, struct ng_inside *inside)
     return true;
 }
 
-int ng_inside_read(int tid, struct ng_inside *ret_inside)
+int ng_blocked_in_read(int tid, struct ng_blocked_in *ret_inside)
 {
-    struct ng_inside inside = {.state = '?'};
+    struct ng_blocked_in inside = {.state = '?'};
     char text[512];
 
     if (!read_task(tid, "stat", text, sizeof(text)))
@@ -98,7 +98,7 @@ static void add_file(struct ng_text *text, int fd)
     ng_text_add(text, " of %s", path);
 }
 
-static void add_call(struct ng_text *text, const struct ng_inside *inside)
+static void add_call(struct ng_text *text, const struct ng_blocked_in *inside)
 {
     for (unsigned i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         if (calls[i].number != inside->call)
@@ -111,7 +111,7 @@ static void add_call(struct ng_text *text, const struct ng_inside *inside)
     ng_text_add(text, "in system call %" PRId64, inside->call);
 }
 
-void ng_inside_describe(const struct ng_inside *inside, char *ret_text, size_t bytes)
+void ng_blocked_in_describe(const struct ng_blocked_in *inside, char *ret_text, size_t bytes)
 {
     struct ng_text text = {ret_text, 0, bytes};
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ng_inside {
+struct ng_blocked_in {
     char name[32];  /* of the thread; "" not known */
     char state;     /* R runs, S sleeps, D sleeps in a way that nothing ends, …; '?' not known */
     char wait[64];  /* the kernel's function that it sleeps in; "" not known */
@@ -19,13 +19,13 @@ struct ng_inside {
 };
 
 /* 0, or -ESRCH: there is no such thread. Any guard thread; no allocation. */
-int ng_inside_read(int tid, struct ng_inside *ret_inside);
+int ng_blocked_in_read(int tid, struct ng_blocked_in *ret_inside);
 
 /*
  * In words: "running", "in futex", "in read of /data/x.bin", "in poll (sleeps in do_sys_poll)".
  * Names what a descriptor is, so it asks the kernel for its path, not the file system for its
  * state. Always ended.
  */
-void ng_inside_describe(const struct ng_inside *inside, char *ret_text, size_t bytes);
+void ng_blocked_in_describe(const struct ng_blocked_in *inside, char *ret_text, size_t bytes);
 
 #endif

@@ -92,7 +92,7 @@ void ng_dump_pipe_start(void)
     if (length >= (int)sizeof(path))
         ng_log(NG_LOG_WARN, "NCCLGUARD_DUMP_PIPE: the name is too long");
     else
-        ng_tasks_add(path, make, NULL);
+        ng_io_workers_add(path, make, NULL);
 }
 
 bool ng_dump_pipe_asked(void)

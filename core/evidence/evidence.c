@@ -23,8 +23,8 @@
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
 
-/* A place of tasks beside the folder and NG_TASKS_PROGRAMS: a page of a mapped file may not come,
- * and then no other does either. */
+/* A place of tasks beside the folder and NG_IO_WORKERS_PROGRAMS: a page of a mapped file may not
+ * come, and then no other does either. */
 #define MEMORY "the memory of this process"
 
 /* Is the folder there, and ours to write to? False: why not was logged, once. */
@@ -250,7 +250,7 @@ static const struct {
     [NG_EVIDENCE_SELF] = {write_self, NULL},
     [NG_EVIDENCE_STACKS] = {take_stacks, MEMORY},
     [NG_EVIDENCE_STACKS_FILE] = {write_stacks, NULL},
-    [NG_EVIDENCE_NAMES] = {find_names, NG_TASKS_PROGRAMS},
+    [NG_EVIDENCE_NAMES] = {find_names, NG_IO_WORKERS_PROGRAMS},
     [NG_EVIDENCE_NAMES_FILE] = {write_names, NULL},
     [NG_EVIDENCE_NEIGHBOURS] = {write_neighbours, NULL},
     [NG_EVIDENCE_LOST] = {write_lost, NULL},
@@ -299,7 +299,7 @@ void ng_evidence_release(struct ng_evidence *evidence)
 
 static void end_part(struct ng_evidence *evidence, unsigned part)
 {
-    ng_tasks_end(&evidence->under_way, NG_EVIDENCE_BIT(part));
+    ng_io_workers_end(&evidence->under_way, NG_EVIDENCE_BIT(part));
     ng_evidence_release(evidence);
 }
 
@@ -320,7 +320,7 @@ void ng_evidence_begin(struct ng_evidence *evidence, enum ng_evidence_part part)
     const char *place = parts[part].place ? parts[part].place : evidence->folder;
     atomic_fetch_add(&evidence->users, 1);
     atomic_fetch_or(&evidence->under_way, NG_EVIDENCE_BIT(part));
-    if (ng_tasks_add(place, write_part, &evidence->tasks[part]) == 0)
+    if (ng_io_workers_add(place, write_part, &evidence->tasks[part]) == 0)
         return;
     ng_log(NG_LOG_ERROR, "cannot write evidence to %s: what was begun before does not come back",
            evidence->folder);
@@ -337,14 +337,14 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
     const uint32_t memory = NG_EVIDENCE_BIT(NG_EVIDENCE_STACKS);
     const uint32_t programs = NG_EVIDENCE_BIT(NG_EVIDENCE_NAMES);
 
-    if (!evidence || ng_tasks_await(&evidence->under_way, parts, until_mono_ns))
+    if (!evidence || ng_io_workers_await(&evidence->under_way, parts, until_mono_ns))
         return true;
     if (!ng_evidence_is_done(evidence, parts & ~(memory | programs)))
         ng_log(NG_LOG_ERROR, "writing evidence to %s does not come back: going on without it",
                evidence->folder);
     else
         ng_log(NG_LOG_WARN, "the host stacks are not complete: reading %s does not come back",
-               ng_evidence_is_done(evidence, memory) ? NG_TASKS_PROGRAMS : MEMORY);
+               ng_evidence_is_done(evidence, memory) ? NG_IO_WORKERS_PROGRAMS : MEMORY);
     return false;
 }
 

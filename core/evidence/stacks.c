@@ -56,9 +56,9 @@ static int list_threads(struct ng_stacks *stacks)
         }
         struct ng_stack_thread *thread = &stacks->threads[stacks->thread_count];
         *thread = (struct ng_stack_thread){.tid = tid};
-        if (ng_inside_read(tid, &thread->inside) != 0)
+        if (ng_blocked_in_read(tid, &thread->inside) != 0)
             continue;
-        ng_inside_describe(&thread->inside, thread->doing, sizeof(thread->doing));
+        ng_blocked_in_describe(&thread->inside, thread->doing, sizeof(thread->doing));
         thread->of_guard = strncmp(thread->inside.name, GUARD_PREFIX, strlen(GUARD_PREFIX)) == 0;
         stacks->thread_count++;
     }
@@ -137,7 +137,7 @@ static void put_first(struct ng_stacks *stacks)
 /* ---- Walking ---- */
 
 /* A sleeping thread that did not stop for us: the kernel tells two of its registers. */
-static struct ng_registers registers_of_sleeper(const struct ng_inside *inside)
+static struct ng_registers registers_of_sleeper(const struct ng_blocked_in *inside)
 {
     struct ng_registers registers = {0};
 
@@ -297,10 +297,10 @@ static void take_python(struct ng_stacks *stacks, const struct ng_traced *traced
 /* ---- Names ---- */
 
 /* Names from one source for all frames: how many there were. */
-static uint32_t name_all(struct ng_stacks *stacks, ng_names_source *source)
+static uint32_t name_all(struct ng_stacks *stacks, ng_symbol_source *source)
 {
     struct ng_stack_frame **frames;
-    struct ng_name_wanted *wanted;
+    struct ng_symbol_wanted *wanted;
     uint32_t count = 0, named = 0;
 
     for (uint32_t i = 0; i < stacks->thread_count; i++)
@@ -316,10 +316,10 @@ static uint32_t name_all(struct ng_stacks *stacks, ng_names_source *source)
             if (!frame->image)
                 continue;
             frames[count] = frame;
-            wanted[count++] = (struct ng_name_wanted){
+            wanted[count++] = (struct ng_symbol_wanted){
                 .image = frame->image, .place = frame->frame.address - !frame->frame.interrupted};
         }
-    ng_names_find(wanted, count, source, ng_clock_mono_ns() + NAME_NS, &stacks->arena);
+    ng_symbolize(wanted, count, source, ng_clock_mono_ns() + NAME_NS, &stacks->arena);
     for (uint32_t i = 0; i < count; i++) {
         if (!wanted[i].name)
             continue;

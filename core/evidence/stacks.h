@@ -72,7 +72,7 @@ struct ng_stack_frame {
 struct ng_stack_thread {
     int tid;
     bool of_guard;
-    struct ng_inside inside;
+    struct ng_blocked_in inside;
     char doing[400]; /* `inside` in words */
     char call[160];  /* the NCCL call that it is in; "" none */
     int64_t call_ns; /* for how long */

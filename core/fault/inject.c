@@ -78,7 +78,7 @@ void ng_inject_start(struct ng_box *box)
         ng_log(NG_LOG_ERROR, "NCCLGUARD_FAULT: %s; nothing is injected", mistake);
     for (uint32_t i = 0; i < spec.count; i++) {
         const struct ng_fault *fault = &spec.faults[i];
-        ng_rehearsal_arm(box, i, fault->text);
+        ng_fault_log_arm(box, i, fault->text);
         if (may_concern_process(fault))
             ng_log(NG_LOG_WARN, "rehearsal: NCCLGUARD_FAULT has armed %s", fault->text);
         if (world_size > 1 && fault->rank >= world_size && ng_guard.launch.rank <= 0)
@@ -174,13 +174,14 @@ static void tell(uint32_t index, const struct ng_fault_call *described, const st
     static atomic_bool told[NG_FAULTS_MAX];
     const struct ng_fault *fault = &spec.faults[index];
     bool collective = ng_op_table[described->op].op_class == NG_CLASS_COLLECTIVE;
-    struct ng_rehearsed now = {.rank = described->rank,
-                               .op = described->op,
-                               .group_id = described->group_id,
-                               .seq = comm && collective ? NG_LOAD(comm->group->entered) + 1 : 0};
+    struct ng_logged_fault now = {.rank = described->rank,
+                                  .op = described->op,
+                                  .group_id = described->group_id,
+                                  .seq =
+                                      comm && collective ? NG_LOAD(comm->group->entered) + 1 : 0};
     char group[160] = "", number[24] = "";
 
-    ng_rehearsal_add(&ng_guard.box, index, &now, ng_clock_mono_ns());
+    ng_fault_log_add(&ng_guard.box, index, &now, ng_clock_mono_ns());
     if (atomic_exchange(&told[index], true) && !is_final(fault->kind))
         return;
     if (comm)

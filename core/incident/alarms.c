@@ -101,10 +101,10 @@ static bool answers(const struct ng_incident *incident, const struct ng_alarm *a
     if (alarm->level > incident->level)
         return false;
     if (alarm->async_error)
-        return ng_conduct_is_async_error(incident) && incident->group_id == alarm->group_id;
+        return ng_response_is_async_error(incident) && incident->group_id == alarm->group_id;
     if (alarm->nan)
-        return ng_conduct_is_of_kind(incident, NG_KIND_NAN);
-    return !alarm->watchdog || ng_conduct_is_of_kind(incident, NG_KIND_WATCHDOG_STUCK);
+        return ng_response_is_of_kind(incident, NG_KIND_NAN);
+    return !alarm->watchdog || ng_response_is_of_kind(incident, NG_KIND_WATCHDOG_STUCK);
 }
 
 /* A verdict has come: those that waited for it have it. */
@@ -116,7 +116,7 @@ void ng_alarms_answered(const struct ng_incident *incident)
         /* Calls that differ are told of whatever else is wrong, but once for each group. */
         if (own.parked[i].disagreement.group_id
                 ? own.parked[i].group_id == incident->group_id &&
-                      ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH)
+                      ng_response_is_of_kind(incident, NG_KIND_MISMATCH)
                 : answers(incident, &own.parked[i]))
             continue;
         own.parked[kept] = own.parked[i];
@@ -135,11 +135,11 @@ void ng_alarms_try_later(void)
     uint32_t number = (uint32_t)now * UINT32_C(2654435761);
 
     own.next_try_ns =
-        now + NG_LOOK_PAUSE_NS + (int64_t)number % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS);
+        now + NG_CLAIM_PAUSE_NS + (int64_t)number % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS);
 }
 
 /* Others can see what has lasted for long here; what was found, the board does not tell them. */
-static enum ng_look_cause cause_of(const struct ng_alarm *alarm)
+static enum ng_claim_cause cause_of(const struct ng_alarm *alarm)
 {
     if (alarm->death)
         return NG_CAUSE_END;
@@ -172,7 +172,7 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         wanted.differs = true;
         wanted.since_mono_ns = 0;
     }
-    if (ng_examine_is_settled(alarm))
+    if (ng_claim_is_settled(alarm))
         return;
     if (alarm->watchdog && ng_deadline_rests(NULL)) {
         ng_monitor_withdraw();
@@ -183,10 +183,10 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         ng_alarms_put_off(alarm);
         return;
     }
-    ng_examine(&wanted,
-               alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death &&
-                   !alarm->disagreement.group_id,
-               alarm);
+    ng_claim(&wanted,
+             alarm->level == NG_INCIDENT_TIMEOUT && late && !alarm->death &&
+                 !alarm->disagreement.group_id,
+             alarm);
 }
 
 void ng_alarms_put_off(const struct ng_alarm *alarm)

@@ -132,10 +132,10 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
     /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
      * group whose calls differ was told to. */
     if (ng_op_table[verdict->op].op_class == NG_CLASS_END ||
-        ng_agreement_is_told(verdict->group_id))
+        ng_signature_compare_is_told(verdict->group_id))
         return false;
     /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
-    if (ng_conduct_has_told_call(ret_wanted))
+    if (ng_response_has_told_call(ret_wanted))
         return false;
     return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
 }
@@ -144,15 +144,15 @@ enum found { NOTHING, TOLD, NEWS };
 
 /* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends
  * both. */
-static enum found look_for_news(enum ng_look_range range, int64_t stalled_ns,
+static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns,
                                 struct ng_view *ret_view, struct ng_verdict *ret_verdict,
                                 struct ng_incident *ret_wanted)
 {
     const struct ng_verdict_query query = {.stalled_ns = stalled_ns, .ends = true};
     enum found found = NOTHING;
 
-    if (ng_look(range, ret_view) == 0 &&
-        ng_look_judge(ret_view, &query, "none", ret_verdict) == 0) {
+    if (ng_snapshot_take(range, ret_view) == 0 &&
+        ng_snapshot_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
             return NEWS;
         found = is_about_end(ret_verdict) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
@@ -170,7 +170,7 @@ static bool is_seen_here(void)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (look_for_news(NG_LOOK_HOST, NG_DEATHS_STALL_NS, &view, &verdict, &wanted) != NEWS)
+    if (look_for_news(NG_SNAPSHOT_HOST, NG_DEATHS_STALL_NS, &view, &verdict, &wanted) != NEWS)
         return false;
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
@@ -281,15 +281,15 @@ static enum found tell_news(int64_t stalled_ns)
     struct ng_verdict verdict;
     struct ng_view view;
 
-    enum found found = look_for_news(NG_LOOK_JOB, stalled_ns, &view, &verdict, &wanted);
+    enum found found = look_for_news(NG_SNAPSHOT_JOB, stalled_ns, &view, &verdict, &wanted);
     if (found != NEWS)
         return found;
     note(verdict.group_id, verdict.seq);
     start_clock(verdict.group_id, verdict.seq, verdict.op);
     if (ng_guard.config.suspect_ns)
-        ng_examine_open(&wanted, &view, &verdict);
+        ng_claim_open(&wanted, &view, &verdict);
     else
-        ng_examine_end(NG_INCIDENT_SUSPECT, true);
+        ng_claim_end(NG_INCIDENT_SUSPECT, true);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return NEWS;
@@ -313,7 +313,7 @@ static void answer_hearsay(int64_t now)
     if (!over && board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) != -EBUSY) {
         enum found found = tell_news(HEARD_STALL_NS);
         if (found != NEWS)
-            ng_examine_end(NG_INCIDENT_SUSPECT, false);
+            ng_claim_end(NG_INCIDENT_SUSPECT, false);
         /* A look takes long where one does not answer: another that lasts beyond the wait would
          * keep a program that ends itself then from telling the store so. */
         int64_t looked = ng_clock_mono_ns();
@@ -360,7 +360,7 @@ void ng_deaths_check(void)
     if (!take_turn(ended)) {
         ng_alarms_try_later();
     } else if (tell_news(NG_DEATHS_STALL_NS) != NEWS) {
-        ng_examine_end(NG_INCIDENT_SUSPECT, true);
+        ng_claim_end(NG_INCIDENT_SUSPECT, true);
     }
     /* Where there are many, it takes its time, and should not take all of it. */
     int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
@@ -372,8 +372,8 @@ void ng_deaths_check(void)
 
 void ng_deaths_note(const struct ng_incident *incident)
 {
-    if (!ng_conduct_is_of_kind(incident, NG_KIND_DEAD_RANK) &&
-        !ng_conduct_is_of_kind(incident, NG_KIND_LEFT_EARLY))
+    if (!ng_response_is_of_kind(incident, NG_KIND_DEAD_RANK) &&
+        !ng_response_is_of_kind(incident, NG_KIND_LEFT_EARLY))
         return;
     note(incident->group_id, incident->seq);
     if (incident->level == NG_INCIDENT_SUSPECT)

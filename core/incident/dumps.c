@@ -34,7 +34,7 @@ static struct ng_evidence *gather_here(void)
     struct ng_view view;
     uint32_t self;
 
-    if (ng_look(NG_LOOK_HOST, &view) == 0 && ng_look_find_self(&view, &self)) {
+    if (ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0 && ng_snapshot_find_self(&view, &self)) {
         evidence = ng_evidence_create(&view, NULL, ng_guard_dump_dir());
         if (evidence)
             evidence->self = self;
@@ -53,7 +53,7 @@ bool ng_dumps_write_here(const struct ng_incident *incident, bool claimant)
     int64_t until = ng_clock_mono_ns() + ng_dumps_bound_ns();
     struct ng_evidence *evidence = gather_here();
     bool first_here = evidence && incident->source == NG_SOURCE_JOB &&
-                      ng_look_is_first_here(&evidence->view, evidence->self);
+                      ng_snapshot_is_first_here(&evidence->view, evidence->self);
 
     ng_evidence_begin(evidence, NG_EVIDENCE_SELF);
     ng_evidence_await(evidence, NG_EVIDENCE_OWN, until);
@@ -100,7 +100,8 @@ void ng_dumps_on_request(const char *folder, int rank)
                folder);
         return;
     }
-    bool asked = ng_look(NG_LOOK_HOST, &view) == 0 && ng_look_find_self(&view, &self) &&
+    bool asked = ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0 &&
+                 ng_snapshot_find_self(&view, &self) &&
                  (rank < 0 || ng_dump_rank(&view, self) == rank);
     view.on_request = true;
     struct ng_evidence *evidence = asked ? ng_evidence_create(&view, NULL, folder) : NULL;
@@ -128,9 +129,9 @@ int ng_dumps_write(const char *folder)
 
     if (!place)
         return -EBUSY;
-    int error = ng_look(NG_LOOK_HOST, &view);
+    int error = ng_snapshot_take(NG_SNAPSHOT_HOST, &view);
     view.on_request = true;
-    if (!error && !ng_look_find_self(&view, &self))
+    if (!error && !ng_snapshot_find_self(&view, &self))
         error = -ENOENT;
     struct ng_evidence *evidence =
         error ? NULL : ng_evidence_create(&view, NULL, *folder ? folder : ng_guard_dump_dir());

@@ -46,7 +46,7 @@ static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident 
     verdict->stalled_ns = 2 * wanted->stalled_ns;
 }
 
-void ng_examine_end(enum ng_incident_level level, bool in_vain)
+void ng_claim_end(enum ng_incident_level level, bool in_vain)
 {
     if (ng_guard.board)
         ng_guard.board->ops->finish(ng_guard.board, level, in_vain);
@@ -56,15 +56,15 @@ void ng_examine_end(enum ng_incident_level level, bool in_vain)
  * turn first, and this one then comes as news. */
 static void join_in_turn(struct ng_incident *incident)
 {
-    if (incident->epoch == ng_conduct_seen(incident->source) + 1)
-        ng_examine_join(incident);
+    if (incident->epoch == ng_response_seen(incident->source) + 1)
+        ng_claim_join(incident);
     else
         ng_incident_wake();
 }
 
 /* Claim an incident for what we judged, and conduct it; or join the one that covers it. */
-void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
-                     struct ng_verdict *verdict)
+void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
+                   struct ng_verdict *verdict)
 {
     struct ng_board *board = ng_guard.board;
     struct ng_incident incident = *wanted;
@@ -73,15 +73,16 @@ void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
-    ng_scope_find(view, verdict, &incident.scope);
+    ng_affected_groups_find(view, verdict, &incident.scope);
     /* Ranks of another unique id hear of each other by nothing else. */
     if (board && verdict->other_id_count)
         board->ops->unite(board, verdict->group_id, verdict->other_ids, verdict->other_id_count);
-    incident.claimant_rank = ng_look_own_rank(view);
+    incident.claimant_rank = ng_snapshot_own_rank(view);
     incident.state = NG_INCIDENT_CLAIMED;
     struct ng_incident named = incident;
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
-    if (error == -EEXIST && ng_conduct_is_own(&incident) && incident.state == NG_INCIDENT_CLAIMED) {
+    if (error == -EEXIST && ng_response_is_own(&incident) &&
+        incident.state == NG_INCIDENT_CLAIMED) {
         /* An earlier one of ours, whose verdict the board did not take. */
         named.supersedes = incident.epoch;
         incident = named;
@@ -93,11 +94,11 @@ void ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
         error = 0;
     }
     /* What has been told before is no news for whoever looks next, either. */
-    ng_examine_end(wanted->level, error == -EEXIST);
+    ng_claim_end(wanted->level, error == -EEXIST);
     if (!error)
-        ng_conduct_lead(&incident, view, verdict);
-    else if (incident.epoch > ng_conduct_seen(incident.source) &&
-             incident.level == NG_INCIDENT_TIMEOUT && !ng_conduct_is_own(&incident))
+        ng_response_lead(&incident, view, verdict);
+    else if (incident.epoch > ng_response_seen(incident.source) &&
+             incident.level == NG_INCIDENT_TIMEOUT && !ng_response_is_own(&incident))
         join_in_turn(&incident);
     /* A suspicion of somebody else: its line comes as news from the board. */
 }
@@ -163,25 +164,26 @@ static bool is_told(const struct ng_alarm *alarm)
                                      .op = alarm->op,
                                      .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
-    return is_about_time(alarm) && alarm->group_id && ng_conduct_has_told_call(&same);
+    return is_about_time(alarm) && alarm->group_id && ng_response_has_told_call(&same);
 }
 
 /* Is what it was raised for being dealt with, or done with, by now? What else may be stuck raises
  * an alarm of its own, where that is: judged for this one, it would be told of twice, or before its
  * deadline. */
-bool ng_examine_is_settled(const struct ng_alarm *alarm)
+bool ng_claim_is_settled(const struct ng_alarm *alarm)
 {
     if (ng_abort_concerns(alarm->group_id) || is_told(alarm) ||
         (is_about_time(alarm) && rests_here(alarm->group_id)))
         return true;
     if (alarm->disagreement.group_id)
-        return ng_agreement_is_told(alarm->group_id);
+        return ng_signature_compare_is_told(alarm->group_id);
     if (alarm->nan)
-        return ng_conduct_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
+        return ng_response_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
     if (alarm->death) /* the verdict tells whether others still wait */
         return false;
-    return alarm->async_error ? ng_conduct_has_told_error(alarm->group_id) || !ng_async_still(alarm)
-                              : !ng_watchdog_still(alarm);
+    return alarm->async_error
+               ? ng_response_has_told_error(alarm->group_id) || !ng_async_still(alarm)
+               : !ng_watchdog_still(alarm);
 }
 
 /* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL
@@ -234,7 +236,7 @@ static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *v
 
 /* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
  * stuck, though the evidence may not show it. */
-void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
+void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
 {
     struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns,
                                      .watchdog = alarm && alarm->watchdog};
@@ -246,26 +248,26 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     struct ng_verdict verdict;
     struct ng_view view;
 
-    int error = ng_look(NG_LOOK_JOB, &view);
+    int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {
-        ng_examine_end(wanted->level, true);
+        ng_claim_end(wanted->level, true);
         ng_view_fini(&view);
         return;
     }
-    if (error || ng_look_judge(&view, &query, "none", &verdict) != 0) {
-        ng_examine_end(wanted->level, true);
+    if (error || ng_snapshot_judge(&view, &query, "none", &verdict) != 0) {
+        ng_claim_end(wanted->level, true);
         ng_view_fini(&view);
         if (deadline && !(alarm && alarm->death))
-            ng_conduct_act_unjudged(wanted);
+            ng_response_act_unjudged(wanted);
         return;
     }
     /* Looking takes its time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
     bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
-    if (early || waits || (alarm && ng_examine_is_settled(alarm))) {
-        ng_examine_end(wanted->level, early || waits);
+    if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
+        ng_claim_end(wanted->level, early || waits);
         if (early)
             ng_alarms_put_off(alarm);
         ng_verdict_fini(&verdict);
@@ -282,25 +284,25 @@ void ng_examine(const struct ng_incident *wanted, bool sure, const struct ng_ala
     }
     /* Healthy: it went on in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(&verdict)))
-        ng_examine_end(wanted->level, true);
+        ng_claim_end(wanted->level, true);
     else
-        ng_examine_open(&judged, &view, &verdict);
+        ng_claim_open(&judged, &view, &verdict);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
 }
 
 /* Follow somebody's incident; where its claimant does not come through, take its place, once. */
-void ng_examine_join(struct ng_incident *incident)
+void ng_claim_join(struct ng_incident *incident)
 {
-    if (ng_conduct_follow(incident))
+    if (ng_response_follow(incident))
         return;
     if (took_over) {
         snprintf(
             incident->line, sizeof(incident->line),
             "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
             incident->claimant_pid);
-        ng_conduct_log(incident);
-        ng_conduct_act_unjudged(incident);
+        ng_response_log(incident);
+        ng_response_act_unjudged(incident);
         return;
     }
     took_over = true;
@@ -308,11 +310,11 @@ void ng_examine_join(struct ng_incident *incident)
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;
-    ng_examine(&wanted, true, NULL);
+    ng_claim(&wanted, true, NULL);
     took_over = false;
 }
 
-void ng_examine_after_fork(void)
+void ng_claim_after_fork(void)
 {
     took_over = false;
 }

@@ -56,7 +56,7 @@ static struct {
                                (core/policy/policy.h); 0 not */
 } own;
 
-uint64_t ng_conduct_seen(enum ng_incident_source source)
+uint64_t ng_response_seen(enum ng_incident_source source)
 {
     return own.seen_epoch[source];
 }
@@ -74,7 +74,7 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 }
 
 /* Is its verdict of this kind? */
-bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind)
+bool ng_response_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind)
 {
     const char *name = ng_verdict_kind_name(kind);
 
@@ -82,9 +82,9 @@ bool ng_conduct_is_of_kind(const struct ng_incident *incident, enum ng_verdict_k
 }
 
 /* No deadline need have passed; and a death may be what is behind it. */
-bool ng_conduct_is_async_error(const struct ng_incident *incident)
+bool ng_response_is_async_error(const struct ng_incident *incident)
 {
-    return incident->failed || ng_conduct_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
+    return incident->failed || ng_response_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
 }
 
 /* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it
@@ -107,17 +107,17 @@ static void shorten(const struct ng_incident *incident, char *ret_line, size_t b
         ng_text_add(&line, "; in full in the log of process %d", incident->claimant_pid);
 }
 
-void ng_conduct_log(const struct ng_incident *incident)
+void ng_response_log(const struct ng_incident *incident)
 {
     char line[sizeof(incident->line)];
 
-    if (incident->state == NG_INCIDENT_JUDGED && !ng_conduct_is_own(incident) &&
+    if (incident->state == NG_INCIDENT_JUDGED && !ng_response_is_own(incident) &&
         strstr(incident->line, ": "))
         shorten(incident, line, sizeof(line));
     else
         snprintf(line, sizeof(line), "%s", incident->line);
-    if (ng_conduct_is_of_kind(incident, NG_KIND_MISMATCH))
-        ng_agreement_told(incident->group_id);
+    if (ng_response_is_of_kind(incident, NG_KIND_MISMATCH))
+        ng_signature_compare_told(incident->group_id);
     ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
         ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard_dump_dir());
@@ -125,10 +125,10 @@ void ng_conduct_log(const struct ng_incident *incident)
         ng_log(NG_LOG_WARN, "suspect: %s", line);
     else
         ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
-               ng_conduct_is_async_error(incident)            ? "NCCL failed"
-               : ng_conduct_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
-               : incident->differs                            ? "calls differ"
-                                                              : "deadline passed",
+               ng_response_is_async_error(incident)            ? "NCCL failed"
+               : ng_response_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
+               : incident->differs                             ? "calls differ"
+                                                               : "deadline passed",
                line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
 }
 
@@ -140,10 +140,10 @@ static void act(const struct ng_incident *incident)
 
     own.judged = *incident;
     own.judged.state = NG_INCIDENT_JUDGED;
-    if (ng_conduct_is_async_error(incident))
+    if (ng_response_is_async_error(incident))
         own.error_group = incident->group_id;
-    own.nan_told |= ng_conduct_is_of_kind(incident, NG_KIND_NAN);
-    ng_status_save();
+    own.nan_told |= ng_response_is_of_kind(incident, NG_KIND_NAN);
+    ng_status_log_save();
     ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
         own.killed_mono_ns = ng_clock_mono_ns();
@@ -159,7 +159,7 @@ static void bound_the_end(const struct ng_incident *incident)
 }
 
 /* Did we claim it ourselves? */
-bool ng_conduct_is_own(const struct ng_incident *incident)
+bool ng_response_is_own(const struct ng_incident *incident)
 {
     const struct ng_box_header *header = ng_guard.box.header;
 
@@ -169,7 +169,7 @@ bool ng_conduct_is_own(const struct ng_incident *incident)
             incident->claimant_slot == NG_LOAD(header->board_slot));
 }
 
-void ng_conduct_done(const struct ng_incident *incident)
+void ng_response_done(const struct ng_incident *incident)
 {
     if (incident->epoch > own.seen_epoch[incident->source])
         own.seen_epoch[incident->source] = incident->epoch;
@@ -220,22 +220,22 @@ static bool is_overtaken(const struct ng_incident *incident)
            incident->epoch < own.judged.epoch;
 }
 
-void ng_conduct_hear(const struct ng_incident *incident)
+void ng_response_hear(const struct ng_incident *incident)
 {
     bool overtaken = is_overtaken(incident);
 
     if (!overtaken)
         save_foreign(incident);
     if (!overtaken || incident->differs)
-        ng_conduct_log(incident);
-    ng_conduct_done(incident);
+        ng_response_log(incident);
+    ng_response_done(incident);
 }
 
 /*
  * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
  * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
  */
-bool ng_conduct_follow(struct ng_incident *incident)
+bool ng_response_follow(struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
@@ -254,7 +254,7 @@ bool ng_conduct_follow(struct ng_incident *incident)
         else if (!gone_ns)
             gone_ns = now; /* its last word may still be on the way */
         if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
-            ng_conduct_done(incident);
+            ng_response_done(incident);
             atomic_store(&under_way, false);
             return false;
         }
@@ -262,16 +262,16 @@ bool ng_conduct_follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign(incident);
-    ng_wait_tell(incident->line, policy_of(incident));
-    ng_conduct_log(incident);
-    ng_conduct_done(incident);
+    ng_device_wait_tell(incident->line, policy_of(incident));
+    ng_response_log(incident);
+    ng_response_done(incident);
     atomic_store(&under_way, false);
     ng_policy_note_told(true);
     act(incident);
     return true;
 }
 
-void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns)
+void ng_response_keep(struct ng_incident *incident, int64_t until_mono_ns)
 {
     struct ng_board *board = ng_guard.board;
 
@@ -283,11 +283,11 @@ void ng_conduct_keep(struct ng_incident *incident, int64_t until_mono_ns)
             wait_busily();
     }
     if (incident->state == NG_INCIDENT_JUDGED)
-        ng_conduct_hear(incident);
+        ng_response_hear(incident);
     atomic_store(&under_way, false);
 }
 
-bool ng_conduct_is_under_way(void)
+bool ng_response_is_under_way(void)
 {
     return atomic_load(&under_way);
 }
@@ -339,13 +339,14 @@ static void write_evidence(const struct ng_incident *incident, struct ng_evidenc
 }
 
 /* The incident is ours: make it whole, then act on it. */
-void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct ng_verdict *verdict)
+void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
+                      struct ng_verdict *verdict)
 {
     struct ng_board *board = ng_guard.board;
 
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
-        ng_wait_tell(incident->line, policy_of(incident));
+        ng_device_wait_tell(incident->line, policy_of(incident));
         bound_the_end(incident);
         atomic_store(&under_way, true);
     }
@@ -361,7 +362,7 @@ void ng_conduct_lead(struct ng_incident *incident, struct ng_view *view, struct 
         told = !error;
     }
     ng_evidence_release(evidence);
-    ng_conduct_log(incident);
+    ng_response_log(incident);
     atomic_store(&under_way, false);
     ng_deaths_note(incident);
     /* It is passed over among the news, not jumped to: an order may stand before it. */
@@ -391,13 +392,13 @@ static void save_unknown(const struct ng_incident *incident)
 }
 
 /* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
-void ng_conduct_act_unjudged(const struct ng_incident *wanted)
+void ng_response_act_unjudged(const struct ng_incident *wanted)
 {
     struct ng_incident incident = *wanted;
 
     incident.scope = incident.group_id
-                         ? (struct ng_scope){.count = 1, .groups = {incident.group_id}}
-                         : NG_SCOPE_ALL;
+                         ? (struct ng_group_set){.count = 1, .groups = {incident.group_id}}
+                         : NG_GROUP_SET_ALL;
     if (!incident.line[0])
         snprintf(incident.line, sizeof(incident.line),
                  "unknown: a deadline has passed, and no "
@@ -408,10 +409,10 @@ void ng_conduct_act_unjudged(const struct ng_incident *wanted)
     act(&incident);
 }
 
-void ng_conduct_follow_end(uint32_t policy)
+void ng_response_follow_end(uint32_t policy)
 {
     struct ng_incident incident = {
-        .level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_SCOPE_ALL};
+        .level = NG_INCIDENT_TIMEOUT, .policy = (int32_t)policy, .scope = NG_GROUP_SET_ALL};
 
     if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
         !ng_on_timeout_ends(policy))
@@ -420,10 +421,10 @@ void ng_conduct_follow_end(uint32_t policy)
              "unknown: other ranks of this host were ended by a verdict that this one cannot read");
     ng_policy_bound(policy_of(&incident), END_MARGIN_NS);
     ng_log(NG_LOG_ERROR, "%s; policy: %s", incident.line, ng_policy_name(policy_of(&incident)));
-    ng_conduct_act_unjudged(&incident);
+    ng_response_act_unjudged(&incident);
 }
 
-bool ng_conduct_has_told_call(const struct ng_incident *same)
+bool ng_response_has_told_call(const struct ng_incident *same)
 {
     /* What waited when the process was given up needs no further word, and who has ended with the
      * error is no news. */
@@ -431,17 +432,17 @@ bool ng_conduct_has_told_call(const struct ng_incident *same)
            (own.judged.level && ng_incident_covers(&own.judged, same));
 }
 
-bool ng_conduct_has_told_error(uint64_t group_id)
+bool ng_response_has_told_error(uint64_t group_id)
 {
     return group_id == own.error_group;
 }
 
-bool ng_conduct_has_told_nan(void)
+bool ng_response_has_told_nan(void)
 {
     return own.nan_told;
 }
 
-void ng_conduct_after_fork(void)
+void ng_response_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
     atomic_store(&under_way, false);

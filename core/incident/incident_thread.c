@@ -82,14 +82,14 @@ static void look_for_stragglers(void)
     int64_t now = ng_clock_mono_ns(), due_ns;
     struct ng_view view;
 
-    if (!ng_late_is_due(now) || ng_alarms_wait(&due_ns))
+    if (!ng_straggler_monitor_is_due(now) || ng_alarms_wait(&due_ns))
         return;
-    if (ng_look(NG_LOOK_HOST, &view) == 0) {
-        bool complete = ng_late_keep(&view, now);
+    if (ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0) {
+        bool complete = ng_straggler_monitor_keep(&view, now);
         ng_view_fini(&view);
-        if (complete || ng_guard.launch.rank != 0 || ng_look(NG_LOOK_JOB, &view) != 0)
+        if (complete || ng_guard.launch.rank != 0 || ng_snapshot_take(NG_SNAPSHOT_JOB, &view) != 0)
             return;
-        ng_late_keep(&view, now);
+        ng_straggler_monitor_keep(&view, now);
     }
     ng_view_fini(&view);
 }
@@ -120,7 +120,7 @@ static void follow_the_ended(struct ng_board *board)
     if (!policy || since == own.followed_mono_ns || ng_clock_mono_ns() - since < NEWS_NS)
         return;
     own.followed_mono_ns = since;
-    ng_conduct_follow_end(policy);
+    ng_response_follow_end(policy);
 }
 
 static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
@@ -143,7 +143,7 @@ static void *attend(void *unused)
 
     ng_guard.adopt_thread();
     ng_log_writer_adopt();
-    ng_stand_in_begin();
+    ng_watchdog_fallback_begin();
     own.request_ms = -1;
     while (!atomic_load(&stopping)) {
         unsigned happened = 0;
@@ -158,37 +158,37 @@ static void *attend(void *unused)
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)
             ng_news_read(board, (enum ng_incident_source)source);
-        ng_agreement_tend(board, ng_clock_mono_ns());
-        own.agreeing = ng_strict_tend(board, ng_clock_mono_ns());
+        ng_signature_compare_tend(board, ng_clock_mono_ns());
+        own.agreeing = ng_lockstep_tend(board, ng_clock_mono_ns());
         while (ng_alarms_take(&alarm))
             ng_alarms_handle(&alarm);
         ng_alarms_retry();
-        own.request_ms = ng_request_serve(happened & NG_BOARD_INCIDENT);
+        own.request_ms = ng_program_request_serve(happened & NG_BOARD_INCIDENT);
         ng_dumps_read_pipe();
         if (board) {
             follow_the_ended(board);
             ng_deaths_check();
         }
         look_for_stragglers();
-        own.group_unknown = ng_grown_tend(&ng_guard.box, board);
-        ng_roll_tend(board, ng_look_at_job);
-        ng_stand_in_tend();
+        own.group_unknown = ng_grow_id_tend(&ng_guard.box, board);
+        ng_roll_call_tend(board, ng_snapshot_at_job);
+        ng_watchdog_fallback_tend();
         if (ng_guard_is_alone()) {
             /* The last thread of a process to end calls exit, which is what ours kept it from. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
             ng_completion_quit();
-            ng_status_quit();
+            ng_status_log_quit();
             ng_monitor_quit();
-            ng_call_places_quit();
+            ng_frame_symbolizer_quit();
             ng_registration_thread_quit();
             ng_policy_finish();
-            ng_tasks_finish();
+            ng_io_workers_finish();
             ng_log_writer_quit();
             break;
         }
     }
-    ng_request_close();
+    ng_program_request_close();
     if (board && !atomic_load(&left_alone)) {
         ng_news_finish(board);
         board->ops->leave(board);
@@ -216,7 +216,7 @@ bool ng_incident_finish(int bound_ms)
     ng_incident_wake();
     /* Nobody ends before the verdict is on disk. */
     while (!atomic_load(&stopped) &&
-           ng_clock_mono_ns() < until + (ng_conduct_is_under_way() ? NG_NEWS_LAST_NS : 0))
+           ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0))
         nanosleep(&pause, NULL);
     if (atomic_exchange(&left_alone, false) && ng_guard.board)
         ng_guard.board->ops->leave(ng_guard.board);
@@ -226,18 +226,18 @@ bool ng_incident_finish(int bound_ms)
 void ng_incident_after_fork(void)
 {
     ng_descriptor_close(&kick_event);
-    ng_request_after_fork();
-    ng_roll_after_fork();
+    ng_program_request_after_fork();
+    ng_roll_call_after_fork();
     atomic_store(&stopping, false);
     atomic_store(&stopped, false);
     atomic_store(&left_alone, false);
     memset(&own, 0, sizeof(own));
     ng_alarms_after_fork();
-    ng_conduct_after_fork();
+    ng_response_after_fork();
     ng_news_after_fork();
-    ng_examine_after_fork();
+    ng_claim_after_fork();
     ng_deaths_after_fork();
-    ng_stand_in_after_fork();
+    ng_watchdog_fallback_after_fork();
     ng_dumps_after_fork();
-    ng_agreement_after_fork();
+    ng_signature_compare_after_fork();
 }

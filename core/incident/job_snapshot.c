@@ -15,15 +15,15 @@
 #include "core/util/clock.h"
 
 /* What can be seen now, of the whole job or of this host. */
-int ng_look(enum ng_look_range range, struct ng_view *ret_view)
+int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
 {
     struct ng_board *board = ng_guard.board;
     int error = 0;
 
     ng_view_init(ret_view);
     if (board)
-        error = range == NG_LOOK_JOB ? board->ops->view(board, ret_view)
-                                     : board->ops->view_host(board, ret_view);
+        error = range == NG_SNAPSHOT_JOB ? board->ops->view(board, ret_view)
+                                         : board->ops->view_host(board, ret_view);
     /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
     bool self = false;
     for (uint32_t i = 0; i < ret_view->process_count; i++)
@@ -40,13 +40,13 @@ int ng_look(enum ng_look_range range, struct ng_view *ret_view)
     return error;
 }
 
-int ng_look_at_job(struct ng_view *ret_view)
+int ng_snapshot_at_job(struct ng_view *ret_view)
 {
-    return ng_look(NG_LOOK_JOB, ret_view);
+    return ng_snapshot_take(NG_SNAPSHOT_JOB, ret_view);
 }
 
 /* The global rank of this process as messages name it. */
-int ng_look_own_rank(const struct ng_view *view)
+int ng_snapshot_own_rank(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->member_count; i++)
         if (view->processes[view->members[i].process].self)
@@ -54,8 +54,8 @@ int ng_look_own_rank(const struct ng_view *view)
     return ng_guard.launch.rank;
 }
 
-int ng_look_judge(const struct ng_view *view, const struct ng_verdict_query *query,
-                  const char *action, struct ng_verdict *ret_verdict)
+int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                      const char *action, struct ng_verdict *ret_verdict)
 {
     int error = ng_verdict_reach(view, query, ret_verdict);
     if (error) {
@@ -67,13 +67,13 @@ int ng_look_judge(const struct ng_view *view, const struct ng_verdict_query *que
     if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END)
         ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
     ret_verdict->time_unix_ns = ng_clock_unix_ns();
-    ret_verdict->detected_by = ng_look_own_rank(view);
+    ret_verdict->detected_by = ng_snapshot_own_rank(view);
     ret_verdict->action = action;
     snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", ng_guard.launch.job);
     return 0;
 }
 
-bool ng_look_find_self(const struct ng_view *view, uint32_t *ret_process)
+bool ng_snapshot_find_self(const struct ng_view *view, uint32_t *ret_process)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
         if (view->processes[i].self) {
@@ -84,7 +84,7 @@ bool ng_look_find_self(const struct ng_view *view, uint32_t *ret_process)
 }
 
 /* Of those who live on this host, are we the one who writes what one has to? */
-bool ng_look_is_first_here(const struct ng_view *view, uint32_t self)
+bool ng_snapshot_is_first_here(const struct ng_view *view, uint32_t self)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
         if (view->processes[i].life == NG_LIFE_RUNNING &&

@@ -12,25 +12,25 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-enum ng_look_range { NG_LOOK_HOST, NG_LOOK_JOB };
+enum ng_snapshot_range { NG_SNAPSHOT_HOST, NG_SNAPSHOT_JOB };
 
 /* What can be seen now, of the whole job or of this host: this process at least. 0 or -errno, which
  * is logged; to be given back by ng_view_fini in either case. */
-int ng_look(enum ng_look_range range, struct ng_view *ret_view);
-int ng_look_at_job(struct ng_view *ret_view);
+int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view);
+int ng_snapshot_at_job(struct ng_view *ret_view);
 
 /* The global rank of this process as messages name it. */
-int ng_look_own_rank(const struct ng_view *view);
+int ng_snapshot_own_rank(const struct ng_view *view);
 
 /* A verdict, signed by this process. 0, to be given back by ng_verdict_fini; or -errno, which is
  * logged. */
-int ng_look_judge(const struct ng_view *view, const struct ng_verdict_query *query,
-                  const char *action, struct ng_verdict *ret_verdict);
+int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query *query,
+                      const char *action, struct ng_verdict *ret_verdict);
 
 /* The place of this process in the view. */
-bool ng_look_find_self(const struct ng_view *view, uint32_t *ret_process);
+bool ng_snapshot_find_self(const struct ng_view *view, uint32_t *ret_process);
 
 /* Of those who live on this host, is this process the one who writes what one has to? */
-bool ng_look_is_first_here(const struct ng_view *view, uint32_t self);
+bool ng_snapshot_is_first_here(const struct ng_view *view, uint32_t self);
 
 #endif

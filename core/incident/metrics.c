@@ -219,9 +219,9 @@ static void put_stalls(struct ng_output *output, const char *name, const struct 
 
 static void put_straggler(struct ng_output *output, const char *name, const struct ng_comm *comm)
 {
-    struct ng_late late;
+    struct ng_slow_rank late;
 
-    if (!ng_late_find(NG_LOAD(comm->group->id), &late))
+    if (!ng_straggler_monitor_find(NG_LOAD(comm->group->id), &late))
         return;
     put_group_sample(output, name, comm);
     ng_output_format(output, ",straggler=\"%d\"", late.rank);

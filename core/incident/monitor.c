@@ -45,19 +45,19 @@ int64_t ng_monitor_credit_ns(int64_t passed_ns, int64_t pause_ns)
 }
 
 /* Is the watchdog itself held by a debugger, or stopped, while we run? */
-static bool is_held(const struct ng_inside *inside)
+static bool is_held(const struct ng_blocked_in *inside)
 {
     return inside->state == 't' || inside->state == 'T';
 }
 
 /* "cuEventQuery (thread 712 in ioctl of /dev/nvidia0)" */
-static void describe(const struct ng_watchdog_place *place, const struct ng_inside *inside,
+static void describe(const struct ng_watchdog_activity *place, const struct ng_blocked_in *inside,
                      char *ret_text, size_t bytes)
 {
-    char now[NG_BOX_PLACE_BYTES] = "";
+    char now[NG_BOX_FRAME_BYTES] = "";
 
     if (inside)
-        ng_inside_describe(inside, now, sizeof(now));
+        ng_blocked_in_describe(inside, now, sizeof(now));
     snprintf(ret_text, bytes, "%s (thread %d%s%s)", place->what, place->tid, now[0] ? " " : "",
              now);
 }
@@ -66,7 +66,7 @@ static void describe(const struct ng_watchdog_place *place, const struct ng_insi
 static void publish(int64_t silent_ns, const char *text)
 {
     struct ng_box_header *header = ng_guard.box.header;
-    uint64_t words[NG_BOX_PLACE_BYTES / 8] = {0};
+    uint64_t words[NG_BOX_FRAME_BYTES / 8] = {0};
 
     memcpy(words, text, strnlen(text, sizeof(words) - 1));
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -82,12 +82,12 @@ static bool raise_stuck(int64_t silent_ns)
                              .watchdog = true,
                              .age_ns = silent_ns,
                              .restarts = ng_watchdog_restarts()};
-    struct ng_watchdog_place place;
-    struct ng_inside inside;
-    char text[NG_BOX_PLACE_BYTES];
+    struct ng_watchdog_activity place;
+    struct ng_blocked_in inside;
+    char text[NG_BOX_FRAME_BYTES];
 
     ng_watchdog_where(&place);
-    bool known = ng_inside_read(place.tid, &inside) == 0;
+    bool known = ng_blocked_in_read(place.tid, &inside) == 0;
     if (known && is_held(&inside))
         return false;
     describe(&place, known ? &inside : NULL, text, sizeof(text));

@@ -49,7 +49,7 @@ static bool is_over(struct ng_board *board, struct ng_incident *incident)
         return true;
     if (incident->state != NG_INCIDENT_JUDGED)
         return false;
-    ng_conduct_hear(incident);
+    ng_response_hear(incident);
     ng_alarms_answered(incident);
     return true;
 }
@@ -95,7 +95,7 @@ static void look_again(struct ng_board *board, enum ng_incident_source source)
 void ng_news_read(struct ng_board *board, enum ng_incident_source source)
 {
     struct ng_incident incident;
-    uint64_t epoch = ng_conduct_seen(source);
+    uint64_t epoch = ng_response_seen(source);
 
     look_again(board, source);
     for (unsigned read = 0; board->ops->next(board, source, epoch, &incident) == 0; read++) {
@@ -106,18 +106,18 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
             return;
         }
         epoch = incident.epoch;
-        if (!ng_conduct_is_own(&incident) && incident.level == NG_INCIDENT_TIMEOUT) {
-            ng_examine_join(&incident);
+        if (!ng_response_is_own(&incident) && incident.level == NG_INCIDENT_TIMEOUT) {
+            ng_claim_join(&incident);
             ng_alarms_answered(&incident);
             /* That may have taken long: the alarms of this process have their turn before the rest.
              */
             ng_incident_wake();
             return;
         }
-        if (!ng_conduct_is_own(&incident) && !ng_orders_obey(&incident) &&
+        if (!ng_response_is_own(&incident) && !ng_operator_commands_obey(&incident) &&
             !is_over(board, &incident))
             pass(&incident);
-        ng_conduct_done(&incident);
+        ng_response_done(&incident);
     }
 }
 
@@ -127,14 +127,14 @@ void ng_news_finish(struct ng_board *board)
     struct ng_incident incident;
 
     for (int source = 0; source < NG_SOURCES; source++) {
-        uint64_t epoch = ng_conduct_seen((enum ng_incident_source)source);
+        uint64_t epoch = ng_response_seen((enum ng_incident_source)source);
         for (unsigned read = 0; read < AT_ONCE; read++) {
             if (board->ops->next(board, (enum ng_incident_source)source, epoch, &incident) != 0 ||
                 incident.epoch <= epoch)
                 break;
             epoch = incident.epoch;
-            if (incident.level == NG_INCIDENT_TIMEOUT && !ng_conduct_is_own(&incident))
-                ng_conduct_keep(&incident, until);
+            if (incident.level == NG_INCIDENT_TIMEOUT && !ng_response_is_own(&incident))
+                ng_response_keep(&incident, until);
         }
     }
 }

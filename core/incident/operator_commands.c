@@ -53,7 +53,7 @@ static void obey_abort(const struct ng_incident *incident)
                "not obeyed: the order came through the store, and this rank is set to policy log");
         return;
     }
-    struct ng_scope scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
+    struct ng_group_set scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
     scope.groups[0] = incident->group_id;
     int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
@@ -88,7 +88,7 @@ static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident)
     [NG_INCIDENT_RELOAD] = obey_reload,
 };
 
-bool ng_orders_obey(const struct ng_incident *incident)
+bool ng_operator_commands_obey(const struct ng_incident *incident)
 {
     if (incident->level >= NG_INCIDENT_LIMIT || !obey[incident->level])
         return false;

@@ -11,6 +11,6 @@
 #include "core/nccl/board.h"
 
 /* Obey it, if it is one. False: it is none. */
-bool ng_orders_obey(const struct ng_incident *incident);
+bool ng_operator_commands_obey(const struct ng_incident *incident);
 
 #endif

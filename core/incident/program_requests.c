@@ -123,7 +123,7 @@ static void free_slot(struct slot *slot)
 /* True: `result` says how it went, and the slot is to be freed. False: it was given up. */
 static bool await(struct slot *slot)
 {
-    int64_t until = slot->deadline_ns + NG_REQUEST_GRACE_NS;
+    int64_t until = slot->deadline_ns + NG_PROGRAM_REQUEST_GRACE_NS;
     uint32_t state = POSTED;
 
     atomic_store(&slot->state, POSTED);
@@ -134,13 +134,14 @@ static bool await(struct slot *slot)
     return !atomic_compare_exchange_strong(&slot->state, &state, GIVEN_UP);
 }
 
-int ng_request_put(const char *key, const void *data, size_t bytes, int64_t deadline_mono_ns)
+int ng_program_request_put(const char *key, const void *data, size_t bytes,
+                           int64_t deadline_mono_ns)
 {
-    return ng_request_put_for(key, data, bytes, 0, deadline_mono_ns);
+    return ng_program_request_put_for(key, data, bytes, 0, deadline_mono_ns);
 }
 
-int ng_request_put_for(const char *key, const void *data, size_t bytes, int64_t keep_ns,
-                       int64_t deadline_mono_ns)
+int ng_program_request_put_for(const char *key, const void *data, size_t bytes, int64_t keep_ns,
+                               int64_t deadline_mono_ns)
 {
     int result = -ETIMEDOUT;
 
@@ -163,7 +164,8 @@ int ng_request_put_for(const char *key, const void *data, size_t bytes, int64_t 
     return result;
 }
 
-int ng_request_meet(const char *prefix, uint32_t first, uint32_t count, int64_t deadline_mono_ns)
+int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
+                            int64_t deadline_mono_ns)
 {
     int result;
 
@@ -183,8 +185,8 @@ int ng_request_meet(const char *prefix, uint32_t first, uint32_t count, int64_t 
     return result;
 }
 
-int ng_request_get(const char *key, void *ret_data, size_t room, size_t *ret_bytes,
-                   int64_t deadline_mono_ns)
+int ng_program_request_get(const char *key, void *ret_data, size_t room, size_t *ret_bytes,
+                           int64_t deadline_mono_ns)
 {
     int result;
 
@@ -210,8 +212,8 @@ int ng_request_get(const char *key, void *ret_data, size_t room, size_t *ret_byt
     return result;
 }
 
-int ng_request_barrier(struct ng_comm *comm, int64_t deadline_mono_ns, int *ranks, uint32_t room,
-                       uint32_t *ret_missing)
+int ng_program_request_barrier(struct ng_comm *comm, int64_t deadline_mono_ns, int *ranks,
+                               uint32_t room, uint32_t *ret_missing)
 {
     int nranks = atomic_load(&comm->group->nranks), rank = atomic_load(&comm->group->group_rank);
     int result;
@@ -238,7 +240,7 @@ int ng_request_barrier(struct ng_comm *comm, int64_t deadline_mono_ns, int *rank
     return result;
 }
 
-int ng_request_dump(const char *folder, int64_t deadline_mono_ns)
+int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
 {
     int result;
 
@@ -555,7 +557,7 @@ static void finish(struct slot *slot, int result)
         free_slot(slot); /* nobody waits any more */
 }
 
-int ng_request_serve(bool news)
+int ng_program_request_serve(bool news)
 {
     int64_t next_ns = INT64_MAX;
 
@@ -589,7 +591,7 @@ int ng_request_serve(bool news)
     return left_ms > 0 ? (int)left_ms : 0;
 }
 
-void ng_request_close(void)
+void ng_program_request_close(void)
 {
     atomic_store(&closed, true);
     for (unsigned i = 0; i < SLOTS; i++)
@@ -597,7 +599,7 @@ void ng_request_close(void)
             finish(&slots[i], -ESHUTDOWN);
 }
 
-void ng_request_after_fork(void)
+void ng_program_request_after_fork(void)
 {
     atomic_store(&closed, false);
     for (unsigned i = 0; i < SLOTS; i++)

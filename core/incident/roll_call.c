@@ -50,7 +50,7 @@ static void add_group(struct ng_text *text, const struct ng_view *view, uint64_t
 }
 
 /* What the device of a process has not finished; NULL nothing. */
-static const struct ng_view_member *pending_of(const struct ng_processes *processes,
+static const struct ng_view_member *pending_of(const struct ng_view_index *processes,
                                                uint32_t process)
 {
     const struct ng_view_member *oldest = NULL;
@@ -64,11 +64,11 @@ static const struct ng_view_member *pending_of(const struct ng_processes *proces
 }
 
 /* `here`: the group that it is missed in. */
-static void add_present(struct ng_text *text, const struct ng_processes *processes,
+static void add_present(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process, uint64_t here)
 {
     const struct ng_view *view = processes->view;
-    const struct ng_view_call *call = ng_processes_call(processes, process);
+    const struct ng_view_call *call = ng_view_index_call(processes, process);
     const struct ng_view_member *pending = call ? NULL : pending_of(processes, process);
 
     if (call && call->group_id == here && ng_op_table[call->op].op_class == NG_CLASS_CREATE) {
@@ -94,7 +94,7 @@ static void add_present(struct ng_text *text, const struct ng_processes *process
     }
 }
 
-static void say_where(const struct ng_processes *processes, const struct ng_wait *wait,
+static void say_where(const struct ng_view_index *processes, const struct ng_wait *wait,
                       const struct ng_absentee *absentee, char ret_where[PLACE_BYTES])
 {
     struct ng_text text = {ret_where, 0, PLACE_BYTES};
@@ -103,8 +103,8 @@ static void say_where(const struct ng_processes *processes, const struct ng_wait
     ret_where[0] = '\0';
     if (absentee->member)
         process = absentee->member->process;
-    else if (ng_processes_is_world(processes, wait->group))
-        process = ng_processes_of_rank(processes, absentee->group_rank);
+    else if (ng_view_index_is_world(processes, wait->group))
+        process = ng_view_index_of_rank(processes, absentee->group_rank);
     if (process == UINT32_MAX) {
         ng_text_add(&text, "not heard of: not started, or it has made no communicator yet");
         return;
@@ -152,7 +152,7 @@ static struct place *find_place(struct place *places, uint32_t *count, const cha
     return &places[*count - 1];
 }
 
-static int gather_places(const struct ng_processes *processes, const struct ng_wait *wait,
+static int gather_places(const struct ng_view_index *processes, const struct ng_wait *wait,
                          struct ng_arena *arena, struct place *places, uint32_t *ret_count)
 {
     char where[PLACE_BYTES];
@@ -201,14 +201,14 @@ static void add_ranks(struct ng_text *line, const int *ranks, uint32_t count)
     ng_text_add(line, "%s", text);
 }
 
-int ng_roll_line(const struct ng_processes *processes, const struct ng_waits *waits, uint32_t index,
-                 struct ng_arena *arena, char ret_line[NG_ROLL_LINE_BYTES],
-                 enum ng_log_level *ret_level)
+int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wait_graph *waits,
+                      uint32_t index, struct ng_arena *arena,
+                      char ret_line[NG_ROLL_CALL_LINE_BYTES], enum ng_log_level *ret_level)
 {
     const struct ng_view *view = processes->view;
     const struct ng_wait *wait = &waits->waits[index];
     const struct ng_view_group *group = &view->groups[wait->group];
-    struct ng_text line = {ret_line, 0, NG_ROLL_LINE_BYTES};
+    struct ng_text line = {ret_line, 0, NG_ROLL_CALL_LINE_BYTES};
     struct place places[PLACES_MAX] = {0};
     struct ng_init_mismatch mismatch;
     uint32_t count, arrived_count;
@@ -326,7 +326,7 @@ static bool is_ours(struct ng_board *board, uint64_t key)
 }
 
 /* Does a member of this process wait there? */
-static bool has_self(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait)
+static bool has_self(const struct ng_view *view, const struct ng_wait_graph *waits, uint32_t wait)
 {
     for (uint32_t i = 0; i < view->member_count; i++)
         if (waits->wait_of_member[i] == (int32_t)wait &&
@@ -337,23 +337,23 @@ static bool has_self(const struct ng_view *view, const struct ng_waits *waits, u
 
 static void tell(const struct ng_view *view)
 {
-    struct ng_processes processes;
+    struct ng_view_index processes;
     struct ng_arena arena = {0};
-    struct ng_waits waits;
-    char line[NG_ROLL_LINE_BYTES];
+    struct ng_wait_graph waits;
+    char line[NG_ROLL_CALL_LINE_BYTES];
     enum ng_log_level level;
     uint32_t told = 0;
 
     /* Others may have come a moment later than we, and wait as well. */
-    int error = ng_waits_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits);
+    int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits);
     if (!error)
-        error = ng_processes_find(view, &arena, &processes);
+        error = ng_view_index_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
         bool roll = wait->type == NG_WAIT_CREATE || wait->cold ||
                     (wait->type == NG_WAIT_P2P && wait->on_host);
         if (!roll || !has_self(view, &waits, w) ||
-            ng_roll_line(&processes, &waits, w, &arena, line, &level) != 0)
+            ng_roll_call_line(&processes, &waits, w, &arena, line, &level) != 0)
             continue;
         ng_log(level, "roll call: %s", line);
         told += ng_log_enabled(level);
@@ -361,7 +361,7 @@ static void tell(const struct ng_view *view)
     ng_arena_reset(&arena);
 }
 
-void ng_roll_tend(struct ng_board *board, int (*look)(struct ng_view *ret_view))
+void ng_roll_call_tend(struct ng_board *board, int (*look)(struct ng_view *ret_view))
 {
     int64_t now = ng_clock_mono_ns();
     struct ng_view view;
@@ -382,7 +382,7 @@ void ng_roll_tend(struct ng_board *board, int (*look)(struct ng_view *ret_view))
     ng_view_fini(&view);
 }
 
-void ng_roll_after_fork(void)
+void ng_roll_call_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
 }

@@ -99,7 +99,7 @@ static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t
 {
     char name[NG_BOX_NAME_BYTES], pending[80] = "nothing is pending", p2p[80] = "", late[120] = "",
                                   registered[120] = "";
-    struct ng_late straggler;
+    struct ng_slow_rank straggler;
     uint64_t sends = NG_LOAD(group->p2p_entered);
     int64_t age = NG_LOAD(group->pending_age_ns);
 
@@ -111,7 +111,7 @@ static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t
     if (sends)
         snprintf(p2p, sizeof(p2p), ", sends and receives: called #%" PRIu64 ", ended %" PRIu64,
                  sends, NG_LOAD(group->p2p_completed));
-    if (ng_late_find(NG_LOAD(group->id), &straggler))
+    if (ng_straggler_monitor_find(NG_LOAD(group->id), &straggler))
         snprintf(
             late, sizeof(late),
             "; the others wait for rank %d, each time %.3f ms, last in %" PRIu32 " of %" PRIu32,
@@ -209,9 +209,11 @@ static void await(_Atomic uint32_t *word, uint32_t seen)
         sleep_until(until, word, seen);
 }
 
-void ng_status_start(void)
+void ng_status_log_start(void)
 {
-    ng_late_start(status_interval() ? status_interval() : ng_guard.metrics_file[0] ? LATE_NS : 0);
+    ng_straggler_monitor_start(status_interval()          ? status_interval()
+                               : ng_guard.metrics_file[0] ? LATE_NS
+                                                          : 0);
     if (!ng_guard.metrics_file[0] && !status_interval())
         return;
     int error = ng_guard_thread("ncclguard/status", attend);
@@ -221,7 +223,7 @@ void ng_status_start(void)
     atomic_store(&there, error == 0);
 }
 
-void ng_status_save(void)
+void ng_status_log_save(void)
 {
     uint32_t seen = atomic_load(&saves);
 
@@ -231,7 +233,7 @@ void ng_status_save(void)
     await(&saves, seen);
 }
 
-void ng_status_finish(void)
+void ng_status_log_finish(void)
 {
     if (!atomic_load(&there))
         return;
@@ -239,20 +241,20 @@ void ng_status_finish(void)
     await(&over, 0);
 }
 
-void ng_status_quit(void)
+void ng_status_log_quit(void)
 {
     atomic_store(&quitting, true);
     tell(&bell);
 }
 
-void ng_status_after_fork(void)
+void ng_status_log_after_fork(void)
 {
     atomic_store(&there, false);
     atomic_store(&saving, false);
     atomic_store(&finishing, false);
     atomic_store(&quitting, false);
     atomic_store(&over, 0);
-    ng_late_after_fork();
+    ng_straggler_monitor_after_fork();
     ng_metrics_after_fork();
     memset(&own, 0, sizeof(own));
 }

@@ -9,19 +9,19 @@
 #define NCCLGUARD_CORE_INCIDENT_STATUS_LOG_H
 
 /* The guard starts: so does the thread, where there is anything for it to do. */
-void ng_status_start(void);
+void ng_status_log_start(void);
 
 /* A policy is about to end the process: the metrics are written once more. Returns when they are,
  * or after some tenths of a second. Incident thread. */
-void ng_status_save(void);
+void ng_status_log_save(void);
 
 /* The process exits: the metrics are written once more, for some tenths of a second at most. */
-void ng_status_finish(void);
+void ng_status_log_finish(void);
 
 /* No thread but the guard's is left: the thread ends. Does not wait. */
-void ng_status_quit(void);
+void ng_status_log_quit(void);
 
 /* In a forked child. */
-void ng_status_after_fork(void);
+void ng_status_log_after_fork(void);
 
 #endif

@@ -13,19 +13,19 @@
 
 /* Protects what is kept. Nests inside nothing; held to copy, by guard threads alone. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_late kept[NG_LATE_MAX];
+static struct ng_slow_rank kept[NG_STRAGGLER_MONITOR_MAX];
 static uint32_t kept_count;
 
 /* The incident thread's. */
 static _Atomic int64_t interval; /* told by who starts */
 static int64_t next_ns;
 
-void ng_late_start(int64_t interval_ns)
+void ng_straggler_monitor_start(int64_t interval_ns)
 {
     interval = interval_ns;
 }
 
-bool ng_late_is_due(int64_t now_mono_ns)
+bool ng_straggler_monitor_is_due(int64_t now_mono_ns)
 {
     if (interval && !next_ns)
         next_ns = now_mono_ns + interval;
@@ -44,25 +44,25 @@ static bool is_own(const struct ng_view *view, uint32_t group, bool *ret_whole)
     return own;
 }
 
-bool ng_late_keep(const struct ng_view *view, int64_t now_mono_ns)
+bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns)
 {
-    struct ng_late found[NG_LATE_MAX];
+    struct ng_slow_rank found[NG_STRAGGLER_MONITOR_MAX];
     struct ng_straggler straggler;
     struct ng_arena arena = {0};
     uint32_t count = 0;
     bool complete = true;
 
-    for (uint32_t i = 0; i < view->group_count && count < NG_LATE_MAX; i++) {
+    for (uint32_t i = 0; i < view->group_count && count < NG_STRAGGLER_MONITOR_MAX; i++) {
         bool whole;
         if (!is_own(view, i, &whole))
             continue;
         complete &= whole;
         if (whole && ng_straggler_find(view, i, &arena, &straggler))
-            found[count++] = (struct ng_late){.group_id = view->groups[i].id,
-                                              .rank = ng_view_rank(view, straggler.member),
-                                              .last = straggler.last,
-                                              .samples = straggler.samples,
-                                              .wait_ns = straggler.wait_ns};
+            found[count++] = (struct ng_slow_rank){.group_id = view->groups[i].id,
+                                                   .rank = ng_view_rank(view, straggler.member),
+                                                   .last = straggler.last,
+                                                   .samples = straggler.samples,
+                                                   .wait_ns = straggler.wait_ns};
         ng_arena_recycle(&arena);
     }
     ng_arena_reset(&arena);
@@ -74,7 +74,7 @@ bool ng_late_keep(const struct ng_view *view, int64_t now_mono_ns)
     return complete;
 }
 
-bool ng_late_find(uint64_t group_id, struct ng_late *ret_late)
+bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late)
 {
     bool found = false;
 
@@ -88,7 +88,7 @@ bool ng_late_find(uint64_t group_id, struct ng_late *ret_late)
     return found;
 }
 
-void ng_late_after_fork(void)
+void ng_straggler_monitor_after_fork(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     kept_count = 0;

@@ -14,9 +14,9 @@
 
 #include "core/view/view.h"
 
-#define NG_LATE_MAX 64 /* groups that have a straggler */
+#define NG_STRAGGLER_MONITOR_MAX 64 /* groups that have a straggler */
 
-struct ng_late {
+struct ng_slow_rank {
     uint64_t group_id;
     int rank;               /* global, of who comes last */
     uint32_t last, samples; /* in `last` of `samples` measured collectives */
@@ -24,21 +24,21 @@ struct ng_late {
 };
 
 /* How often to look; 0 nobody wants to know. Any thread. */
-void ng_late_start(int64_t interval_ns);
+void ng_straggler_monitor_start(int64_t interval_ns);
 
 /* Is it time to look? Incident thread. */
-bool ng_late_is_due(int64_t now_mono_ns);
+bool ng_straggler_monitor_is_due(int64_t now_mono_ns);
 
 /*
  * Keep what a sealed view says of the groups of this process (`self` of a process in it), and what
  * was kept of others is forgotten. False: of some of them it does not have all ranks. Incident
  * thread.
  */
-bool ng_late_keep(const struct ng_view *view, int64_t now_mono_ns);
+bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns);
 
 /* The group's straggler, where one is known for sure enough. Guard threads. */
-bool ng_late_find(uint64_t group_id, struct ng_late *ret_late);
+bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late);
 
-void ng_late_after_fork(void);
+void ng_straggler_monitor_after_fork(void);
 
 #endif

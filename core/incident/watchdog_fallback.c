@@ -26,7 +26,7 @@ static struct {
     bool silence_told;
 } own;
 
-void ng_stand_in_begin(void)
+void ng_watchdog_fallback_begin(void)
 {
     own.stood_in_ns = ng_clock_mono_ns();
 }
@@ -36,7 +36,7 @@ void ng_stand_in_begin(void)
  * Then the clocks of what it last saw in flight go on here, credited like its own, so that a
  * deadline holds all the same.
  */
-void ng_stand_in_tend(void)
+void ng_watchdog_fallback_tend(void)
 {
     struct ng_box *box = &ng_guard.box;
     int64_t now = ng_clock_mono_ns(), step = now - own.stood_in_ns;
@@ -79,13 +79,13 @@ void ng_stand_in_tend(void)
                                  .age_ns = age,
                                  .record = NG_LOAD(group->pending_record),
                                  .restarts = ng_watchdog_restarts()};
-        ng_wait_expire(i, now - age);
+        ng_device_wait_expire(i, now - age);
         ng_alarms_handle(&alarm);
     }
     own.silence_told = true;
 }
 
-void ng_stand_in_after_fork(void)
+void ng_watchdog_fallback_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
 }

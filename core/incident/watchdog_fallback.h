@@ -7,10 +7,10 @@
 #define NCCLGUARD_CORE_INCIDENT_WATCHDOG_FALLBACK_H
 
 /* From the start of the thread, then once a round. */
-void ng_stand_in_begin(void);
-void ng_stand_in_tend(void);
+void ng_watchdog_fallback_begin(void);
+void ng_watchdog_fallback_tend(void);
 
 /* In a forked child. */
-void ng_stand_in_after_fork(void);
+void ng_watchdog_fallback_after_fork(void);
 
 #endif

@@ -214,7 +214,7 @@ static bool start(void)
     ng_rules_file_start();
     error = ng_policy_start();
     if (!error)
-        error = ng_tasks_start();
+        error = ng_io_workers_start();
     if (!error)
         error = ng_log_writer_start();
     if (!error)
@@ -226,7 +226,7 @@ static bool start(void)
     if (!error)
         error = ng_monitor_start();
     if (!error)
-        error = ng_call_places_start();
+        error = ng_frame_symbolizer_start();
     if (!error && ng_guard.registers)
         error = ng_registrations_start();
     if (error) {
@@ -239,7 +239,7 @@ static bool start(void)
     ng_inject_start(&ng_guard.box);
     atomic_store(&ng_guard.running, true);
     ng_completion_start();
-    ng_status_start();
+    ng_status_log_start();
     if (ng_guard.tell_start)
         ng_guard.tell_start(&ng_guard);
     return true;
@@ -319,7 +319,7 @@ void ng_guard_exit(int status)
     atomic_store(&ng_guard.running, false);
     if (ng_guard.registers)
         ng_registrations_tell_end();
-    ng_status_finish();
+    ng_status_log_finish();
     ng_incident_finish(500);
 }
 
@@ -355,18 +355,18 @@ void ng_guard_after_fork(void)
     ng_capture_after_fork();
     ng_watchdog_after_fork();
     ng_completion_after_fork();
-    ng_status_after_fork();
+    ng_status_log_after_fork();
     ng_incident_after_fork();
-    ng_strict_after_fork();
+    ng_lockstep_after_fork();
     ng_nan_after_fork();
     ng_policy_after_fork();
-    ng_tasks_after_fork();
+    ng_io_workers_after_fork();
     ng_monitor_after_fork();
-    ng_wait_after_fork();
+    ng_device_wait_after_fork();
     ng_poison_after_fork();
     ng_registrations_after_fork();
     ng_inject_after_fork();
     ng_dump_pipe_after_fork();
-    ng_call_places_after_fork();
+    ng_frame_symbolizer_after_fork();
     ng_python_frames_after_fork();
 }

@@ -89,7 +89,7 @@ struct ng_incident {
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
-    struct ng_scope scope; /* what the policies that abort are to abort; of level TIMEOUT */
+    struct ng_group_set scope; /* what the policies that abort are to abort; of level TIMEOUT */
 };
 
 /*
@@ -114,8 +114,8 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
 
 /* After -EBUSY of ng_board_ops.begin, one tries again after this time; at random between the two.
  */
-#define NG_LOOK_PAUSE_NS     (250 * NG_MS)
-#define NG_LOOK_PAUSE_MAX_NS (400 * NG_MS)
+#define NG_CLAIM_PAUSE_NS     (250 * NG_MS)
+#define NG_CLAIM_PAUSE_MAX_NS (400 * NG_MS)
 
 /*
  * Does what covers `wanted` do so although its claimant is no more? A claim does not, which he
@@ -136,7 +136,7 @@ static inline bool ng_incident_outlives_claimant(const struct ng_incident *there
 
 /* Why somebody wants to look at the whole job: the more it may find that others do not, the higher.
  */
-enum ng_look_cause {
+enum ng_claim_cause {
     NG_CAUSE_END = 1, /* a process ended: every rank with work pending sees the same, and tells of
                          ends alone */
     NG_CAUSE_LATE =
@@ -182,10 +182,10 @@ struct ng_board_ops {
      *
      * Who found nothing holds back those with no better cause than its own, and nobody with
      * NG_CAUSE_OWN. So whoever has a better cause than all others, and tries again within
-     * NG_LOOK_PAUSE_MAX_NS, waits for the one that is at it and no longer, however many others want
-     * to look.
+     * NG_CLAIM_PAUSE_MAX_NS, waits for the one that is at it and no longer, however many others
+     * want to look.
      */
-    int (*begin)(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause);
+    int (*begin)(struct ng_board *board, enum ng_incident_level level, enum ng_claim_cause cause);
     /* `in_vain`: there was nothing to tell; else an incident came of it, or the answer does not
      * matter any more, which says nothing to others. */
     void (*finish)(struct ng_board *board, enum ng_incident_level level, bool in_vain);

@@ -22,7 +22,7 @@ struct ng_box_record;
 struct ng_captured;
 struct ng_group_calls;
 struct ng_thread;
-struct ng_work;
+struct ng_async_op;
 
 /*
  * What a call says about itself. The shim zeroes the struct and fills what the API has; core only
@@ -70,20 +70,20 @@ struct ng_creation {
  * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not
  * clear it.
  */
-struct ng_passage {
+struct ng_call_context {
     struct ng_thread *thread; /* NULL: the call is not followed */
     struct ng_comm *comm;     /* the group record in play; NULL none */
     struct ng_box_record *record;
     uint64_t record_id; /* in the black box; 0 none */
     uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
-    struct ng_work *work;               /* its events; NULL not observed */
+    struct ng_async_op *work;           /* its events; NULL not observed */
     struct ng_group_calls *group_calls; /* of the open NCCL group that it is in; NULL none */
     uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
     bool visits;             /* counted in comm->guests */
     bool capturing;          /* the stream is being captured into a graph */
-    struct ng_captured *begun; /* meaningful then: core/device/capture.h */
-    struct ng_family *turn;    /* of an ending call: kept until it returns; NULL none */
+    struct ng_captured *begun;        /* meaningful then: core/device/capture.h */
+    struct ng_shared_resources *turn; /* of an ending call: kept until it returns; NULL none */
 };
 
 /*
@@ -92,17 +92,17 @@ struct ng_passage {
  * since the guard has aborted the communicator (core/policy/abort.h); no leave follows.
  */
 #define NG_CALL_PROCEED (-1)
-int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage);
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
 
 /* After the real function, with its ncclResult_t. What the program gets: the same, but where
  * core/device/device_wait.h has waited for the device. */
-int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
 
 /* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
-int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage);
-int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result);
-int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage);
-int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result);
+int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
+int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
 
 /* In a forked child. */
 void ng_call_after_fork(void);

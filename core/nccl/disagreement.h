@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 /* Where, as far as two trails (core/view/hash_log.h) tell. */
-struct ng_trail_difference {
+struct ng_hash_log_difference {
     uint64_t after; /* the newest common collective known up to which both are alike; 0 none */
     uint64_t seq;   /* the oldest one known up to which they are not */
 };
 
 struct ng_disagreement {
     uint64_t group_id; /* 0 none */
-    struct ng_trail_difference difference;
+    struct ng_hash_log_difference difference;
     int ranks[2]; /* in the group */
 };
 

@@ -66,7 +66,7 @@ struct order {
     _Atomic uint32_t crews_left; /* futex word */
     atomic_bool stuck;
     enum ng_abort_origin origin;
-    struct ng_scope scope;
+    struct ng_group_set scope;
     int64_t begun_mono_ns, until_mono_ns;
     char reason[NG_COMM_REASON_BYTES];
     struct crew crews[NG_NCCL_MAX];
@@ -209,7 +209,7 @@ const char *ng_abort_reason(const void *handle)
 
     if (!comm)
         return ng_ended_reason(handle);
-    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_wait_reason(comm);
+    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_device_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -228,7 +228,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
             if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
                 continue;
             open = atomic_load(&comm->open_groups) > 0 && now < groups_until;
-            inside = inside || (now < inside_until && ng_callers_inside(comm));
+            inside = inside || (now < inside_until && ng_in_flight_inside(comm));
         }
         busy = open || inside;
         if (busy)
@@ -240,7 +240,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 
 static void set_aborted(struct ng_comm *comm)
 {
-    ng_unfinished_end(comm);
+    ng_in_progress_end(comm);
     atomic_store(&comm->fate, NG_FATE_ABORTED);
     wake(&comm->fate);
 }
@@ -314,7 +314,7 @@ static void abort_ready(struct crew *crew)
     if (!ready)
         return;
     /* Who closes a NCCL group from here on sees ABORTING. */
-    ng_callers_fence();
+    ng_in_flight_fence();
     call_abort(crew->slots, ready);
     crew->count -= ready;
     memmove(crew->slots, crew->slots + ready, crew->count * sizeof(crew->slots[0]));
@@ -323,7 +323,7 @@ static void abort_ready(struct crew *crew)
 static void run_crew(struct order *order, struct crew *crew)
 {
     /* From here on every call sees CONDEMNED, or is seen itself. */
-    ng_callers_fence();
+    ng_in_flight_fence();
     while (crew->count) {
         wait_for_threads(order, crew);
         abort_ready(crew);
@@ -357,8 +357,8 @@ static bool is_meant(const struct order *order, const struct ng_comm *comm)
     /* A group that others joined may have been renamed since: core/comm/grow_id.h. */
     uint64_t former = NG_LOAD(comm->group->former_id);
 
-    return ng_scope_holds(&order->scope, atomic_load(&comm->group->id)) ||
-           (former && ng_scope_holds(&order->scope, former));
+    return ng_group_set_holds(&order->scope, atomic_load(&comm->group->id)) ||
+           (former && ng_group_set_holds(&order->scope, former));
 }
 
 static void condemn(struct order *order, struct ng_comm *comm)
@@ -586,7 +586,8 @@ static struct order *take_order(void)
     return NULL;
 }
 
-int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin)
+int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+                    enum ng_abort_origin origin)
 {
     struct order *order = take_order();
 
@@ -644,7 +645,7 @@ bool ng_abort_concerns(uint64_t group_id)
     for (uint32_t i = 0; i < ORDERS; i++) {
         uint32_t state = atomic_load(&orders[i].state);
         if ((state == WAITING || state == RUNNING) && orders[i].origin == NG_ABORT_POLICY &&
-            ng_scope_holds(&orders[i].scope, group_id))
+            ng_group_set_holds(&orders[i].scope, group_id))
             return true;
     }
     return false;
@@ -679,14 +680,16 @@ static enum obstacle find_obstacle(const struct ng_comm *comm)
         return ITS_TURN;
     if (fate != NG_FATE_ABORTING)
         return NO_OBSTACLE;
-    return was_captured(comm) ? LIVE_GRAPH : ng_callers_call(comm) ? PROGRAM_INSIDE : NOT_RETURNED;
+    return was_captured(comm)        ? LIVE_GRAPH
+           : ng_in_flight_call(comm) ? PROGRAM_INSIDE
+                                     : NOT_RETURNED;
 }
 
 static void describe(const struct order *order, const struct ng_comm *comm, enum obstacle obstacle,
                      struct ng_abort_stuck *ret_stuck)
 {
     const struct ng_box_group *group = comm->group;
-    uint32_t inside = ng_callers_call(comm);
+    uint32_t inside = ng_in_flight_call(comm);
     double seconds = seconds_since(order->begun_mono_ns);
     char *why = ret_stuck->why;
     size_t bytes = sizeof(ret_stuck->why);

@@ -58,7 +58,8 @@ enum ng_abort_origin {
  * which is logged; or -errno: nothing has happened. Any guard thread; makes a thread, so malloc
  * must be free to be called.
  */
-int ng_abort_groups(const struct ng_scope *scope, const char *reason, enum ng_abort_origin origin);
+int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+                    enum ng_abort_origin origin);
 
 /* Of all orders of this process and origin together: the gravest. */
 enum ng_abort_state {

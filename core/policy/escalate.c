@@ -42,14 +42,14 @@ static void list_rehearsal(struct ng_verdict *verdict)
 {
     const struct ng_box *box = &ng_guard.box;
     int64_t now = ng_clock_mono_ns();
-    struct ng_rehearsed fault;
+    struct ng_logged_fault fault;
 
     if (!box->fault_capacity)
         return;
     verdict->rehearsal =
         ng_arena_alloc(&verdict->arena, box->fault_capacity * sizeof(*verdict->rehearsal));
     for (uint32_t i = 0; verdict->rehearsal && i < box->fault_capacity; i++)
-        if (ng_rehearsal_read(box, i, &fault))
+        if (ng_fault_log_read(box, i, &fault))
             verdict->rehearsal[verdict->rehearsal_count++] =
                 (struct ng_verdict_rehearsal){.rank = fault.rank,
                                               .fault = box->faults[i].text,

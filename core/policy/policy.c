@@ -153,7 +153,7 @@ static bool abort_is_over(void)
 
 /* Order an abort, and bound it first: making its threads may hang as well. 0, -ENOENT: there is
  * nothing to abort, or -errno: it has not begun. */
-static int order_abort(const struct ng_scope *scope, const char *reason)
+static int order_abort(const struct ng_group_set *scope, const char *reason)
 {
     atomic_store(&stuck_at_mono_ns,
                  ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + STUCK_MARGIN_NS);
@@ -173,12 +173,12 @@ static int order_abort(const struct ng_scope *scope, const char *reason)
 /* A bound is over. True: the process must end. */
 static bool act_at_bound(int64_t now_mono_ns)
 {
-    const struct ng_scope all = NG_SCOPE_ALL;
+    const struct ng_group_set all = NG_GROUP_SET_ALL;
     int64_t abort_at = atomic_load(&abort_at_mono_ns), end_at = atomic_load(&end_at_mono_ns);
     int64_t stuck_at = atomic_load(&stuck_at_mono_ns);
 
     if (end_at && now_mono_ns >= end_at) {
-        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_wait_is_taken()) {
+        if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_device_wait_is_taken()) {
             mark_ending(NG_ON_TIMEOUT_KILL);
             return true;
         }
@@ -310,7 +310,7 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
     tell_thread();
 }
 
-static void abort_or_end(const struct ng_scope *scope, const char *line)
+static void abort_or_end(const struct ng_group_set *scope, const char *line)
 {
     int error = order_abort(scope, line);
 
@@ -331,12 +331,12 @@ static void give_notice(const char *line)
 {
     int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
 
-    if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_wait_is_taken())
+    if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_device_wait_is_taken())
         return; /* the one that was given before ends it */
     ends = ng_clock_mono_ns() + wait_ns;
     atomic_store(&notice_ends_mono_ns, ends);
     atomic_store(&end_at_mono_ns, ends);
-    ng_wait_fail_all(line);
+    ng_device_wait_fail_all(line);
     tell_thread();
     ng_log(NG_LOG_ERROR,
            "NCCLGUARD_BLOCKING_WAIT: calls that wait return the error; the process is ended in "
@@ -350,9 +350,9 @@ void ng_policy_note_told(bool told)
     others_know = told;
 }
 
-void ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope, const char *line)
 {
-    const struct ng_scope all = NG_SCOPE_ALL;
+    const struct ng_group_set all = NG_GROUP_SET_ALL;
     int64_t none = 0;
 
     atomic_compare_exchange_strong(&began_mono_ns, &none, ng_clock_mono_ns());

@@ -49,10 +49,10 @@ static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, ui
     header->module_bytes = NG_BOX_MODULE_BYTES;
     header->module_capacity = MODULE_CAPACITY;
     header->modules_offset = header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
-    header->place_bytes = NG_BOX_PLACE_ROW_BYTES;
+    header->place_bytes = NG_BOX_FRAME_ROW_BYTES;
     header->place_capacity = PLACE_CAPACITY;
     header->places_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
-    return header->places_offset + PLACE_CAPACITY * NG_BOX_PLACE_ROW_BYTES;
+    return header->places_offset + PLACE_CAPACITY * NG_BOX_FRAME_ROW_BYTES;
 }
 
 static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
@@ -415,13 +415,13 @@ static void drop_what_is_not_there(struct ng_box_header *header)
     /* These are of no use without each other. */
     if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
         header->module_bytes != NG_BOX_MODULE_BYTES ||
-        header->place_bytes != NG_BOX_PLACE_ROW_BYTES ||
+        header->place_bytes != NG_BOX_FRAME_ROW_BYTES ||
         header->frames_capacity != header->record_capacity ||
         !in_file(header->frames_offset, header->frames_capacity, NG_BOX_FRAMES_BYTES,
                  header->total_bytes) ||
         !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
                  header->total_bytes) ||
-        !in_file(header->places_offset, header->place_capacity, NG_BOX_PLACE_ROW_BYTES,
+        !in_file(header->places_offset, header->place_capacity, NG_BOX_FRAME_ROW_BYTES,
                  header->total_bytes)) {
         header->frames_offset = header->modules_offset = header->places_offset = 0;
         header->frames_capacity = header->module_capacity = header->place_capacity = 0;

@@ -68,7 +68,7 @@ enum ng_box_life {
 #define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
 
-#define NG_BOX_PLACE_BYTES 128
+#define NG_BOX_FRAME_BYTES 128
 
 /* NCCL's own variables that the process has: core/config/variables.h. */
 #define NG_BOX_VARIABLES_BYTES 320
@@ -138,7 +138,7 @@ struct ng_box_header {
     /* core/incident/monitor.h: the watchdog has made no round since then, in its process's own
      * time; and what it is in, as text in the bytes of the words. 0 it goes round. Text first. */
     _Atomic int64_t watchdog_stuck_mono_ns;
-    _Atomic uint64_t watchdog_in[NG_BOX_PLACE_BYTES / 8];
+    _Atomic uint64_t watchdog_in[NG_BOX_FRAME_BYTES / 8];
     /* What NCCL said of the first asynchronous error of a communicator (its group's `async_error`):
      * complete once the size of it is there; 0 none */
     _Atomic uint32_t error_text_bytes;
@@ -449,7 +449,7 @@ struct ng_box_module {
 #define NG_BOX_MODULE_BYTES 512
 
 /* One address that occurs in frames. 256 bytes. */
-#define NG_BOX_PLACE_NAME_BYTES 216
+#define NG_BOX_FRAME_NAME_BYTES 216
 struct ng_box_place {
     uint64_t address; /* written once */
     uint32_t module;  /* index; UINT32_MAX: code that was made at run time, or no room for it */
@@ -458,10 +458,10 @@ struct ng_box_place {
     _Atomic uint32_t name_version;
     _Atomic int64_t gone_mono_ns; /* no longer this code since then at the latest; 0 it still is */
     _Atomic uint64_t name_offset; /* of the address from the function's start */
-    _Atomic uint64_t name[NG_BOX_PLACE_NAME_BYTES / 8]; /* text in the bytes of the words, ended */
+    _Atomic uint64_t name[NG_BOX_FRAME_NAME_BYTES / 8]; /* text in the bytes of the words, ended */
     uint8_t reserved[8];
 };
-#define NG_BOX_PLACE_ROW_BYTES 256
+#define NG_BOX_FRAME_ROW_BYTES 256
 
 /* Innermost frames of Python of the program's thread that made a call. 72 bytes. */
 #define NG_BOX_PYTHON_FRAMES 8
@@ -492,17 +492,17 @@ struct ng_box_code {
 #define NG_BOX_CODE_BYTES 384
 
 /* Words of core/view/hash_log.h: a rolling hash, and after which collective. 512 bytes. */
-#define NG_TRAIL_NEWEST 16u /* a power of two */
-#define NG_TRAIL_LEVELS 18u
+#define NG_HASH_LOG_NEWEST 16u /* a power of two */
+#define NG_HASH_LOG_LEVELS 18u
 struct ng_box_trail {
     _Atomic uint64_t
-        newest[NG_TRAIL_NEWEST]; /* of the newest collectives, by seq % NG_TRAIL_NEWEST */
+        newest[NG_HASH_LOG_NEWEST]; /* of the newest collectives, by seq % NG_HASH_LOG_NEWEST */
     /* Of the newest two multiples of 16, 32, 64 … */
-    _Atomic uint64_t marks[NG_TRAIL_LEVELS][2];
+    _Atomic uint64_t marks[NG_HASH_LOG_LEVELS][2];
     _Atomic uint64_t captured; /* the first collective that went into a CUDA graph; 0 none */
     _Atomic uint64_t refused;  /* collectives that core/check/lockstep_check.h has turned down */
     _Atomic uint64_t heard;    /* of what rank 0 has told, the turn that was heard first; 0 none */
-    _Atomic uint32_t across;   /* enum ng_trail_across */
+    _Atomic uint32_t across;   /* enum ng_hash_log_across */
     _Atomic uint32_t
         shared; /* 1: another communicator of this process had the same id while this one lived */
     /* Agreeing across hosts (core/check/lockstep_check.h). Of each rank: */
@@ -537,7 +537,7 @@ _Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES
                "layout version 1");
 _Static_assert(sizeof(struct ng_box_frames) == NG_BOX_FRAMES_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_module) == NG_BOX_MODULE_BYTES, "layout version 1");
-_Static_assert(sizeof(struct ng_box_place) == NG_BOX_PLACE_ROW_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_place) == NG_BOX_FRAME_ROW_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 

@@ -208,7 +208,7 @@ static bool take_rest(const struct ng_box *box)
                 settle_first_word) &&
            take(box, box->modules, NG_BOX_MODULE_BYTES,
                 least(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
-           take(box, box->places, NG_BOX_PLACE_ROW_BYTES,
+           take(box, box->places, NG_BOX_FRAME_ROW_BYTES,
                 least(box->place_capacity, NG_LOAD(header->place_used)), settle_place) &&
            take(box, box->python, NG_BOX_PYTHON_BYTES, least(box->python_capacity, records),
                 settle_first_word) &&

@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-void ng_rehearsal_arm(struct ng_box *box, uint32_t index, const char *text)
+void ng_fault_log_arm(struct ng_box *box, uint32_t index, const char *text)
 {
     if (index < box->fault_capacity)
         snprintf(box->faults[index].text, sizeof(box->faults[index].text), "%s", text);
 }
 
-void ng_rehearsal_add(struct ng_box *box, uint32_t index, const struct ng_rehearsed *now,
+void ng_fault_log_add(struct ng_box *box, uint32_t index, const struct ng_logged_fault *now,
                       int64_t now_mono_ns)
 {
     if (index >= box->fault_capacity)
@@ -33,12 +33,12 @@ void ng_rehearsal_add(struct ng_box *box, uint32_t index, const struct ng_rehear
     atomic_fetch_add_explicit(&row->times, 1, memory_order_release);
 }
 
-bool ng_rehearsal_read(const struct ng_box *box, uint32_t index, struct ng_rehearsed *ret_fault)
+bool ng_fault_log_read(const struct ng_box *box, uint32_t index, struct ng_logged_fault *ret_fault)
 {
     if (index >= box->fault_capacity)
         return false;
     const struct ng_box_fault *row = &box->faults[index];
-    struct ng_rehearsed fault = {
+    struct ng_logged_fault fault = {
         .times = atomic_load_explicit(&row->times, memory_order_acquire),
         .rank = NG_LOAD(row->rank),
         .op = (enum ng_op)NG_LOAD(row->op),

@@ -14,7 +14,7 @@
 #include "core/recorder/box.h"
 
 /* One fault, as it was read. */
-struct ng_rehearsed {
+struct ng_logged_fault {
     char text[NG_BOX_FAULT_TEXT]; /* as NCCLGUARD_FAULT has it */
     uint64_t times;               /* that it has happened, so far */
     /* The newest of them. */
@@ -26,14 +26,14 @@ struct ng_rehearsed {
 };
 
 /* What row `index` is about. Before any thread of the program can meet it. */
-void ng_rehearsal_arm(struct ng_box *box, uint32_t index, const char *text);
+void ng_fault_log_arm(struct ng_box *box, uint32_t index, const char *text);
 
 /* It happens now: rank, op, group_id and seq of `now` count. Any program thread. */
-void ng_rehearsal_add(struct ng_box *box, uint32_t index, const struct ng_rehearsed *now,
+void ng_fault_log_add(struct ng_box *box, uint32_t index, const struct ng_logged_fault *now,
                       int64_t now_mono_ns);
 
 /* Row `index` (below box->fault_capacity) of any mapped box. False: it has not happened, or is
  * damaged. */
-bool ng_rehearsal_read(const struct ng_box *box, uint32_t index, struct ng_rehearsed *ret_fault);
+bool ng_fault_log_read(const struct ng_box *box, uint32_t index, struct ng_logged_fault *ret_fault);
 
 #endif

@@ -10,7 +10,7 @@
 
 #define TRIES 8 /* to read a name that is being written */
 
-uint32_t ng_places_module_count(const struct ng_box *box)
+uint32_t ng_frame_table_module_count(const struct ng_box *box)
 {
     if (!box->module_capacity)
         return 0;
@@ -18,7 +18,7 @@ uint32_t ng_places_module_count(const struct ng_box *box)
     return used < box->module_capacity ? used : box->module_capacity;
 }
 
-uint32_t ng_places_count(const struct ng_box *box)
+uint32_t ng_frame_table_count(const struct ng_box *box)
 {
     if (!box->place_capacity)
         return 0;
@@ -26,11 +26,11 @@ uint32_t ng_places_count(const struct ng_box *box)
     return used < box->place_capacity ? used : box->place_capacity;
 }
 
-void ng_places_read_module(const struct ng_box *box, uint32_t index,
-                           struct ng_place_module *ret_module)
+void ng_frame_table_read_module(const struct ng_box *box, uint32_t index,
+                                struct ng_frame_module *ret_module)
 {
     const struct ng_box_module *row = &box->modules[index];
-    struct ng_place_module module = {.start = row->start, .end = row->end, .bias = row->bias};
+    struct ng_frame_module module = {.start = row->start, .end = row->end, .bias = row->bias};
 
     module.build_id_bytes =
         row->build_id_bytes <= sizeof(module.build_id) ? row->build_id_bytes : 0;
@@ -41,16 +41,16 @@ void ng_places_read_module(const struct ng_box *box, uint32_t index,
 }
 
 /* False: there is none, or it was being written. */
-static bool read_name(const struct ng_box_place *row, struct ng_place *place)
+static bool read_name(const struct ng_box_place *row, struct ng_frame_place *place)
 {
-    uint64_t words[NG_BOX_PLACE_NAME_BYTES / 8];
+    uint64_t words[NG_BOX_FRAME_NAME_BYTES / 8];
 
     for (int tries = 0; tries < TRIES; tries++) {
         uint32_t version = atomic_load_explicit(&row->name_version, memory_order_acquire);
         if (version == 0)
             return false;
         place->name_offset = NG_LOAD(row->name_offset);
-        for (unsigned i = 0; i < NG_BOX_PLACE_NAME_BYTES / 8; i++)
+        for (unsigned i = 0; i < NG_BOX_FRAME_NAME_BYTES / 8; i++)
             words[i] = NG_LOAD(row->name[i]);
         atomic_thread_fence(memory_order_acquire);
         if (version % 2 || NG_LOAD(row->name_version) != version)
@@ -62,13 +62,13 @@ static bool read_name(const struct ng_box_place *row, struct ng_place *place)
     return false;
 }
 
-void ng_places_read(const struct ng_box *box, uint32_t index, struct ng_place *ret_place)
+void ng_frame_table_read(const struct ng_box *box, uint32_t index, struct ng_frame_place *ret_place)
 {
     const struct ng_box_place *row = &box->places[index];
-    struct ng_place place = {.address = row->address, .module = row->module};
+    struct ng_frame_place place = {.address = row->address, .module = row->module};
 
-    if (place.module >= ng_places_module_count(box))
-        place.module = NG_PLACES_NO_MODULE;
+    if (place.module >= ng_frame_table_module_count(box))
+        place.module = NG_FRAME_NO_MODULE;
     place.gone_mono_ns = NG_LOAD(row->gone_mono_ns);
     if (!read_name(row, &place)) {
         place.name[0] = '\0';
@@ -77,9 +77,9 @@ void ng_places_read(const struct ng_box *box, uint32_t index, struct ng_place *r
     *ret_place = place;
 }
 
-bool ng_places_read_frames(const struct ng_box *box, uint64_t record_id,
-                           uint64_t ret_addresses[NG_BOX_FRAMES], uint32_t *ret_count,
-                           enum ng_frames_state *ret_state)
+bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,
+                                uint64_t ret_addresses[NG_BOX_FRAMES], uint32_t *ret_count,
+                                enum ng_frames_state *ret_state)
 {
     if (!box->frames_capacity || !record_id)
         return false;
@@ -123,7 +123,8 @@ static bool is_row_of(const struct ng_box_module *row, const struct ng_image *im
            strcmp(row->path, path) == 0;
 }
 
-bool ng_places_is_module(const struct ng_box *box, uint32_t index, const struct ng_image *image)
+bool ng_frame_table_is_module(const struct ng_box *box, uint32_t index,
+                              const struct ng_image *image)
 {
     char path[NG_BOX_PATH_BYTES];
 
@@ -131,9 +132,9 @@ bool ng_places_is_module(const struct ng_box *box, uint32_t index, const struct 
     return is_row_of(&box->modules[index], image, path);
 }
 
-uint32_t ng_places_add_module(struct ng_box *box, const struct ng_image *image)
+uint32_t ng_frame_table_add_module(struct ng_box *box, const struct ng_image *image)
 {
-    uint32_t used = ng_places_module_count(box);
+    uint32_t used = ng_frame_table_module_count(box);
     char path[NG_BOX_PATH_BYTES];
 
     keep_path(path, image->path);
@@ -143,7 +144,7 @@ uint32_t ng_places_add_module(struct ng_box *box, const struct ng_image *image)
             return i - 1;
     if (used == box->module_capacity) {
         NG_STORE(box->header->modules_lost, NG_LOAD(box->header->modules_lost) + 1);
-        return NG_PLACES_NO_MODULE;
+        return NG_FRAME_NO_MODULE;
     }
     struct ng_box_module *row = &box->modules[used];
     row->start = image->start;
@@ -156,9 +157,9 @@ uint32_t ng_places_add_module(struct ng_box *box, const struct ng_image *image)
     return used;
 }
 
-uint32_t ng_places_add(struct ng_box *box, uint64_t address, uint32_t module)
+uint32_t ng_frame_table_add(struct ng_box *box, uint64_t address, uint32_t module)
 {
-    uint32_t used = ng_places_count(box);
+    uint32_t used = ng_frame_table_count(box);
 
     if (used == box->place_capacity) {
         NG_STORE(box->header->places_lost, NG_LOAD(box->header->places_lost) + 1);
@@ -170,9 +171,9 @@ uint32_t ng_places_add(struct ng_box *box, uint64_t address, uint32_t module)
     return used;
 }
 
-void ng_places_name(struct ng_box *box, uint32_t index, const char *name, uint64_t name_offset)
+void ng_frame_table_name(struct ng_box *box, uint32_t index, const char *name, uint64_t name_offset)
 {
-    uint64_t words[NG_BOX_PLACE_NAME_BYTES / 8] = {0};
+    uint64_t words[NG_BOX_FRAME_NAME_BYTES / 8] = {0};
     struct ng_box_place *row = &box->places[index];
     uint32_t version = NG_LOAD(row->name_version);
 
@@ -180,12 +181,12 @@ void ng_places_name(struct ng_box *box, uint32_t index, const char *name, uint64
     NG_STORE(row->name_version, version + 1);
     atomic_thread_fence(memory_order_release);
     NG_STORE(row->name_offset, name_offset);
-    for (unsigned i = 0; i < NG_BOX_PLACE_NAME_BYTES / 8; i++)
+    for (unsigned i = 0; i < NG_BOX_FRAME_NAME_BYTES / 8; i++)
         NG_STORE(row->name[i], words[i]);
     atomic_store_explicit(&row->name_version, version + 2, memory_order_release);
 }
 
-void ng_places_retire(struct ng_box *box, uint32_t index, int64_t now_mono_ns)
+void ng_frame_table_retire(struct ng_box *box, uint32_t index, int64_t now_mono_ns)
 {
     NG_STORE(box->places[index].gone_mono_ns, now_mono_ns);
 }

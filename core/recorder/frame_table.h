@@ -15,51 +15,54 @@
 #include "core/recorder/box.h"
 #include "core/unwind/image.h"
 
-#define NG_PLACES_NO_MODULE UINT32_MAX
+#define NG_FRAME_NO_MODULE UINT32_MAX
 
 /* One row of each table, as it was read. */
-struct ng_place_module {
+struct ng_frame_module {
     uint64_t start, end, bias;
     uint8_t build_id[32];
     uint32_t build_id_bytes;
     char path[NG_BOX_PATH_BYTES];
 };
 
-struct ng_place {
+struct ng_frame_place {
     uint64_t address;
-    uint32_t module; /* NG_PLACES_NO_MODULE: not known, or none */
+    uint32_t module; /* NG_FRAME_NO_MODULE: not known, or none */
     int64_t gone_mono_ns;
-    char name[NG_BOX_PLACE_NAME_BYTES]; /* "" not known */
+    char name[NG_BOX_FRAME_NAME_BYTES]; /* "" not known */
     uint64_t name_offset;
 };
 
 /* How many rows may be read of any mapped box. */
-uint32_t ng_places_module_count(const struct ng_box *box);
-uint32_t ng_places_count(const struct ng_box *box);
+uint32_t ng_frame_table_module_count(const struct ng_box *box);
+uint32_t ng_frame_table_count(const struct ng_box *box);
 
 /* Row `index`, below the count. */
-void ng_places_read_module(const struct ng_box *box, uint32_t index,
-                           struct ng_place_module *ret_module);
-void ng_places_read(const struct ng_box *box, uint32_t index, struct ng_place *ret_place);
+void ng_frame_table_read_module(const struct ng_box *box, uint32_t index,
+                                struct ng_frame_module *ret_module);
+void ng_frame_table_read(const struct ng_box *box, uint32_t index,
+                         struct ng_frame_place *ret_place);
 
 /* The frames of a record. False: they are not there, or overwritten meanwhile. */
-bool ng_places_read_frames(const struct ng_box *box, uint64_t record_id,
-                           uint64_t ret_addresses[NG_BOX_FRAMES], uint32_t *ret_count,
-                           enum ng_frames_state *ret_state);
+bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,
+                                uint64_t ret_addresses[NG_BOX_FRAMES], uint32_t *ret_count,
+                                enum ng_frames_state *ret_state);
 
-/* The row of an image, made where there is none; NG_PLACES_NO_MODULE: no room. Writer. */
-uint32_t ng_places_add_module(struct ng_box *box, const struct ng_image *image);
+/* The row of an image, made where there is none; NG_FRAME_NO_MODULE: no room. Writer. */
+uint32_t ng_frame_table_add_module(struct ng_box *box, const struct ng_image *image);
 
 /* Is that row of this image? Writer. */
-bool ng_places_is_module(const struct ng_box *box, uint32_t index, const struct ng_image *image);
+bool ng_frame_table_is_module(const struct ng_box *box, uint32_t index,
+                              const struct ng_image *image);
 
 /* A row for an address; UINT32_MAX: no room. Writer. */
-uint32_t ng_places_add(struct ng_box *box, uint64_t address, uint32_t module);
+uint32_t ng_frame_table_add(struct ng_box *box, uint64_t address, uint32_t module);
 
 /* Its name, the first or a better one; longer ones are cut. One thread for a row at a time. */
-void ng_places_name(struct ng_box *box, uint32_t index, const char *name, uint64_t name_offset);
+void ng_frame_table_name(struct ng_box *box, uint32_t index, const char *name,
+                         uint64_t name_offset);
 
 /* That code is no longer there. Writer. */
-void ng_places_retire(struct ng_box *box, uint32_t index, int64_t now_mono_ns);
+void ng_frame_table_retire(struct ng_box *box, uint32_t index, int64_t now_mono_ns);
 
 #endif

@@ -154,7 +154,7 @@ void ng_registration_frees_drop_cut_off(const struct ng_comm *comm,
 }
 
 /* Held: on the guard's thread. False: not now. */
-static bool serve_held(struct ng_comm *comm, struct ng_family *family,
+static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *family,
                        struct ng_registration_table *table)
 {
     struct ng_comm *guest;
@@ -194,7 +194,7 @@ static void tell_tried(struct ng_registration_table *table, uint64_t asked)
 
 static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
 {
-    struct ng_family *family = ng_family_of(comm);
+    struct ng_shared_resources *family = ng_shared_resources_of(comm);
     uint64_t asked = read_deferred(table).asked;
     bool done = false;
 
@@ -203,7 +203,7 @@ static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
         ng_registration_thread_begin();
         done = serve_held(comm, family, table);
         ng_registration_thread_end();
-        ng_family_let_go(family);
+        ng_shared_resources_let_go(family);
     }
     tell_tried(table, asked);
     return done;
@@ -276,7 +276,7 @@ void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use)
         struct ng_registration_table *table = ng_registration_table_at(slot);
         if (!table || !ng_registration_table_may_overlap(table, &range))
             continue;
-        if (!ng_family_is_mine(ng_family_of(ng_comm_at(slot))))
+        if (!ng_shared_resources_is_mine(ng_shared_resources_of(ng_comm_at(slot))))
             await_registered(table);
         if (!until)
             until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all together */

@@ -52,12 +52,12 @@ bool ng_registration_table_lives(const struct ng_comm *comm)
     return atomic_load(&comm->fate) == NG_FATE_LIVES && atomic_load(&comm->handle);
 }
 
-bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *family,
+bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *family,
                                 int64_t until_mono_ns)
 {
     int64_t pause = NG_REGISTRATION_PAUSE_NS;
 
-    while (!ng_family_try_hold(family)) {
+    while (!ng_shared_resources_try_hold(family)) {
         if (until_mono_ns ? ng_clock_mono_ns() >= until_mono_ns
                           : ng_registration_table_is_cut_off(comm))
             return false;
@@ -69,11 +69,12 @@ bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *fa
 
 /* The record may have gone to one of another family while the turn was taken; the family is looked
  * at last, since only then the rest was read under its turn. */
-bool ng_registration_table_is_of_turn(const struct ng_comm *comm, const struct ng_family *family,
+bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
+                                      const struct ng_shared_resources *family,
                                       const struct ng_registration_table *table)
 {
     return atomic_load(&table->generation) == atomic_load(&comm->group->generation) &&
-           ng_family_of(comm) == family;
+           ng_shared_resources_of(comm) == family;
 }
 
 /* Around each change of which entries there are. Held. */

@@ -23,7 +23,7 @@
 #include "core/util/clock.h"
 
 struct ng_comm;
-struct ng_family;
+struct ng_shared_resources;
 struct ng_segment;
 
 #define NG_REGISTRATION_ENTRIES      256u
@@ -104,15 +104,16 @@ struct ng_registration_table {
 
 /* ---- Who holds a table ---- */
 
-/* Take the turn of its `family`; ng_family_let_go gives it back, and they nest. False: it was
- * another thread's until `until_mono_ns`; 0: for as long as the communicator is not aborted. Any
- * thread. */
-bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_family *family,
+/* Take the turn of its `family`; ng_shared_resources_let_go gives it back, and they nest. False: it
+ * was another thread's until `until_mono_ns`; 0: for as long as the communicator is not aborted.
+ * Any thread. */
+bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *family,
                                 int64_t until_mono_ns);
 
 /* Held by a thread that is not in a call on the communicator: is the table of the one that has the
  * record now, and the turn its? */
-bool ng_registration_table_is_of_turn(const struct ng_comm *comm, const struct ng_family *family,
+bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
+                                      const struct ng_shared_resources *family,
                                       const struct ng_registration_table *table);
 
 /* An abort has taken the communicator, or is about to: NCCL must not be called with it any more,

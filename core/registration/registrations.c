@@ -234,7 +234,7 @@ static void meet_collective(struct ng_comm *comm, struct ng_registration_table *
 
 bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bool p2p)
 {
-    struct ng_family *family = ng_family_of(comm);
+    struct ng_shared_resources *family = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
 
     if (!table && (!p2p || !(table = ng_registration_table_make(comm))) &&
@@ -262,20 +262,20 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     return !atomic_load(&comm->cut_off);
 }
 
-static void let_go(const struct ng_comm *comm, struct ng_family *family,
+static void let_go(const struct ng_comm *comm, struct ng_shared_resources *family,
                    struct ng_registration_table *table)
 {
     if (table)
         ng_registration_frees_drop_cut_off(comm, table);
-    ng_family_let_go(family);
+    ng_shared_resources_let_go(family);
 }
 
 void ng_registrations_leave(struct ng_comm *comm, bool observed)
 {
-    struct ng_family *family = ng_family_of(comm);
+    struct ng_shared_resources *family = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
 
-    if (!ng_family_is_mine(family))
+    if (!ng_shared_resources_is_mine(family))
         return;
     if (table)
         table->unobserved |= !observed;
@@ -286,9 +286,9 @@ bool ng_registrations_hold(struct ng_comm *comm)
 {
     struct ng_registration_table *table = comm ? ng_registration_table_of(comm) : NULL;
 
-    if (!comm || !(table || atomic_load(&ng_family_of(comm)->shared)))
+    if (!comm || !(table || atomic_load(&ng_shared_resources_of(comm)->shared)))
         return true;
-    if (!ng_registration_table_hold(comm, ng_family_of(comm), 0))
+    if (!ng_registration_table_hold(comm, ng_shared_resources_of(comm), 0))
         return false;
     if (table)
         know(comm, table);
@@ -297,9 +297,9 @@ bool ng_registrations_hold(struct ng_comm *comm)
 
 void ng_registrations_let_go(struct ng_comm *comm)
 {
-    struct ng_family *family = comm ? ng_family_of(comm) : NULL;
+    struct ng_shared_resources *family = comm ? ng_shared_resources_of(comm) : NULL;
 
-    if (family && ng_family_is_mine(family))
+    if (family && ng_shared_resources_is_mine(family))
         let_go(comm, family, ng_registration_table_of(comm));
 }
 
@@ -334,7 +334,7 @@ void ng_registrations_made(struct ng_comm *comm)
 
     if (ng_guard.config.register_how != NG_REGISTER_EAGER)
         return;
-    struct ng_family *family = ng_family_of(comm);
+    struct ng_shared_resources *family = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
     if (!table && !(table = ng_registration_table_make(comm)))
         return;
@@ -354,7 +354,7 @@ void ng_registrations_made(struct ng_comm *comm)
     let_go(comm, family, table);
 }
 
-static void add_to(struct ng_comm *comm, const struct ng_family *family,
+static void add_to(struct ng_comm *comm, const struct ng_shared_resources *family,
                    struct ng_registration_table *table, const struct ng_segment *segment)
 {
     struct ng_comm *guest;
@@ -382,11 +382,11 @@ void ng_registrations_added(const struct ng_segment *segment)
         struct ng_registration_table *table = ng_registration_table_at(slot);
         if (!table || atomic_load(&table->state) != NG_REGISTRATION_OPEN)
             continue;
-        struct ng_family *family = ng_family_of(ng_comm_at(slot));
-        if (!ng_family_try_hold(family))
+        struct ng_shared_resources *family = ng_shared_resources_of(ng_comm_at(slot));
+        if (!ng_shared_resources_try_hold(family))
             continue;
         add_to(ng_comm_at(slot), family, table, segment);
-        ng_family_let_go(family);
+        ng_shared_resources_let_go(family);
     }
     errno = saved;
 }
@@ -406,9 +406,9 @@ static bool await_last(const struct ng_comm *comm, const struct ng_registration_
     return NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS;
 }
 
-struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly)
+struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orderly)
 {
-    struct ng_family *family = ng_family_of(comm);
+    struct ng_shared_resources *family = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
     int64_t wait_ns = atomic_load(&comm->guests) ? GUEST_WAIT_NS : NG_REGISTRATION_FREE_WAIT_NS;
     bool keeps = orderly && atomic_load(&family->shared);
@@ -427,7 +427,7 @@ struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly)
     }
     if (keeps)
         return family;
-    ng_family_let_go(family);
+    ng_shared_resources_let_go(family);
     return NULL;
 }
 
@@ -479,5 +479,5 @@ void ng_registrations_after_fork(void)
 {
     ng_registration_table_after_fork();
     ng_registration_thread_after_fork();
-    ng_family_after_fork();
+    ng_shared_resources_after_fork();
 }

@@ -76,7 +76,7 @@ void ng_registrations_made(struct ng_comm *comm);
 
 /* The program is about to finalize or destroy (`orderly`) or abort it. Program thread. The turn
  * that it keeps until that call has returned, for relatives share what NCCL works on; NULL none. */
-struct ng_family *ng_registrations_end(struct ng_comm *comm, bool orderly);
+struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orderly);
 
 /* There is a new segment; these addresses are about to be freed. `in_use`: the device may still use
  * them, since that free waits for it (cuMemFree does, cuMemUnmap does not). Program thread. */

@@ -68,7 +68,7 @@ struct track {
     int *ranks; /* global, by group rank; -1 not known */
     int known;  /* so many of them are */
     const char *ranks_text;
-    struct ng_composed composed;
+    struct ng_p2p_pattern composed;
     struct launches before;     /* the oldest record */
     struct launches *after;     /* each work */
     int64_t last[STATUS_COUNT]; /* launches of collectives; -1 none */
@@ -155,7 +155,7 @@ static const char *text_of_ranks(struct flight *flight, const int *ranks, int co
 
 /* ---- Where numbers begin ---- */
 
-static bool is_open(const struct track *track, const struct ng_composed_work *work)
+static bool is_open(const struct track *track, const struct ng_p2p_pattern_work *work)
 {
     const struct ng_view_record *record = &track->member->records[work->last];
 
@@ -163,7 +163,7 @@ static bool is_open(const struct track *track, const struct ng_composed_work *wo
 }
 
 /* Two and more calls, as far as one can tell. */
-static bool is_group(const struct ng_composed_work *work)
+static bool is_group(const struct ng_p2p_pattern_work *work)
 {
     return work->coll_count + work->p2p_count + work->cut > 1;
 }
@@ -179,7 +179,7 @@ static uint64_t count_before(struct track *track)
     uint64_t colls = 0, p2ps = 0, joined_colls = 0, joined_p2ps = 0, groups = 0;
 
     for (uint32_t i = 0; i < track->composed.work_count; i++) {
-        const struct ng_composed_work *work = &track->composed.works[i];
+        const struct ng_p2p_pattern_work *work = &track->composed.works[i];
         colls += work->coll_count;
         p2ps += work->p2p_count;
         if (is_open(track, work))
@@ -225,7 +225,7 @@ static void number_launches(struct track *track)
     struct launches launches = track->before;
 
     for (uint32_t i = 0; i < track->composed.work_count; i++) {
-        const struct ng_composed_work *work = &track->composed.works[i];
+        const struct ng_p2p_pattern_work *work = &track->composed.works[i];
         uint64_t seq = member->records[work->last].coll_seq;
         launches.p2ps += work->p2p_count && !work->cut;
         launches.colls += work->coll_count && !work->cut;
@@ -282,12 +282,12 @@ static void find_groups(struct track *track)
 {
     for (uint32_t i = 0; i < track->member->record_count; i++) {
         uint32_t work = track->composed.work_of[i];
-        if (work == NG_COMPOSED_NONE || track->composed.works[work].op != NG_OP_NONE)
+        if (work == NG_P2P_PATTERN_NONE || track->composed.works[work].op != NG_OP_NONE)
             continue;
         struct repeats *repeats = repeats_of(track, &track->member->records[i]);
         if (repeats)
             repeat_of(repeats, work);
-        const struct ng_composed_work *whole = &track->composed.works[work];
+        const struct ng_p2p_pattern_work *whole = &track->composed.works[work];
         track->ends |= is_group(whole) && !is_open(track, whole);
     }
     track->colls.work = 0;
@@ -308,7 +308,7 @@ static int make_track(struct flight *flight, const struct ng_view_member *member
     track->end_name = ng_arena_printf(arena, "%016" PRIx64 "/end", group->id);
     track->sends = ng_arena_alloc(arena, (size_t)group->nranks * sizeof(*track->sends));
     track->receives = ng_arena_alloc(arena, (size_t)group->nranks * sizeof(*track->receives));
-    int error = ng_composed_find(flight->view, member, arena, &track->composed);
+    int error = ng_p2p_pattern_find(flight->view, member, arena, &track->composed);
     if (error || !track->name || !track->p2p_name || !track->end_name || !track->sends ||
         !track->receives)
         return -ENOMEM;
@@ -548,7 +548,7 @@ static void put_collective(struct flight *flight, struct track *track,
 static void put_composed(struct flight *flight, struct track *track,
                          const struct ng_view_record *record, uint32_t index)
 {
-    const struct ng_composed_work *work = &track->composed.works[index];
+    const struct ng_p2p_pattern_work *work = &track->composed.works[index];
     struct entry entry = {.group_name = track->p2p_name,
                           .profiling_name = ng_flight_ops[work->op].name,
                           .record_id = flight->next_id++,
@@ -597,7 +597,7 @@ static void put_p2p(struct flight *flight, struct track *track, const struct ng_
 static void put_end(struct flight *flight, struct track *track, const struct ng_view_record *record,
                     uint32_t index)
 {
-    const struct ng_composed_work *work = &track->composed.works[index];
+    const struct ng_p2p_pattern_work *work = &track->composed.works[index];
     struct entry entry = {.group_name = track->end_name,
                           .profiling_name = "nccl:coalesced",
                           .record_id = flight->next_id++,
@@ -618,10 +618,10 @@ static void put_record(struct flight *flight, struct track *track)
     uint32_t index = track->next++, work = track->composed.work_of[index];
     const struct ng_view_record *record = &track->member->records[index];
 
-    if (work == NG_COMPOSED_NONE || record->signature.op >= NG_OP_LIMIT ||
+    if (work == NG_P2P_PATTERN_NONE || record->signature.op >= NG_OP_LIMIT ||
         !ng_flight_ops[record->signature.op].name)
         return;
-    const struct ng_composed_work *whole = &track->composed.works[work];
+    const struct ng_p2p_pattern_work *whole = &track->composed.works[work];
     if (whole->op != NG_OP_NONE)
         put_composed(flight, track, record, work);
     else if (ng_view_record_is_p2p(record))

@@ -71,7 +71,7 @@ static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->composed) {
-        ng_text_add(line, "%s (send/recv)", ng_composed_words(verdict->composed));
+        ng_text_add(line, "%s (send/recv)", ng_p2p_pattern_words(verdict->composed));
         return;
     }
     ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");

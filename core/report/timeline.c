@@ -305,7 +305,7 @@ int ng_timeline_make(const struct ng_view *view, const struct ng_verdict *verdic
 {
     struct ng_timeline timeline = {.view = view, .verdict = verdict};
 
-    int error = ng_align_clocks(view, &timeline.arena, &timeline.clocks);
+    int error = ng_clock_sync(view, &timeline.arena, &timeline.clocks);
     if (!error)
         error = make_ranks(&timeline);
     if (error) {

@@ -29,7 +29,7 @@ struct ng_timeline {
     struct ng_arena arena; /* owns everything below */
     const struct ng_view *view;
     const struct ng_verdict *verdict; /* NULL: none was reached */
-    struct ng_alignment clocks;
+    struct ng_clock_offsets clocks;
     struct ng_timeline_rank *ranks; /* ascending; those that are not known last */
     uint32_t rank_count;
     uint32_t *members;         /* indices in the view */

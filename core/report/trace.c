@@ -607,7 +607,7 @@ static void put_clocks(struct tracing *tracing)
 
     ng_json_open_array(json, "clocks", NG_JSON_LINES);
     for (uint32_t i = 0; i < tracing->timeline.clocks.host_count; i++) {
-        const struct ng_align_host *host = &tracing->timeline.clocks.hosts[i];
+        const struct ng_clock_sync_host *host = &tracing->timeline.clocks.hosts[i];
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "host", host->name);
         ng_json_uint(json, "processes", host->processes);

@@ -27,13 +27,13 @@ struct task {
     enum state state;
     uint64_t number; /* grows: the order in which they came */
     uint64_t place;  /* its hash */
-    ng_task_fn *run;
+    ng_io_work_fn *run;
     void *context;
 };
 
 /* Protects the list. Nests inside nothing; held to look through it, never while a task runs. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct task tasks[NG_TASKS_MAX];
+static struct task tasks[NG_IO_WORKERS_MAX];
 static uint64_t last_number;
 
 static _Atomic uint32_t changes; /* of the list: what resting threads wait for */
@@ -64,7 +64,7 @@ static void tell_change(void)
 
 static bool is_busy(uint64_t place)
 {
-    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
         if (tasks[i].state == RUNNING && tasks[i].place == place)
             return true;
     return false;
@@ -75,7 +75,7 @@ static struct task *pick(void)
 {
     struct task *best = NULL;
 
-    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
         if (tasks[i].state == WAITING && (!best || tasks[i].number < best->number) &&
             !is_busy(tasks[i].place))
             best = &tasks[i];
@@ -84,7 +84,7 @@ static struct task *pick(void)
 
 static struct task *find_free(void)
 {
-    for (unsigned i = 0; i < NG_TASKS_MAX; i++)
+    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
         if (tasks[i].state == FREE)
             return &tasks[i];
     return NULL;
@@ -127,22 +127,22 @@ static void *work(void *unused)
     return unused;
 }
 
-int ng_tasks_start(void)
+int ng_io_workers_start(void)
 {
     int error = 0;
 
-    for (unsigned i = 0; i < NG_TASKS_THREADS && !error; i++)
+    for (unsigned i = 0; i < NG_IO_WORKERS_THREADS && !error; i++)
         error = ng_guard_thread("ncclguard/files", work);
     return error;
 }
 
-void ng_tasks_finish(void)
+void ng_io_workers_finish(void)
 {
     atomic_store(&finished, true);
     tell_change();
 }
 
-void ng_tasks_after_fork(void)
+void ng_io_workers_after_fork(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(tasks, 0, sizeof(tasks));
@@ -151,7 +151,7 @@ void ng_tasks_after_fork(void)
 
 /* ---- Who hands over ---- */
 
-int ng_tasks_add(const char *place, ng_task_fn *run, void *context)
+int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 {
     pthread_mutex_lock(&lock);
     struct task *task = find_free();
@@ -168,13 +168,13 @@ int ng_tasks_add(const char *place, ng_task_fn *run, void *context)
     return 0;
 }
 
-void ng_tasks_end(_Atomic uint32_t *under_way, uint32_t bit)
+void ng_io_workers_end(_Atomic uint32_t *under_way, uint32_t bit)
 {
     atomic_fetch_and(under_way, ~bit);
     wake(under_way);
 }
 
-bool ng_tasks_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns)
+bool ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns)
 {
     uint32_t now_under_way;
 

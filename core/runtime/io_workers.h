@@ -14,38 +14,38 @@
 #include <stdint.h>
 
 /* So many may hang at once before nothing is done any more. */
-#define NG_TASKS_THREADS 3
-#define NG_TASKS_MAX     32
+#define NG_IO_WORKERS_THREADS 3
+#define NG_IO_WORKERS_MAX     32
 
 /* A place of tasks: reading the files of the program and its libraries. */
-#define NG_TASKS_PROGRAMS "the files of the program"
+#define NG_IO_WORKERS_PROGRAMS "the files of the program"
 
-typedef void ng_task_fn(void *context);
+typedef void ng_io_work_fn(void *context);
 
 /* Start the threads. 0 or -errno. */
-int ng_tasks_start(void);
+int ng_io_workers_start(void);
 
 /*
  * Have `run` called with `context`, on a thread of these; `place` tells where it may hang, and is
  * not kept. 0; -EAGAIN: too many are waiting already, and it is not called. Guard threads; never
  * waits.
  */
-int ng_tasks_add(const char *place, ng_task_fn *run, void *context);
+int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context);
 
 /*
  * What is under way for somebody, a bit for each task, in a word of its own: set one before the
  * task is added, and have the task end it, as the last thing that it does.
  */
-void ng_tasks_end(_Atomic uint32_t *under_way, uint32_t bit);
+void ng_io_workers_end(_Atomic uint32_t *under_way, uint32_t bit);
 
 /* Wait until none of `bits` is under way, with a heartbeat meanwhile. False: one is, at
  * `until_mono_ns`. */
-bool ng_tasks_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns);
+bool ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns);
 
 /* Nobody is left to be guarded: threads that rest end. */
-void ng_tasks_finish(void);
+void ng_io_workers_finish(void);
 
 /* In a forked child: what was under way is the parent's. */
-void ng_tasks_after_fork(void);
+void ng_io_workers_after_fork(void);
 
 #endif

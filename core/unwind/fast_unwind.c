@@ -10,22 +10,23 @@
 
 #include "core/unwind/registers.h"
 
-#define TRIES    16u                     /* slots that are looked at for a place */
-#define USED_MAX (NG_WALK_SLOTS / 4 * 3) /* beyond that, look-ups would become long */
+#define TRIES    16u                            /* slots that are looked at for a place */
+#define USED_MAX (NG_FAST_UNWIND_SLOTS / 4 * 3) /* beyond that, look-ups would become long */
 
-static inline NG_WALK_UNCHECKED uint32_t slot_of(uint64_t place)
+static inline NG_FAST_UNWIND_UNCHECKED uint32_t slot_of(uint64_t place)
 {
     return (uint32_t)(place * UINT64_C(0x9e3779b97f4a7c15) >> 52);
 }
 
-_Static_assert(NG_WALK_SLOTS == 1u << (64 - 52), "slot_of fits the table");
-_Static_assert(sizeof(struct ng_walk_rule) == 16, "two words");
+_Static_assert(NG_FAST_UNWIND_SLOTS == 1u << (64 - 52), "slot_of fits the table");
+_Static_assert(sizeof(struct ng_fast_unwind_rule) == 16, "two words");
 
 /* A rule is read in one piece or not at all. */
-static inline NG_WALK_UNCHECKED bool find(struct ng_walk_table *table, uint64_t place,
-                                          struct ng_walk_rule *ret_rule)
+static inline NG_FAST_UNWIND_UNCHECKED bool find(struct ng_fast_unwind_table *table, uint64_t place,
+                                                 struct ng_fast_unwind_rule *ret_rule)
 {
-    for (uint32_t i = 0, at = slot_of(place); i < TRIES; i++, at = (at + 1) % NG_WALK_SLOTS) {
+    for (uint32_t i = 0, at = slot_of(place); i < TRIES;
+         i++, at = (at + 1) % NG_FAST_UNWIND_SLOTS) {
         uint64_t there = atomic_load_explicit(&table->slots[at].place, memory_order_acquire);
         if (there == 0)
             return false;
@@ -45,9 +46,10 @@ static inline NG_WALK_UNCHECKED bool find(struct ng_walk_table *table, uint64_t 
 }
 
 /* The slot of a place, or the one that it would get; UINT32_MAX there is no room near. */
-static uint32_t place_slot(const struct ng_walk_table *table, uint64_t place)
+static uint32_t place_slot(const struct ng_fast_unwind_table *table, uint64_t place)
 {
-    for (uint32_t i = 0, at = slot_of(place); i < TRIES; i++, at = (at + 1) % NG_WALK_SLOTS) {
+    for (uint32_t i = 0, at = slot_of(place); i < TRIES;
+         i++, at = (at + 1) % NG_FAST_UNWIND_SLOTS) {
         uint64_t there = atomic_load_explicit(&table->slots[at].place, memory_order_relaxed);
         if (there == place || there == 0)
             return at;
@@ -55,7 +57,8 @@ static uint32_t place_slot(const struct ng_walk_table *table, uint64_t place)
     return UINT32_MAX;
 }
 
-bool ng_walk_table_add(struct ng_walk_table *table, uint64_t place, const struct ng_walk_rule *rule)
+bool ng_fast_unwind_table_add(struct ng_fast_unwind_table *table, uint64_t place,
+                              const struct ng_fast_unwind_rule *rule)
 {
     uint32_t at = place_slot(table, place);
     uint64_t words[2];
@@ -77,7 +80,7 @@ bool ng_walk_table_add(struct ng_walk_table *table, uint64_t place, const struct
     return true;
 }
 
-void ng_walk_table_remove(struct ng_walk_table *table, uint64_t place)
+void ng_fast_unwind_table_remove(struct ng_fast_unwind_table *table, uint64_t place)
 {
     uint32_t at = place_slot(table, place);
 
@@ -86,8 +89,9 @@ void ng_walk_table_remove(struct ng_walk_table *table, uint64_t place)
 }
 
 /* A word of the stack. False: it is not in the stack. */
-static inline NG_WALK_UNCHECKED bool read_word(const struct ng_walk_memory *memory, uint64_t lowest,
-                                               uint64_t address, uint64_t *ret_value)
+static inline NG_FAST_UNWIND_UNCHECKED bool read_word(const struct ng_fast_unwind_memory *memory,
+                                                      uint64_t lowest, uint64_t address,
+                                                      uint64_t *ret_value)
 {
     uint64_t size = memory->until - lowest;
 
@@ -100,21 +104,21 @@ static inline NG_WALK_UNCHECKED bool read_word(const struct ng_walk_memory *memo
 }
 
 /* A register of the caller. False: it is not in the stack, or not known. */
-static inline NG_WALK_UNCHECKED bool restore(const struct ng_walk_memory *memory,
-                                             const struct ng_walk *walk, uint64_t frame,
-                                             enum ng_walk_where where, int32_t offset,
-                                             uint64_t *ret_value)
+static inline NG_FAST_UNWIND_UNCHECKED bool restore(const struct ng_fast_unwind_memory *memory,
+                                                    const struct ng_walk *walk, uint64_t frame,
+                                                    enum ng_fast_unwind_where where, int32_t offset,
+                                                    uint64_t *ret_value)
 {
-    uint64_t base = where == NG_WALK_AT_FRAME   ? frame
-                    : where == NG_WALK_AT_STACK ? walk->stack
-                                                : walk->pointer;
+    uint64_t base = where == NG_FAST_UNWIND_AT_FRAME   ? frame
+                    : where == NG_FAST_UNWIND_AT_STACK ? walk->stack
+                                                       : walk->pointer;
 
     return read_word(memory, walk->stack, base + (uint64_t)(int64_t)offset, ret_value);
 }
 
-static inline NG_WALK_UNCHECKED enum ng_walk_end step_by_rule(const struct ng_walk_memory *memory,
-                                                              const struct ng_walk_rule *rule,
-                                                              struct ng_walk *walk)
+static inline NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+step_by_rule(const struct ng_fast_unwind_memory *memory, const struct ng_fast_unwind_rule *rule,
+             struct ng_walk *walk)
 {
     uint64_t frame =
         (rule->by_pointer ? walk->pointer : walk->stack) + (uint64_t)(int64_t)rule->frame_offset;
@@ -122,84 +126,85 @@ static inline NG_WALK_UNCHECKED enum ng_walk_end step_by_rule(const struct ng_wa
     uint64_t back = walk->link;
 
     if (rule->by_reference && !read_word(memory, walk->stack, frame, &frame))
-        return NG_WALK_STOPPED;
+        return NG_FAST_UNWIND_STOPPED;
     if (frame < walk->stack || frame > memory->until)
-        return NG_WALK_STOPPED;
-    if (rule->return_at == NG_WALK_SAME
+        return NG_FAST_UNWIND_STOPPED;
+    if (rule->return_at == NG_FAST_UNWIND_SAME
             ? !walk->has_link
             : !restore(memory, walk, frame, rule->return_at, rule->return_offset, &back))
-        return NG_WALK_STOPPED;
-    if (rule->pointer_at == NG_WALK_LOST)
+        return NG_FAST_UNWIND_STOPPED;
+    if (rule->pointer_at == NG_FAST_UNWIND_LOST)
         caller.pointer = 0;
-    else if (rule->pointer_at != NG_WALK_SAME &&
+    else if (rule->pointer_at != NG_FAST_UNWIND_SAME &&
              !restore(memory, walk, frame, rule->pointer_at, rule->pointer_offset, &caller.pointer))
-        return NG_WALK_STOPPED;
+        return NG_FAST_UNWIND_STOPPED;
     if (rule->link_too) {
         /* In the kernel's description of the context: x30, sp, pc. */
         if (!restore(memory, walk, frame, rule->return_at, rule->return_offset - 16, &caller.link))
-            return NG_WALK_STOPPED;
+            return NG_FAST_UNWIND_STOPPED;
         caller.has_link = true;
     }
     back = ng_registers_strip(back);
     if (back == 0)
-        return NG_WALK_WHOLE;
+        return NG_FAST_UNWIND_WHOLE;
     caller.place = rule->signal ? back : back - 1;
     caller.stack = frame;
     *walk = caller;
-    return NG_WALK_GOES_ON;
+    return NG_FAST_UNWIND_GOES_ON;
 }
 
-static inline NG_WALK_UNCHECKED enum ng_walk_end
-step_by_pointer(const struct ng_walk_memory *memory, struct ng_walk *walk)
+static inline NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+step_by_pointer(const struct ng_fast_unwind_memory *memory, struct ng_walk *walk)
 {
     uint64_t pair[2], frame = walk->pointer;
 
     if (frame % 8 || !read_word(memory, walk->stack, frame, &pair[0]) ||
         !read_word(memory, walk->stack, frame + 8, &pair[1]))
-        return NG_WALK_STOPPED;
+        return NG_FAST_UNWIND_STOPPED;
     /* The caller's is further up, or there is none. */
     if ((pair[0] && pair[0] <= frame) || !ng_registers_strip(pair[1]))
-        return NG_WALK_STOPPED;
+        return NG_FAST_UNWIND_STOPPED;
     *walk = (struct ng_walk){.place = ng_registers_strip(pair[1]) - 1,
                              .stack = frame + sizeof(pair),
                              .pointer = pair[0]};
-    return NG_WALK_GOES_ON;
+    return NG_FAST_UNWIND_GOES_ON;
 }
 
-static inline __attribute__((always_inline)) NG_WALK_UNCHECKED enum ng_walk_end
-step(struct ng_walk_table *table, const struct ng_walk_memory *memory, struct ng_walk *walk)
+static inline __attribute__((always_inline)) NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+step(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
+     struct ng_walk *walk)
 {
-    struct ng_walk_rule rule;
+    struct ng_fast_unwind_rule rule;
 
     if (__builtin_expect(!find(table, walk->place, &rule), 0))
-        return NG_WALK_MISSED;
+        return NG_FAST_UNWIND_MISSED;
     switch (rule.kind) {
-    case NG_WALK_RULE:
+    case NG_FAST_UNWIND_RULE:
         return step_by_rule(memory, &rule, walk);
-    case NG_WALK_POINTER:
+    case NG_FAST_UNWIND_POINTER:
         return step_by_pointer(memory, walk);
-    case NG_WALK_OUTERMOST:
-        return NG_WALK_WHOLE;
+    case NG_FAST_UNWIND_OUTERMOST:
+        return NG_FAST_UNWIND_WHOLE;
     default:
-        return NG_WALK_STOPPED;
+        return NG_FAST_UNWIND_STOPPED;
     }
 }
 
-NG_WALK_UNCHECKED enum ng_walk_end
-ng_walk_step(struct ng_walk_table *table, const struct ng_walk_memory *memory, struct ng_walk *walk)
+NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+ng_fast_unwind_step(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
+                    struct ng_walk *walk)
 {
     return step(table, memory, walk);
 }
 
-NG_WALK_UNCHECKED enum ng_walk_end ng_walk_up(struct ng_walk_table *table,
-                                              const struct ng_walk_memory *memory,
-                                              struct ng_walk *walk, uint64_t *ret_addresses,
-                                              uint32_t room, uint32_t *ret_count)
+NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
+ng_fast_unwind_up(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
+                  struct ng_walk *walk, uint64_t *ret_addresses, uint32_t room, uint32_t *ret_count)
 {
-    enum ng_walk_end end = NG_WALK_GOES_ON;
+    enum ng_fast_unwind_end end = NG_FAST_UNWIND_GOES_ON;
     uint32_t count = 0;
 
-    for (; count < room && end == NG_WALK_GOES_ON; end = step(table, memory, walk))
+    for (; count < room && end == NG_FAST_UNWIND_GOES_ON; end = step(table, memory, walk))
         ret_addresses[count++] = walk->place + 1;
     *ret_count = count;
     return end;

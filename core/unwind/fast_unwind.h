@@ -18,46 +18,47 @@
 #include <stdint.h>
 
 /* Sanitizers would take reading one's callers' frames for a mistake. */
-#define NG_WALK_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
+#define NG_FAST_UNWIND_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 /* How a walk goes on from a place. */
 enum ng_walk_kind {
-    NG_WALK_RULE = 1,  /* as the rule's fields say */
-    NG_WALK_POINTER,   /* by frame pointers: code that was made at run time, or without tables */
-    NG_WALK_OUTERMOST, /* it does not: the function that the thread began with */
-    NG_WALK_UNKNOWN,   /* nobody knows, or not in these terms */
+    NG_FAST_UNWIND_RULE = 1, /* as the rule's fields say */
+    NG_FAST_UNWIND_POINTER,  /* by frame pointers: code that was made at run time, or without tables
+                              */
+    NG_FAST_UNWIND_OUTERMOST, /* it does not: the function that the thread began with */
+    NG_FAST_UNWIND_UNKNOWN,   /* nobody knows, or not in these terms */
 };
 
 /* Where a register of the caller is. */
-enum ng_walk_where {
-    NG_WALK_SAME,       /* unchanged */
-    NG_WALK_AT_FRAME,   /* in memory, at an offset from the canonical frame address */
-    NG_WALK_AT_STACK,   /* likewise, from the stack pointer */
-    NG_WALK_AT_POINTER, /* likewise, from the frame pointer */
-    NG_WALK_LOST,       /* not known */
+enum ng_fast_unwind_where {
+    NG_FAST_UNWIND_SAME,       /* unchanged */
+    NG_FAST_UNWIND_AT_FRAME,   /* in memory, at an offset from the canonical frame address */
+    NG_FAST_UNWIND_AT_STACK,   /* likewise, from the stack pointer */
+    NG_FAST_UNWIND_AT_POINTER, /* likewise, from the frame pointer */
+    NG_FAST_UNWIND_LOST,       /* not known */
 };
 
 /*
  * The canonical frame address, which is the caller's stack pointer, is the stack or frame pointer
  * plus an offset; or what lies there.
  */
-struct ng_walk_rule {
+struct ng_fast_unwind_rule {
     int32_t frame_offset, return_offset, pointer_offset;
     uint8_t kind;                  /* enum ng_walk_kind */
-    uint8_t return_at, pointer_at; /* enum ng_walk_where */
+    uint8_t return_at, pointer_at; /* enum ng_fast_unwind_where */
     uint8_t by_pointer : 1;        /* the frame pointer it is */
     uint8_t by_reference : 1;      /* what lies there */
     uint8_t signal : 1;            /* the caller was interrupted, and is not in a call */
     uint8_t link_too : 1;          /* aarch64: the link register lies before the return address */
 };
 
-#define NG_WALK_SLOTS 4096u /* a power of two */
+#define NG_FAST_UNWIND_SLOTS 4096u /* a power of two */
 
 /* `high` is 0 while a slot is written. */
-struct ng_walk_table {
+struct ng_fast_unwind_table {
     struct {
         _Atomic uint64_t place, low, high;
-    } slots[NG_WALK_SLOTS];
+    } slots[NG_FAST_UNWIND_SLOTS];
     uint32_t used; /* of the writer */
 };
 
@@ -68,39 +69,41 @@ struct ng_walk {
     bool has_link; /* `link` is known */
 };
 
-enum ng_walk_end {
-    NG_WALK_GOES_ON,
-    NG_WALK_WHOLE,   /* up to the function that the thread began with */
-    NG_WALK_MISSED,  /* there is no rule for walk->place */
-    NG_WALK_STOPPED, /* nobody knows how to go on, or the stack is damaged */
+enum ng_fast_unwind_end {
+    NG_FAST_UNWIND_GOES_ON,
+    NG_FAST_UNWIND_WHOLE,   /* up to the function that the thread began with */
+    NG_FAST_UNWIND_MISSED,  /* there is no rule for walk->place */
+    NG_FAST_UNWIND_STOPPED, /* nobody knows how to go on, or the stack is damaged */
 };
 
 /* Memory that holds a stack: what has an address from walk->stack up to `until` may be read, at
  * that address plus `shift`. */
-struct ng_walk_memory {
+struct ng_fast_unwind_memory {
     uint64_t until, shift;
 };
 
 /* Keep a rule; one thread at a time. False: the table is full. */
-bool ng_walk_table_add(struct ng_walk_table *table, uint64_t place,
-                       const struct ng_walk_rule *rule);
+bool ng_fast_unwind_table_add(struct ng_fast_unwind_table *table, uint64_t place,
+                              const struct ng_fast_unwind_rule *rule);
 /* The place has no rule any more. */
-void ng_walk_table_remove(struct ng_walk_table *table, uint64_t place);
+void ng_fast_unwind_table_remove(struct ng_fast_unwind_table *table, uint64_t place);
 
 /* From a frame to its caller. GOES_ON: *walk is the caller's. */
-enum ng_walk_end ng_walk_step(struct ng_walk_table *table, const struct ng_walk_memory *memory,
-                              struct ng_walk *walk);
+enum ng_fast_unwind_end ng_fast_unwind_step(struct ng_fast_unwind_table *table,
+                                            const struct ng_fast_unwind_memory *memory,
+                                            struct ng_walk *walk);
 
 /*
  * Addresses from walk on, up to `room`: return addresses, or, of what was interrupted, one more
  * than where it was. *walk is where it ended. GOES_ON: there was no more room.
  */
-enum ng_walk_end ng_walk_up(struct ng_walk_table *table, const struct ng_walk_memory *memory,
-                            struct ng_walk *walk, uint64_t *ret_addresses, uint32_t room,
-                            uint32_t *ret_count);
+enum ng_fast_unwind_end ng_fast_unwind_up(struct ng_fast_unwind_table *table,
+                                          const struct ng_fast_unwind_memory *memory,
+                                          struct ng_walk *walk, uint64_t *ret_addresses,
+                                          uint32_t room, uint32_t *ret_count);
 
 /* Where the caller of this is. Always inlined. */
-static inline __attribute__((always_inline)) struct ng_walk ng_walk_here(void)
+static inline __attribute__((always_inline)) struct ng_walk ng_fast_unwind_here(void)
 {
     struct ng_walk walk = {.place = 0};
 

@@ -10,17 +10,17 @@
 
 #include "core/util/clock.h"
 
-static bool is_before(const struct ng_name_wanted *a, const struct ng_name_wanted *b)
+static bool is_before(const struct ng_symbol_wanted *a, const struct ng_symbol_wanted *b)
 {
     return a->image != b->image ? (uintptr_t)a->image < (uintptr_t)b->image : a->place < b->place;
 }
 
 /* In place: qsort may call malloc. */
-static void sort(struct ng_name_wanted **wanted, uint32_t count)
+static void sort(struct ng_symbol_wanted **wanted, uint32_t count)
 {
     for (uint32_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
         for (uint32_t i = gap; i < count; i++) {
-            struct ng_name_wanted *moved = wanted[i];
+            struct ng_symbol_wanted *moved = wanted[i];
             uint32_t k = i;
             for (; k >= gap && is_before(moved, wanted[k - gap]); k -= gap)
                 wanted[k] = wanted[k - gap];
@@ -28,10 +28,10 @@ static void sort(struct ng_name_wanted **wanted, uint32_t count)
         }
 }
 
-int ng_names_find(struct ng_name_wanted *wanted, uint32_t count, ng_names_source *source,
-                  int64_t until_mono_ns, struct ng_arena *arena)
+int ng_symbolize(struct ng_symbol_wanted *wanted, uint32_t count, ng_symbol_source *source,
+                 int64_t until_mono_ns, struct ng_arena *arena)
 {
-    struct ng_name_wanted **sorted = ng_arena_alloc(arena, count * sizeof(sorted[0]));
+    struct ng_symbol_wanted **sorted = ng_arena_alloc(arena, count * sizeof(sorted[0]));
     struct ng_symbol_query *queries = ng_arena_alloc(arena, count * sizeof(queries[0]));
 
     if (!sorted || !queries)

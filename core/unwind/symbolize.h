@@ -14,7 +14,7 @@
 #include "core/util/arena.h"
 
 /* An address in memory that wants a name. */
-struct ng_name_wanted {
+struct ng_symbol_wanted {
     const struct ng_image *image;
     uint64_t place;   /* in the function, not behind it */
     const char *name; /* found, in the arena; NULL none */
@@ -22,11 +22,11 @@ struct ng_name_wanted {
 };
 
 /* ng_symbols_of_memory or ng_symbols_of_file. */
-typedef int ng_names_source(const struct ng_image *image, struct ng_symbol_query *queries,
-                            uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+typedef int ng_symbol_source(const struct ng_image *image, struct ng_symbol_query *queries,
+                             uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
 
 /* Sets `name` and `start` of those whose name is found by then. -ENOMEM is the only error. */
-int ng_names_find(struct ng_name_wanted *wanted, uint32_t count, ng_names_source *source,
-                  int64_t until_mono_ns, struct ng_arena *arena);
+int ng_symbolize(struct ng_symbol_wanted *wanted, uint32_t count, ng_symbol_source *source,
+                 int64_t until_mono_ns, struct ng_arena *arena);
 
 #endif

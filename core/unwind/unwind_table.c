@@ -48,7 +48,7 @@ static bool read_term(const struct ng_cfi_rule *rule, struct term *ret_term)
 }
 
 /* False: not in these terms. */
-static bool place_frame(const struct ng_cfi_row *row, struct ng_walk_rule *rule)
+static bool place_frame(const struct ng_cfi_row *row, struct ng_fast_unwind_rule *rule)
 {
     struct term term;
 
@@ -68,52 +68,52 @@ static bool place_frame(const struct ng_cfi_row *row, struct ng_walk_rule *rule)
     return true;
 }
 
-static enum ng_walk_where place_register(const struct ng_cfi_rule *from, int32_t *ret_offset)
+static enum ng_fast_unwind_where place_register(const struct ng_cfi_rule *from, int32_t *ret_offset)
 {
     struct term term;
 
     *ret_offset = 0;
     switch (from->how) {
     case NG_CFI_SAME:
-        return NG_WALK_SAME;
+        return NG_FAST_UNWIND_SAME;
     case NG_CFI_AT_OFFSET:
         if (!fits(from->value))
-            return NG_WALK_LOST;
+            return NG_FAST_UNWIND_LOST;
         *ret_offset = (int32_t)from->value;
-        return NG_WALK_AT_FRAME;
+        return NG_FAST_UNWIND_AT_FRAME;
     case NG_CFI_AT_EXPRESSION:
         if (!read_term(from, &term) || term.by_reference)
-            return NG_WALK_LOST;
+            return NG_FAST_UNWIND_LOST;
         *ret_offset = term.offset;
-        return term.by_pointer ? NG_WALK_AT_POINTER : NG_WALK_AT_STACK;
+        return term.by_pointer ? NG_FAST_UNWIND_AT_POINTER : NG_FAST_UNWIND_AT_STACK;
     default:
-        return NG_WALK_LOST;
+        return NG_FAST_UNWIND_LOST;
     }
 }
 
-static bool translate(const struct ng_cfi *cfi, struct ng_walk_rule *rule)
+static bool translate(const struct ng_cfi *cfi, struct ng_fast_unwind_rule *rule)
 {
     const struct ng_cfi_row *row = &cfi->machine.row;
     uint64_t back = cfi->entry.return_register;
 
     if (back != NG_REGISTER_RETURN)
         return false;
-    rule->kind = NG_WALK_OUTERMOST;
+    rule->kind = NG_FAST_UNWIND_OUTERMOST;
     if (row->rule[back].how == NG_CFI_UNDEFINED)
         return true;
-    rule->kind = NG_WALK_RULE;
+    rule->kind = NG_FAST_UNWIND_RULE;
     rule->signal = cfi->entry.signal_frame;
     rule->return_at = place_register(&row->rule[back], &rule->return_offset);
     rule->pointer_at = place_register(&row->rule[NG_REGISTER_FRAME], &rule->pointer_offset);
 #if defined(__x86_64__)
-    if (rule->return_at == NG_WALK_SAME)
+    if (rule->return_at == NG_FAST_UNWIND_SAME)
         return false;
 #endif
-    return rule->return_at != NG_WALK_LOST && place_frame(row, rule);
+    return rule->return_at != NG_FAST_UNWIND_LOST && place_frame(row, rule);
 }
 
 /* Where a signal handler returns to. On x86-64 the C library's code for that has rules. */
-static bool is_behind_handler(uint64_t place, struct ng_walk_rule *rule)
+static bool is_behind_handler(uint64_t place, struct ng_fast_unwind_rule *rule)
 {
 #if defined(__aarch64__)
     static const uint32_t code[2] = {0xd2801168, 0xd4000001}; /* mov x8, 139; svc 0 */
@@ -122,13 +122,13 @@ static bool is_behind_handler(uint64_t place, struct ng_walk_rule *rule)
 
     if (!ng_memory_read(place + 1, there, sizeof(there)) || memcmp(there, code, sizeof(code)) != 0)
         return false;
-    *rule = (struct ng_walk_rule){
-        .kind = NG_WALK_RULE,
+    *rule = (struct ng_fast_unwind_rule){
+        .kind = NG_FAST_UNWIND_RULE,
         .by_reference = true,
         .frame_offset = context + (int32_t)offsetof(mcontext_t, sp),
-        .return_at = NG_WALK_AT_STACK,
+        .return_at = NG_FAST_UNWIND_AT_STACK,
         .return_offset = context + (int32_t)offsetof(mcontext_t, pc),
-        .pointer_at = NG_WALK_AT_STACK,
+        .pointer_at = NG_FAST_UNWIND_AT_STACK,
         .pointer_offset = context + (int32_t)offsetof(mcontext_t, regs[29]),
         .signal = true,
         .link_too = true,
@@ -141,16 +141,16 @@ static bool is_behind_handler(uint64_t place, struct ng_walk_rule *rule)
 #endif
 }
 
-struct ng_walk_rule ng_walk_rule_make(const struct ng_images *images, uint64_t place)
+struct ng_fast_unwind_rule ng_fast_unwind_rule_make(const struct ng_images *images, uint64_t place)
 {
-    struct ng_walk_rule rule = {0};
+    struct ng_fast_unwind_rule rule = {0};
     struct ng_cfi cfi;
 
     if (is_behind_handler(place, &rule))
         return rule;
     if (!ng_cfi_find(&cfi, ng_images_find(images, place), place))
-        return (struct ng_walk_rule){.kind = NG_WALK_POINTER};
+        return (struct ng_fast_unwind_rule){.kind = NG_FAST_UNWIND_POINTER};
     if (!translate(&cfi, &rule))
-        return (struct ng_walk_rule){.kind = NG_WALK_UNKNOWN};
+        return (struct ng_fast_unwind_rule){.kind = NG_FAST_UNWIND_UNKNOWN};
     return rule;
 }

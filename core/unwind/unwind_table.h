@@ -11,6 +11,6 @@
 
 /* How a walk goes on from `place`, in `images`. Always gives one. Guard threads; no allocation, no
  * lock; about 10 KiB of stack. */
-struct ng_walk_rule ng_walk_rule_make(const struct ng_images *images, uint64_t place);
+struct ng_fast_unwind_rule ng_fast_unwind_rule_make(const struct ng_images *images, uint64_t place);
 
 #endif

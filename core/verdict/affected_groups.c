@@ -11,7 +11,7 @@
 #include "core/verdict/wait_graph.h"
 #include "core/view/view.h"
 
-bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id)
+bool ng_group_set_holds(const struct ng_group_set *scope, uint64_t group_id)
 {
     for (uint32_t i = 0; i < scope->count && !scope->all; i++)
         if (scope->groups[i] == group_id)
@@ -19,19 +19,19 @@ bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id)
     return scope->all;
 }
 
-static void add(struct ng_scope *scope, uint64_t group_id)
+static void add(struct ng_group_set *scope, uint64_t group_id)
 {
-    if (!group_id || ng_scope_holds(scope, group_id))
+    if (!group_id || ng_group_set_holds(scope, group_id))
         return;
-    if (scope->count == NG_SCOPE_GROUPS)
-        *scope = NG_SCOPE_ALL;
+    if (scope->count == NG_GROUP_SET_MAX)
+        *scope = NG_GROUP_SET_ALL;
     else
         scope->groups[scope->count++] = group_id;
 }
 
 /* A call that makes a communicator from another one ends with that one only; and the ranks that
  * have not come to it know no other. */
-static void add_parent(struct ng_scope *scope, const struct ng_view *view,
+static void add_parent(struct ng_group_set *scope, const struct ng_view *view,
                        const struct ng_verdict *verdict)
 {
     uint32_t group = ng_view_find_group(view, verdict->group_id);
@@ -75,10 +75,10 @@ static bool is_in_use(const struct ng_view_member *member)
            member->state == NG_GROUP_FINALIZED;
 }
 
-void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
-                   struct ng_scope *ret_scope)
+void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                             struct ng_group_set *ret_scope)
 {
-    *ret_scope = (struct ng_scope){0};
+    *ret_scope = (struct ng_group_set){0};
     add(ret_scope, verdict->group_id);
     add_parent(ret_scope, view, verdict);
     for (uint32_t i = 0; i < verdict->cycle_count; i++)
@@ -92,5 +92,5 @@ void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
             add(ret_scope, view->groups[member->group].id);
     }
     if (!ret_scope->count)
-        *ret_scope = NG_SCOPE_ALL;
+        *ret_scope = NG_GROUP_SET_ALL;
 }

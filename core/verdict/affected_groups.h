@@ -13,15 +13,15 @@
 struct ng_verdict;
 struct ng_view;
 
-#define NG_SCOPE_GROUPS 64
+#define NG_GROUP_SET_MAX 64
 
-struct ng_scope {
+struct ng_group_set {
     bool all; /* every group, also those that nobody knows yet; then nothing is listed */
     uint32_t count;
-    uint64_t groups[NG_SCOPE_GROUPS]; /* ids */
+    uint64_t groups[NG_GROUP_SET_MAX]; /* ids */
 };
 
-#define NG_SCOPE_ALL ((struct ng_scope){.all = true})
+#define NG_GROUP_SET_ALL ((struct ng_group_set){.all = true})
 
 /*
  * The group of the verdict, with the one that it is being made from; all groups of a cycle; and
@@ -29,10 +29,10 @@ struct ng_scope {
  * in those can ever finish. All groups where the verdict names none, or there are more of them than
  * have room.
  */
-void ng_scope_find(const struct ng_view *view, const struct ng_verdict *verdict,
-                   struct ng_scope *ret_scope);
+void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                             struct ng_group_set *ret_scope);
 
 /* Is this group, by its id, one of them? */
-bool ng_scope_holds(const struct ng_scope *scope, uint64_t group_id);
+bool ng_group_set_holds(const struct ng_group_set *scope, uint64_t group_id);
 
 #endif

@@ -21,7 +21,7 @@
 
 /* Processes without a launcher, or with several devices each: ranks are named as in the largest
  * group. */
-static bool names_ranks(const struct ng_judge *judge, uint32_t group)
+static bool names_ranks(const struct ng_verdict_builder *judge, uint32_t group)
 {
     const struct ng_view *view = judge->view;
     bool needed = false;
@@ -44,11 +44,11 @@ struct unseen {
     uint32_t only;      /* this one, where it is only one; UINT32_MAX else */
 };
 
-static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
+static enum naming naming_of(const struct ng_verdict_builder *judge, uint32_t group)
 {
-    return names_ranks(judge, group)                         ? NAMING_BY_GROUP
-           : ng_processes_is_world(&judge->processes, group) ? NAMING_BY_PROCESS
-                                                             : NAMING_NOT_KNOWN;
+    return names_ranks(judge, group)                          ? NAMING_BY_GROUP
+           : ng_view_index_is_world(&judge->processes, group) ? NAMING_BY_PROCESS
+                                                              : NAMING_NOT_KNOWN;
 }
 
 /*
@@ -56,7 +56,8 @@ static enum naming naming_of(const struct ng_judge *judge, uint32_t group)
  * told nothing of it are its absentees. *ret_only: which one, where it is only one; UINT32_MAX
  * else. False: there are others, or fewer.
  */
-static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint32_t *ret_only)
+static bool all_are_processes(const struct ng_verdict_builder *judge, uint32_t group,
+                              uint32_t *ret_only)
 {
     const struct ng_view *view = judge->view;
     uint32_t found = 0, only = UINT32_MAX;
@@ -80,7 +81,7 @@ static bool all_are_processes(const struct ng_judge *judge, uint32_t group, uint
 
 /* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not
  * known. */
-static const struct ng_view_process *name_unseen(const struct ng_judge *judge,
+static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *judge,
                                                  const struct unseen *unseen,
                                                  struct ng_absentee *absentee,
                                                  struct ng_culprit *culprit)
@@ -90,7 +91,7 @@ static const struct ng_view_process *name_unseen(const struct ng_judge *judge,
     culprit->rank = absentee->group_rank;
     absentee->process_seen = unseen->are_processes;
     uint32_t index = unseen->naming == NAMING_BY_PROCESS
-                         ? ng_processes_of_rank(&judge->processes, absentee->group_rank)
+                         ? ng_view_index_of_rank(&judge->processes, absentee->group_rank)
                          : unseen->only;
     if (index == UINT32_MAX)
         return NULL;
@@ -110,7 +111,8 @@ struct first_death {
     int64_t dead_ns, lost_ns;
 };
 
-static struct first_death first_death(const struct ng_judge *judge, const struct ng_wait *wait)
+static struct first_death first_death(const struct ng_verdict_builder *judge,
+                                      const struct ng_wait *wait)
 {
     struct first_death first = {0};
 
@@ -119,18 +121,19 @@ static struct first_death first_death(const struct ng_judge *judge, const struct
         int64_t *oldest_ns = absentee->absence == NG_ABSENT_DEAD   ? &first.dead_ns
                              : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
                                                                    : NULL;
-        if (oldest_ns && ng_judge_process_of(judge, absentee->member)->life_age_ns > *oldest_ns)
-            *oldest_ns = ng_judge_process_of(judge, absentee->member)->life_age_ns;
+        if (oldest_ns &&
+            ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns > *oldest_ns)
+            *oldest_ns = ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns;
     }
     return first;
 }
 
 /* May this end be the consequence of an earlier one? Of a loss nobody knows when it was, and of
  * several not which was first. */
-static bool is_consequence(const struct ng_judge *judge, const struct first_death *first,
+static bool is_consequence(const struct ng_verdict_builder *judge, const struct first_death *first,
                            const struct ng_absentee *absentee)
 {
-    int64_t age_ns = ng_judge_process_of(judge, absentee->member)->life_age_ns;
+    int64_t age_ns = ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns;
 
     if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
         return true;
@@ -138,7 +141,8 @@ static bool is_consequence(const struct ng_judge *judge, const struct first_deat
            age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
 }
 
-int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum ng_cause cause)
+int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+                          enum ng_cause cause)
 {
     struct ng_verdict *verdict = judge->verdict;
     struct first_death first = first_death(judge, wait);
@@ -151,14 +155,14 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
         unseen.are_processes = all_are_processes(judge, wait->group, &unseen.only);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
-        if (ng_cause_of_absentee(judge, wait, absentee) != cause ||
+        if (ng_wait_cause_of_absentee(judge, wait, absentee) != cause ||
             (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, absentee->member, absentee->group_rank);
+            ng_verdict_builder_add_culprit(judge, absentee->member, absentee->group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        ng_explain_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
         verdict->may_be_gone |= left && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
             (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
@@ -173,8 +177,8 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
         died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
         left |= process->life == NG_LIFE_EXITED;
         stopped |= process->life == NG_LIFE_STOPPED;
-        ng_why_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
-                             wait->op, culprit->why, sizeof(culprit->why));
+        ng_explain_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
+                                 wait->op, culprit->why, sizeof(culprit->why));
     }
     /* One may have failed because of the other, or because of who has not come either. */
     if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
@@ -192,11 +196,11 @@ int ng_blame_absentees(struct ng_judge *judge, const struct ng_wait *wait, enum 
  * Has this rank been named: its process, in `processes`, but where that drives several devices; or
  * the rank itself, though it has told nothing of the group that it is missed in?
  */
-static bool is_named(const struct ng_judge *judge, const bool *processes,
+static bool is_named(const struct ng_verdict_builder *judge, const bool *processes,
                      const struct ng_view_member *member)
 {
     int rank = judge->processes.ranks[member - judge->view->members];
-    bool several = ng_judge_process_of(judge, member)->drives_several;
+    bool several = ng_verdict_builder_process_of(judge, member)->drives_several;
 
     if (!several && processes[member->process])
         return true;
@@ -210,8 +214,8 @@ static bool is_named(const struct ng_judge *judge, const bool *processes,
 static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
 {
     return (wait->type == NG_WAIT_CREATE) == (told->type == NG_WAIT_CREATE) &&
-           wait->age_ns - told->age_ns < NG_JUDGE_SAME_AGE_NS &&
-           told->age_ns - wait->age_ns < NG_JUDGE_SAME_AGE_NS;
+           wait->age_ns - told->age_ns < NG_VERDICT_BUILDER_SAME_AGE_NS &&
+           told->age_ns - wait->age_ns < NG_VERDICT_BUILDER_SAME_AGE_NS;
 }
 
 /*
@@ -219,7 +223,7 @@ static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
  * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
  * whatever they hold up.
  */
-int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause)
+int ng_culprits_others(struct ng_verdict_builder *judge, uint32_t best, enum ng_cause cause)
 {
     const struct ng_view *view = judge->view;
     const struct ng_wait *told = &judge->waits.waits[best];
@@ -238,16 +242,18 @@ int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause)
             continue;
         for (uint32_t i = 0; i < wait->absentee_count; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
-            if (!absentee->member || ng_cause_of_absentee(judge, wait, absentee) != cause ||
+            if (!absentee->member || ng_wait_cause_of_absentee(judge, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(judge, named, absentee->member) ||
                 (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
                 continue;
-            struct ng_culprit *culprit = ng_judge_add_culprit(
-                judge, absentee->member, ng_judge_rank_in(judge, told->group, absentee->member));
+            struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
+                judge, absentee->member,
+                ng_verdict_builder_rank_in(judge, told->group, absentee->member));
             if (!culprit)
                 return -ENOMEM;
-            ng_why_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+            ng_explain_absent(&judge->processes, wait, absentee, culprit->why,
+                              sizeof(culprit->why));
             if (absentee->absence == NG_ABSENT_LOST)
                 judge->verdict->confidence = NG_CONFIDENCE_LIKELY;
             named[absentee->member->process] = true;
@@ -256,8 +262,8 @@ int ng_blame_others(struct ng_judge *judge, uint32_t best, enum ng_cause cause)
     return 0;
 }
 
-int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
-                      const struct ng_mismatch *mismatch)
+int ng_culprits_mismatch(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+                         const struct ng_mismatch *mismatch)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -275,15 +281,15 @@ int ng_blame_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
+        ng_explain_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
 
-int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
+int ng_culprits_surplus(struct ng_verdict_builder *judge, const struct ng_wait *wait)
 {
     int32_t index = (int32_t)(wait - judge->waits.waits);
     uint32_t count;
@@ -296,19 +302,19 @@ int ng_blame_surplus(struct ng_judge *judge, const struct ng_wait *wait)
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_surplus(wait, culprit->why, sizeof(culprit->why));
+        ng_explain_surplus(wait, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
 
-int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatch)
+int ng_culprits_init(struct ng_verdict_builder *judge, const struct ng_init_mismatch *mismatch)
 {
     struct ng_verdict *verdict = judge->verdict;
 
-    ng_judge_set_group(judge, mismatch->group);
+    ng_verdict_builder_set_group(judge, mismatch->group);
     verdict->group_nranks = mismatch->nranks;
     verdict->kind = NG_KIND_INIT_MISMATCH;
     verdict->confidence = mismatch->undecided ? NG_CONFIDENCE_UNKNOWN
@@ -316,7 +322,8 @@ int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatc
                                               : NG_CONFIDENCE_CERTAIN;
     for (uint32_t i = 0; i < mismatch->odd_count; i++) {
         const struct ng_view_member *member = mismatch->odds[i].member;
-        struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+        struct ng_culprit *culprit =
+            ng_verdict_builder_add_culprit(judge, member, member->group_rank);
         if (!culprit)
             return -ENOMEM;
         snprintf(culprit->why, sizeof(culprit->why), "%s", mismatch->odds[i].why);
@@ -333,8 +340,8 @@ int ng_blame_init(struct ng_judge *judge, const struct ng_init_mismatch *mismatc
 }
 
 /* The minority, where sides were taken. */
-int ng_blame_parted(struct ng_judge *judge, const struct ng_wait *wait,
-                    const struct ng_parting *parting)
+int ng_culprits_parted(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+                       const struct ng_divergence *parting)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -355,17 +362,17 @@ int ng_blame_parted(struct ng_judge *judge, const struct ng_wait *wait,
             (!parting->undecided && hash == parting->expected))
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_parted(parting, op, culprit->why, sizeof(culprit->why));
+        ng_explain_parted(parting, op, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
 
 /* Everybody came. Where some devices have reached the work and some have not, those are held up by
  * what is queued. */
-int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait)
+int ng_culprits_device(struct ng_verdict_builder *judge, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -384,7 +391,8 @@ int ng_blame_device(struct ng_judge *judge, const struct ng_wait *wait)
             judge->waits.queued[member - judge->view->members] ||
             (wait->seq && member->pending_seq != wait->seq))
             continue;
-        struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+        struct ng_culprit *culprit =
+            ng_verdict_builder_add_culprit(judge, member, member->group_rank);
         if (!culprit)
             return -ENOMEM;
         snprintf(culprit->why, sizeof(culprit->why),

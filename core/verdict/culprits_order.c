@@ -20,7 +20,7 @@
 #define SHORTLY_BEFORE 2u
 #define LONG_BEFORE    16u
 
-static int copy_cycle(struct ng_judge *judge, const struct ng_cycle *cycle)
+static int copy_cycle(struct ng_verdict_builder *judge, const struct ng_cycle *cycle)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
@@ -52,7 +52,8 @@ static const struct ng_cycle_step *step_before(const struct ng_cycle *cycle, uin
 }
 
 /* How many ranks are where step `at` is, and so hold up the step before. */
-static uint32_t count_at(const struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t at)
+static uint32_t count_at(const struct ng_verdict_builder *judge, const struct ng_cycle *cycle,
+                         uint32_t at)
 {
     const struct ng_cycle_step *before = step_before(cycle, at);
     const struct ng_wait *wait = &judge->waits.waits[before->wait];
@@ -69,7 +70,7 @@ static uint32_t count_at(const struct ng_judge *judge, const struct ng_cycle *cy
  * in one order, so it is no cycle across communicators; but what others call says nothing of what
  * two ranks send each other.
  */
-static bool is_of_one(const struct ng_waits *waits, const struct ng_cycle *cycle)
+static bool is_of_one(const struct ng_wait_graph *waits, const struct ng_cycle *cycle)
 {
     const struct ng_wait *a = &waits->waits[cycle->steps[0].wait],
                          *b = &waits->waits[cycle->steps[1].wait];
@@ -81,7 +82,7 @@ static bool is_of_one(const struct ng_waits *waits, const struct ng_cycle *cycle
  * Of two communicators that ranks took in different orders: which step the fewer are in. They are
  * wrong, as in any call that most make alike. cycle->count: neither, or the cycle is longer.
  */
-static uint32_t find_fewer(const struct ng_judge *judge, const struct ng_cycle *cycle)
+static uint32_t find_fewer(const struct ng_verdict_builder *judge, const struct ng_cycle *cycle)
 {
     if (cycle->count != 2 || is_of_one(&judge->waits, cycle))
         return cycle->count;
@@ -91,10 +92,10 @@ static uint32_t find_fewer(const struct ng_judge *judge, const struct ng_cycle *
 
 /* The member with which the rank that `absentee` is of is stuck in a step of the cycle; UINT32_MAX
  * none. */
-static uint32_t stuck_at(const struct ng_judge *judge, const struct ng_cycle_step *step,
+static uint32_t stuck_at(const struct ng_verdict_builder *judge, const struct ng_cycle_step *step,
                          const struct ng_absentee *absentee)
 {
-    const struct ng_waits *waits = &judge->waits;
+    const struct ng_wait_graph *waits = &judge->waits;
     uint32_t process = absentee->member->process;
 
     if (judge->view->members[step->stuck].process == process)
@@ -117,7 +118,7 @@ struct choice {
  * Who departs from what it called in earlier rounds, where that is one alone: all others are known,
  * and departed as often as each other, as all ranks do where a program comes to another phase.
  */
-static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycle,
+static int choose_by_history(struct ng_verdict_builder *judge, const struct ng_cycle *cycle,
                              uint32_t calls_before, struct choice *ret_choice)
 {
     struct choice found = {.step = cycle->count, .member = ALL};
@@ -161,7 +162,7 @@ static int choose_by_history(struct ng_judge *judge, const struct ng_cycle *cycl
 
 /* All ranks that are where step `at` is, and chosen; of which the group that is told of is `group`.
  */
-static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle,
+static int blame_step(struct ng_verdict_builder *judge, const struct ng_cycle *cycle,
                       const struct choice *choice, uint32_t at, uint32_t group)
 {
     const struct ng_cycle_step *before = step_before(cycle, at);
@@ -173,18 +174,19 @@ static int blame_step(struct ng_judge *judge, const struct ng_cycle *cycle,
             (choice->member != ALL &&
              stuck_at(judge, &cycle->steps[at], absentee) != choice->member))
             continue;
-        struct ng_culprit *culprit = ng_judge_add_culprit(
-            judge, absentee->member, ng_judge_rank_in(judge, group, absentee->member));
+        struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
+            judge, absentee->member, ng_verdict_builder_rank_in(judge, group, absentee->member));
         if (!culprit)
             return -ENOMEM;
-        ng_why_order(judge->verdict, at, culprit->why, sizeof(culprit->why));
+        ng_explain_order(judge->verdict, at, culprit->why, sizeof(culprit->why));
         if (choice->member != ALL)
-            ng_why_departs(culprit->why, sizeof(culprit->why));
+            ng_explain_departs(culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
 
-int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait)
+int ng_culprits_order(struct ng_verdict_builder *judge, const struct ng_cycle *cycle,
+                      uint32_t *ret_wait)
 {
     struct ng_verdict *verdict = judge->verdict;
     bool of_one = cycle->count == 2 && is_of_one(&judge->waits, cycle);
@@ -202,7 +204,7 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
                                                 : cycle->count - 1;
     *ret_wait = cycle->steps[from].wait;
     const struct ng_wait *told = &judge->waits.waits[*ret_wait];
-    ng_judge_set_group(judge, told->group);
+    ng_verdict_builder_set_group(judge, told->group);
     verdict->kind = of_one ? NG_KIND_MISMATCH : NG_KIND_ORDER_DEADLOCK;
     verdict->confidence =
         choice.member != ALL || cycle->blurred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
@@ -223,7 +225,7 @@ int ng_blame_order(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
     return error;
 }
 
-bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycle)
+bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cycle *cycle)
 {
     if (cycle->count != 2)
         return false;
@@ -234,8 +236,8 @@ bool ng_blame_is_stray(const struct ng_waits *waits, const struct ng_cycle *cycl
 }
 
 /* Each rank that is in wait `wait`, which called that where the others called `other`. */
-static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_wait *other,
-                        bool undecided)
+static int blame_all_in(struct ng_verdict_builder *judge, uint32_t wait,
+                        const struct ng_wait *other, bool undecided)
 {
     uint32_t count;
     const struct ng_view_member *members =
@@ -245,16 +247,17 @@ static int blame_all_in(struct ng_judge *judge, uint32_t wait, const struct ng_w
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)wait)
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_stray(&judge->waits.waits[wait], other, undecided, culprit->why,
-                     sizeof(culprit->why));
+        ng_explain_stray(&judge->waits.waits[wait], other, undecided, culprit->why,
+                         sizeof(culprit->why));
     }
     return 0;
 }
 
-int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_t *ret_wait)
+int ng_culprits_stray(struct ng_verdict_builder *judge, const struct ng_cycle *cycle,
+                      uint32_t *ret_wait)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t a = cycle->steps[0].wait, b = cycle->steps[1].wait;
@@ -264,7 +267,7 @@ int ng_blame_stray(struct ng_judge *judge, const struct ng_cycle *cycle, uint32_
              least = most == a ? b : a;
     const struct ng_wait *told = &waits[most];
 
-    ng_judge_set_group(judge, told->group);
+    ng_verdict_builder_set_group(judge, told->group);
     verdict->kind = NG_KIND_MISMATCH;
     /* Ranks that are in neither call may come to either. */
     verdict->confidence =

@@ -31,7 +31,7 @@ struct edge {
 
 struct graph {
     const struct ng_view *view;
-    const struct ng_waits *waits;
+    const struct ng_wait_graph *waits;
     struct ng_arena *arena;
     struct node *nodes;
     uint32_t node_count;
@@ -73,7 +73,7 @@ static uint32_t *sort_waits(const struct graph *graph)
 
 static int add_nodes(struct graph *graph)
 {
-    const struct ng_waits *waits = graph->waits;
+    const struct ng_wait_graph *waits = graph->waits;
     const uint32_t *order = sort_waits(graph);
     size_t room = 1;
 
@@ -126,7 +126,7 @@ static bool may_lead_on(const struct ng_absentee *absentee)
 /* One edge to each node that holds up this absentee, unless there is one already. */
 static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng_op op)
 {
-    const struct ng_waits *waits = graph->waits;
+    const struct ng_wait_graph *waits = graph->waits;
     uint32_t wait = graph->nodes[from].wait;
     const struct ng_absentee *absentee = &waits->waits[wait].absentees[index];
 
@@ -297,8 +297,8 @@ static enum ng_op op_called(const struct graph *graph, const struct edge *out,
     return out->op;
 }
 
-int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, struct ng_arena *arena,
-                  struct ng_cycle *ret_cycle)
+int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
+                  struct ng_arena *arena, struct ng_cycle *ret_cycle)
 {
     struct graph graph = {.view = view, .waits = waits, .arena = arena};
     struct search search = {0};
@@ -332,7 +332,7 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, stru
     return 0;
 }
 
-bool ng_cycle_leads(const struct ng_view *view, const struct ng_waits *waits,
+bool ng_cycle_leads(const struct ng_view *view, const struct ng_wait_graph *waits,
                     const struct ng_cycle_step *from, const struct ng_absentee *absentee,
                     const struct ng_cycle_step *to)
 {

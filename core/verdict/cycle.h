@@ -31,12 +31,12 @@ struct ng_cycle {
  * The same one for the same evidence, in whatever order that was read: of the shortest, the one
  * that begins with the lowest group id. Memory from `arena`. 0 or -ENOMEM.
  */
-int ng_cycle_find(const struct ng_view *view, const struct ng_waits *waits, struct ng_arena *arena,
-                  struct ng_cycle *ret_cycle);
+int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
+                  struct ng_arena *arena, struct ng_cycle *ret_cycle);
 
 /* Is `absentee`, of the wait of step `from`, stuck where step `to` is? In a collective there may be
  * several, in the same way as the one that is its `next`. */
-bool ng_cycle_leads(const struct ng_view *view, const struct ng_waits *waits,
+bool ng_cycle_leads(const struct ng_view *view, const struct ng_wait_graph *waits,
                     const struct ng_cycle_step *from, const struct ng_absentee *absentee,
                     const struct ng_cycle_step *to);
 

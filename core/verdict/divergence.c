@@ -88,7 +88,7 @@ static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng
 }
 
 /* Boyer and Moore's vote. False: all are alike. */
-static bool take_sides(struct span *spans, uint32_t count, struct ng_parting *parting)
+static bool take_sides(struct span *spans, uint32_t count, struct ng_divergence *parting)
 {
     uint32_t votes = 0, known = 0, agree = 0;
 
@@ -108,7 +108,7 @@ static bool take_sides(struct span *spans, uint32_t count, struct ng_parting *pa
 }
 
 /* How far back one rank of each side knows of a difference. False: there is none in what counts. */
-static bool look_back(const struct span *a, const struct span *b, struct ng_parting *parting)
+static bool look_back(const struct span *a, const struct span *b, struct ng_divergence *parting)
 {
     uint64_t oldest = a->from > b->from ? a->from : b->from;
     uint64_t records = (uint64_t)a->member->record_count + b->member->record_count + 1;
@@ -139,14 +139,14 @@ static bool look_back(const struct span *a, const struct span *b, struct ng_part
     return parting->seq != 0;
 }
 
-bool ng_parting_find(const struct ng_view *view, uint32_t group, uint64_t last,
-                     struct ng_arena *arena, struct ng_parting *ret_parting)
+bool ng_divergence_find(const struct ng_view *view, uint32_t group, uint64_t last,
+                        struct ng_arena *arena, struct ng_divergence *ret_parting)
 {
     uint32_t count, used = 0;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
     struct span *spans = ng_arena_alloc(arena, (count + 1) * sizeof(*spans));
     const struct span *side = NULL, *other = NULL;
-    struct ng_parting parting = {0};
+    struct ng_divergence parting = {0};
 
     for (uint32_t i = 0; spans && i < count; i++) {
         /* One member per group rank: the newest handle. */

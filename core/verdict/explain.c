@@ -23,7 +23,7 @@ static void add_seconds(struct ng_text *text, int64_t ns)
     ng_text_add(text, "%" PRId64 ".%" PRId64 " s", tenths / 10, tenths % 10);
 }
 
-static const struct ng_view_process *process_of(const struct ng_processes *processes,
+static const struct ng_view_process *process_of(const struct ng_view_index *processes,
                                                 const struct ng_view_member *member)
 {
     return &processes->view->processes[member->process];
@@ -41,7 +41,7 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
         ng_text_add(text, "the %s that group rank %d waits for%s%s",
                     absentee->send ? "send" : "receive", absentee->for_rank,
                     wait->composed ? " in the " : "",
-                    wait->composed ? ng_composed_words(wait->composed) : "");
+                    wait->composed ? ng_p2p_pattern_words(wait->composed) : "");
     else
         ng_text_add(text, "%s", ng_op_name(wait->op));
 }
@@ -70,10 +70,10 @@ static void add_last(struct ng_text *text, const struct ng_view_member *member)
 }
 
 /* What a living process is inside now. */
-static void add_present(struct ng_text *text, const struct ng_processes *processes,
+static void add_present(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process)
 {
-    const struct ng_view_call *call = ng_processes_call(processes, process);
+    const struct ng_view_call *call = ng_view_index_call(processes, process);
 
     if (!call && processes->view->processes[process].life == NG_LIFE_UNKNOWN) {
         ng_text_add(text, "and what it was doing is not known");
@@ -116,12 +116,12 @@ static void add_end(struct ng_text *text, const struct ng_view_process *process)
 }
 
 /* What it had not ended when it did. */
-static void add_remains(struct ng_text *text, const struct ng_processes *processes,
+static void add_remains(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process)
 {
     struct ng_remains remains;
 
-    ng_processes_remains(processes, process, &remains);
+    ng_view_index_remains(processes, process, &remains);
     if (remains.pending)
         ng_text_add(text,
                     "; it had work pending in %" PRIu32 " of its communicators, %" PRIu32 " open",
@@ -135,14 +135,14 @@ static void add_remains(struct ng_text *text, const struct ng_processes *process
 
 /* Nobody can tell a host that is down from one that is cut off, nor either from a process that is
  * the only one there. */
-static void add_loss(struct ng_text *text, const struct ng_processes *processes, uint32_t process)
+static void add_loss(struct ng_text *text, const struct ng_view_index *processes, uint32_t process)
 {
     const struct ng_view_process *lost = &processes->view->processes[process];
     const struct ng_view_host *host = &processes->hosts[processes->host[process]];
     char ranks[64];
     uint32_t count;
 
-    ng_processes_lost_ranks(processes, host, ranks, sizeof(ranks), &count);
+    ng_view_index_lost_ranks(processes, host, ranks, sizeof(ranks), &count);
     if (host->silent && lost->host[0])
         ng_text_add(text, "host %.63s%s%s has not been heard of for ", lost->host,
                     count == 0   ? ""
@@ -169,7 +169,7 @@ static void add_cuda_error(struct ng_text *text, const struct ng_view_member *me
                 ng_cuda_error_text(member->cuda_error));
 }
 
-static void add_living(struct ng_text *text, const struct ng_processes *processes,
+static void add_living(struct ng_text *text, const struct ng_view_index *processes,
                        const struct ng_wait *wait, const struct ng_absentee *absentee)
 {
     const struct ng_view_member *member = absentee->member;
@@ -210,8 +210,8 @@ static void add_living(struct ng_text *text, const struct ng_processes *processe
     }
 }
 
-void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *wait,
-                   const struct ng_absentee *absentee, char *ret_why, size_t bytes)
+void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wait *wait,
+                       const struct ng_absentee *absentee, char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
     const struct ng_view_member *member = absentee->member;
@@ -260,8 +260,8 @@ void ng_why_absent(const struct ng_processes *processes, const struct ng_wait *w
     }
 }
 
-void ng_why_not_in_making(const struct ng_processes *processes, uint32_t process, enum ng_op op,
-                          char *ret_why, size_t bytes)
+void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
+                              enum ng_op op, char *ret_why, size_t bytes)
 {
     const struct ng_view_process *in_view = &processes->view->processes[process];
     struct ng_text text = {ret_why, 0, bytes};
@@ -291,8 +291,8 @@ void ng_why_not_in_making(const struct ng_processes *processes, uint32_t process
         add_remains(&text, processes, process);
 }
 
-void ng_why_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,
-                     char *ret_why, size_t bytes)
+void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,
+                         char *ret_why, size_t bytes)
 {
     uint32_t differ = ng_signature_differ(theirs, &mismatch->expected);
     const char *field = differ & NG_F_OP      ? "operation"
@@ -315,8 +315,8 @@ void ng_why_mismatch(const struct ng_mismatch *mismatch, const struct ng_signatu
                  expected);
 }
 
-void ng_why_disagreement(const struct ng_disagreement *disagreement, int other_group_rank,
-                         char *ret_why, size_t bytes)
+void ng_explain_disagreement(const struct ng_disagreement *disagreement, int other_group_rank,
+                             char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
     uint64_t first = disagreement->difference.after + 1, last = disagreement->difference.seq;
@@ -338,7 +338,8 @@ void ng_why_disagreement(const struct ng_disagreement *disagreement, int other_g
                        "nothing tells who is wrong");
 }
 
-void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_why, size_t bytes)
+void ng_explain_parted(const struct ng_divergence *parting, enum ng_op op, char *ret_why,
+                       size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
     uint64_t first = parting->after + 1, last = parting->seq - 1;
@@ -363,13 +364,13 @@ void ng_why_parted(const struct ng_parting *parting, enum ng_op op, char *ret_wh
 static void add_call(struct ng_text *text, const struct ng_wait *wait)
 {
     ng_text_add(text, "called %s",
-                wait->composed ? ng_composed_words(wait->composed) : ng_op_name(wait->op));
+                wait->composed ? ng_p2p_pattern_words(wait->composed) : ng_op_name(wait->op));
     if (wait->seq)
         ng_text_add(text, " #%" PRIu64, wait->seq);
 }
 
-void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
-                  char *ret_why, size_t bytes)
+void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
+                      char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
 
@@ -381,7 +382,7 @@ void ng_why_stray(const struct ng_wait *wait, const struct ng_wait *other, bool 
         ng_text_add(&text, "; nothing tells who is wrong");
 }
 
-void ng_why_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
+void ng_explain_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
     uint32_t ended = 0;
@@ -446,7 +447,7 @@ static void add_step(struct ng_text *text, const struct ng_verdict *verdict, uin
     }
 }
 
-void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes)
+void ng_explain_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
 
@@ -466,14 +467,14 @@ void ng_why_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, 
     }
 }
 
-void ng_why_departs(char *why, size_t bytes)
+void ng_explain_departs(char *why, size_t bytes)
 {
     struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
 
     ng_text_add(&text, "; of these it alone did not call as in earlier rounds");
 }
 
-void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
+void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
 {
     char number[64];
 
@@ -486,14 +487,14 @@ void ng_why_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
              nan->held ? "; none of it has left the rank" : "");
 }
 
-void ng_why_error(int error, const char *text, char *ret_why, size_t bytes)
+void ng_explain_error(int error, const char *text, char *ret_why, size_t bytes)
 {
     snprintf(ret_why, bytes, "NCCL reports %s%s%s%s", ng_result_name(error),
              error == NG_NCCL_REMOTE_ERROR ? ", of a peer that the evidence does not name" : "",
              text[0] ? ": " : "", text);
 }
 
-void ng_why_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes)
+void ng_explain_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes)
 {
     const char *end = process->life == NG_LIFE_EXITED ? "ended"
                       : process->life == NG_LIFE_DEAD ? "died"
@@ -503,7 +504,7 @@ void ng_why_gone(const struct ng_view_process *process, int error, char *ret_why
              ng_result_name(error));
 }
 
-void ng_why_quiet(int64_t quiet_ns, char *why, size_t bytes)
+void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes)
 {
     struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
 

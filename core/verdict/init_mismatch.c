@@ -21,8 +21,8 @@
 
 struct search {
     const struct ng_view *view;
-    const struct ng_processes *processes;
-    const struct ng_waits *waits;
+    const struct ng_view_index *processes;
+    const struct ng_wait_graph *waits;
     const struct ng_wait *wait;
     struct ng_arena *arena;
     struct ng_init_mismatch *mismatch;
@@ -338,7 +338,7 @@ static bool comes_before(const struct search *search, uint32_t a, uint32_t b)
  * such set. */
 static int find_parts(struct search *search, struct parts *parts)
 {
-    const struct ng_waits *waits = search->waits;
+    const struct ng_wait_graph *waits = search->waits;
     int nranks = search->view->groups[search->wait->group].nranks, covered = 0;
     bool *taken = ng_arena_alloc(search->arena, (size_t)nranks + 1);
 
@@ -660,7 +660,7 @@ static bool all_came(const struct ng_wait *wait)
     return true;
 }
 
-int ng_init_mismatch_find(const struct ng_processes *processes, const struct ng_waits *waits,
+int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng_wait_graph *waits,
                           uint32_t wait, struct ng_arena *arena,
                           struct ng_init_mismatch *ret_mismatch)
 {

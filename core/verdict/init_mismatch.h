@@ -46,7 +46,7 @@ struct ng_init_mismatch {
  * 1: yes, 0: no, or -ENOMEM; memory from `arena`. A wait of a first collective likewise: of
  * variables alone, and not where some devices have not reached it that have it to do.
  */
-int ng_init_mismatch_find(const struct ng_processes *processes, const struct ng_waits *waits,
+int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng_wait_graph *waits,
                           uint32_t wait, struct ng_arena *arena,
                           struct ng_init_mismatch *ret_mismatch);
 

@@ -58,7 +58,7 @@ static bool sort(struct calls *calls)
 }
 
 /* All calls of the thread, on all communicators of the same rank. */
-static int collect(const struct ng_processes *processes, const struct ng_view_member *stuck,
+static int collect(const struct ng_view_index *processes, const struct ng_view_member *stuck,
                    struct ng_arena *arena, struct calls *ret_calls)
 {
     const struct ng_view *view = processes->view;
@@ -116,7 +116,7 @@ static int look_at(const struct calls *calls, uint32_t at)
     return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
 }
 
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before,
+int ng_usual_look(const struct ng_view_index *processes, uint32_t member, uint32_t before,
                   struct ng_arena *arena, int *ret_departures)
 {
     struct calls calls;

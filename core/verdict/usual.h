@@ -18,7 +18,7 @@
  * by the thread that a member of this index is stuck in, on whatever communicators. -1: its records
  * tell too little. Memory from `arena`. 0 or -ENOMEM.
  */
-int ng_usual_look(const struct ng_processes *processes, uint32_t member, uint32_t before,
+int ng_usual_look(const struct ng_view_index *processes, uint32_t member, uint32_t before,
                   struct ng_arena *arena, int *ret_departures);
 
 #endif

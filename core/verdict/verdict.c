@@ -92,7 +92,7 @@ static const struct ng_view_record *recalled(const struct ng_view_member *member
 }
 
 /* The replay of a CUDA graph that the waiters of a collective are in. */
-static void tell_replay(struct ng_judge *judge, const struct ng_wait *wait)
+static void tell_replay(struct ng_verdict_builder *judge, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -113,11 +113,11 @@ static void tell_replay(struct ng_judge *judge, const struct ng_wait *wait)
     }
 }
 
-static void tell_of(struct ng_judge *judge, uint32_t index)
+static void tell_of(struct ng_verdict_builder *judge, uint32_t index)
 {
     const struct ng_wait *wait = &judge->waits.waits[index];
 
-    ng_judge_set_group(judge, wait->group);
+    ng_verdict_builder_set_group(judge, wait->group);
     judge->verdict->seq = wait->seq;
     judge->verdict->op = wait->op;
     judge->verdict->composed = wait->composed;
@@ -130,7 +130,7 @@ static void tell_of(struct ng_judge *judge, uint32_t index)
  * No wait has a cause that is plain to see: ranks wait for each other in a round, which is a reason
  * whatever else is not known; or nobody is absent where the chains end; or nobody can tell.
  */
-static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cause)
+static int judge_order(struct ng_verdict_builder *judge, uint32_t *best, enum ng_cause cause)
 {
     struct ng_verdict *verdict = judge->verdict;
     struct ng_cycle cycle;
@@ -138,10 +138,10 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
     int error = ng_cycle_find(judge->view, &judge->waits, &judge->scratch, &cycle);
     if (error)
         return error;
-    if (ng_blame_is_stray(&judge->waits, &cycle))
-        return ng_blame_stray(judge, &cycle, best);
+    if (ng_culprits_is_stray(&judge->waits, &cycle))
+        return ng_culprits_stray(judge, &cycle, best);
     if (cycle.count) {
-        error = ng_blame_order(judge, &cycle, best);
+        error = ng_culprits_order(judge, &cycle, best);
         if (cause == NG_CAUSE_UNSEEN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         return error;
@@ -157,13 +157,13 @@ static int judge_order(struct ng_judge *judge, uint32_t *best, enum ng_cause cau
     const struct ng_wait *wait = &judge->waits.waits[*best];
     verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE || wait->on_host);
     if (cause == NG_CAUSE_DEVICE && !wait->on_host)
-        return ng_blame_device(judge, wait);
+        return ng_culprits_device(judge, wait);
     verdict->kind = NG_KIND_UNKNOWN;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     return 0;
 }
 
-static int judge_wait(struct ng_judge *judge, uint32_t *best, enum ng_cause cause,
+static int judge_wait(struct ng_verdict_builder *judge, uint32_t *best, enum ng_cause cause,
                       const struct ng_reason *reason)
 {
     const struct ng_wait *wait = &judge->waits.waits[*best];
@@ -175,15 +175,15 @@ static int judge_wait(struct ng_judge *judge, uint32_t *best, enum ng_cause caus
     case NG_CAUSE_STOPPED:
     case NG_CAUSE_FAULT:
     case NG_CAUSE_MISSING:
-        return ng_blame_absentees(judge, wait, cause);
+        return ng_culprits_absentees(judge, wait, cause);
     case NG_CAUSE_SURPLUS:
-        return ng_blame_surplus(judge, wait);
+        return ng_culprits_surplus(judge, wait);
     case NG_CAUSE_VARIABLE:
     case NG_CAUSE_MISMATCH:
-        return reason->by_init ? ng_blame_init(judge, &reason->init)
-                               : ng_blame_mismatch(judge, wait, &reason->mismatch);
+        return reason->by_init ? ng_culprits_init(judge, &reason->init)
+                               : ng_culprits_mismatch(judge, wait, &reason->mismatch);
     case NG_CAUSE_PARTED:
-        return ng_blame_parted(judge, wait, &reason->parting);
+        return ng_culprits_parted(judge, wait, &reason->parting);
     case NG_CAUSE_DEVICE:
     case NG_CAUSE_ELSEWHERE:
     case NG_CAUSE_UNSEEN:
@@ -200,8 +200,8 @@ static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
 {
     int64_t between_ns = a->age_ns - b->age_ns;
 
-    if (between_ns < NG_JUDGE_SAME_AGE_NS && between_ns > -NG_JUDGE_SAME_AGE_NS &&
-        a->entered_age_ns && b->entered_age_ns)
+    if (between_ns < NG_VERDICT_BUILDER_SAME_AGE_NS &&
+        between_ns > -NG_VERDICT_BUILDER_SAME_AGE_NS && a->entered_age_ns && b->entered_age_ns)
         return a->entered_age_ns > b->entered_age_ns;
     return between_ns > 0;
 }
@@ -213,7 +213,7 @@ static bool is_of_end(const struct ng_wait *wait, enum ng_cause cause)
 }
 
 /* Is wait `a` to be told of rather than `b`? */
-static bool is_better(const struct ng_judge *judge, uint32_t a, uint32_t b)
+static bool is_better(const struct ng_verdict_builder *judge, uint32_t a, uint32_t b)
 {
     const struct ng_wait *waits = judge->waits.waits;
     const enum ng_cause *causes = judge->causes;
@@ -224,7 +224,8 @@ static bool is_better(const struct ng_judge *judge, uint32_t a, uint32_t b)
 }
 
 /* The wait to tell of, and why it does not end. */
-static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reason *ret_reason)
+static int find_best(struct ng_verdict_builder *judge, uint32_t *ret_best,
+                     struct ng_reason *ret_reason)
 {
     uint32_t best = 0;
 
@@ -232,12 +233,12 @@ static int find_best(struct ng_judge *judge, uint32_t *ret_best, struct ng_reaso
         ng_arena_alloc(&judge->scratch, (judge->waits.count + 1) * sizeof(*judge->causes));
     if (!judge->causes)
         return -ENOMEM;
-    ng_cause_find_leaver(judge);
+    ng_wait_cause_find_leaver(judge);
     for (uint32_t i = 0; i < judge->waits.count; i++) {
         struct ng_wait *wait = &judge->waits.waits[i];
         struct ng_reason reason = {0};
         wait->op = ng_wait_op(judge->view, wait);
-        judge->causes[i] = ng_cause_of(judge, wait, &reason);
+        judge->causes[i] = ng_wait_cause_of(judge, wait, &reason);
         if (i == 0 || is_better(judge, i, best)) {
             best = i;
             *ret_reason = reason;
@@ -254,36 +255,36 @@ static void doubt_the_quiet(struct ng_verdict *verdict)
         struct ng_culprit *culprit = &verdict->culprits[i];
         if (!culprit->quiet_ns)
             continue;
-        ng_why_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
+        ng_explain_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
         if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
 }
 
-static int judge_all(struct ng_judge *judge)
+static int judge_all(struct ng_verdict_builder *judge)
 {
     struct ng_verdict *verdict = judge->verdict;
     struct ng_reason reason = {0};
     uint32_t best;
 
-    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    int error = ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
     if (!error)
         error = find_best(judge, &best, &reason);
     if (error)
         return error;
     enum ng_cause cause = judge->causes[best];
-    error = ng_judge_name_composed(judge, best);
+    error = ng_verdict_builder_name_composed(judge, best);
     if (!error)
         error = judge_wait(judge, &best, cause, &reason);
     if (!error && (cause == NG_CAUSE_MISSING || cause == NG_CAUSE_FAULT ||
                    cause == NG_CAUSE_STOPPED || cause == NG_CAUSE_DEAD))
-        error = ng_blame_others(judge, best, cause);
-    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
+        error = ng_culprits_others(judge, best, cause);
+    ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
     if (!error)
-        error = ng_judge_list_waiting(judge);
+        error = ng_verdict_builder_list_waiting(judge);
     if (!error)
-        error = ng_judge_list_missing_evidence(judge, &judge->waits.waits[best], &reason);
+        error = ng_verdict_builder_list_missing_evidence(judge, &judge->waits.waits[best], &reason);
     /* Others may be absent beside those that are named; that they are not seen makes the rest less
      * sure. */
     if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
@@ -307,9 +308,9 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
  */
 static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
 {
-    struct ng_judge judge = {.view = view, .verdict = verdict};
+    struct ng_verdict_builder judge = {.view = view, .verdict = verdict};
 
-    int error = ng_waits_find(view, FAILED_STALL_NS, &judge.scratch, &judge.waits);
+    int error = ng_wait_graph_find(view, FAILED_STALL_NS, &judge.scratch, &judge.waits);
     if (!error && judge.waits.count)
         error = judge_all(&judge);
     ng_arena_reset(&judge.scratch);
@@ -322,34 +323,36 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
 }
 
 /* Whatever is wrong. */
-static int judge_job(struct ng_judge *judge, const struct ng_verdict_query *query)
+static int judge_job(struct ng_verdict_builder *judge, const struct ng_verdict_query *query)
 {
-    int error = ng_waits_find(judge->view, query->stalled_ns, &judge->scratch, &judge->waits);
+    int error = ng_wait_graph_find(judge->view, query->stalled_ns, &judge->scratch, &judge->waits);
 
     if (!error && judge->waits.count)
         error = judge_all(judge);
-    if (!error && judge->verdict->kind == NG_KIND_HEALTHY && ng_judge_hears_of_gone(judge))
+    if (!error && judge->verdict->kind == NG_KIND_HEALTHY &&
+        ng_verdict_builder_hears_of_gone(judge))
         error = judge_what_failed(judge->view, judge->verdict);
     if (!error)
-        error = ng_judge_errors(judge);
+        error = ng_verdict_builder_errors(judge);
     if (!error)
-        error = ng_judge_nan(judge, query->nan);
-    return error ? error : ng_judge_watchdogs(judge, query->watchdog);
+        error = ng_verdict_builder_nan(judge, query->nan);
+    return error ? error : ng_verdict_builder_watchdogs(judge, query->watchdog);
 }
 
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
-    struct ng_judge judge = {.view = view, .verdict = verdict, .ends = query->ends};
+    struct ng_verdict_builder judge = {.view = view, .verdict = verdict, .ends = query->ends};
 
     start(view, verdict);
-    int error = query->disagreement.group_id ? ng_judge_disagreement(&judge, &query->disagreement)
-                                             : judge_job(&judge, query);
+    int error = query->disagreement.group_id
+                    ? ng_verdict_builder_disagreement(&judge, &query->disagreement)
+                    : judge_job(&judge, query);
     if (!error && verdict->kind != NG_KIND_HEALTHY)
-        ng_judge_tell_arguments(&judge);
+        ng_verdict_builder_tell_arguments(&judge);
     if (!error)
-        error = ng_judge_list_rehearsal(&judge);
+        error = ng_verdict_builder_list_rehearsal(&judge);
     if (!error)
         error = ng_verdict_add_calls(view, verdict);
     ng_arena_reset(&judge.scratch);

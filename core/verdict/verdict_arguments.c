@@ -56,7 +56,7 @@ static void tell_arguments(const struct ng_view_member *members, uint32_t count,
         verdict->dtype = ng_dtype_name(first.dtype);
 }
 
-void ng_judge_tell_arguments(struct ng_judge *judge)
+void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *judge)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t group =

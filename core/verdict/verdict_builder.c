@@ -9,15 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
-bool ng_judge_is_gone(const struct ng_judge *judge, const struct ng_view_member *member)
+bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *judge,
+                                const struct ng_view_member *member)
 {
-    enum ng_life life = ng_judge_process_of(judge, member)->life;
+    enum ng_life life = ng_verdict_builder_process_of(judge, member)->life;
 
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_view_member *member,
-                                        int group_rank)
+struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *judge,
+                                                  const struct ng_view_member *member,
+                                                  int group_rank)
 {
     struct ng_verdict *verdict = judge->verdict;
 
@@ -36,25 +38,25 @@ struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_
     culprit->group_rank = group_rank;
     if (member) {
         culprit->rank = judge->processes.ranks[member - judge->view->members];
-        culprit->pid = ng_judge_process_of(judge, member)->pid;
-        culprit->life = ng_judge_process_of(judge, member)->life;
-        culprit->quiet_ns = ng_judge_process_of(judge, member)->quiet_ns;
-        culprit->gone_ns = ng_judge_process_of(judge, member)->life_age_ns;
+        culprit->pid = ng_verdict_builder_process_of(judge, member)->pid;
+        culprit->life = ng_verdict_builder_process_of(judge, member)->life;
+        culprit->quiet_ns = ng_verdict_builder_process_of(judge, member)->quiet_ns;
+        culprit->gone_ns = ng_verdict_builder_process_of(judge, member)->life_age_ns;
         snprintf(culprit->host, sizeof(culprit->host), "%s",
-                 ng_judge_process_of(judge, member)->host);
+                 ng_verdict_builder_process_of(judge, member)->host);
     }
     return culprit;
 }
 
 /* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
-int ng_judge_rank_in(const struct ng_judge *judge, uint32_t group,
-                     const struct ng_view_member *member)
+int ng_verdict_builder_rank_in(const struct ng_verdict_builder *judge, uint32_t group,
+                               const struct ng_view_member *member)
 {
-    const struct ng_processes *processes = &judge->processes;
+    const struct ng_view_index *processes = &judge->processes;
 
     for (uint32_t k = processes->first[member->process];
          k < processes->first[member->process + 1] &&
-         !ng_judge_process_of(judge, member)->drives_several;
+         !ng_verdict_builder_process_of(judge, member)->drives_several;
          k++) {
         const struct ng_view_member *other = &judge->view->members[processes->members[k]];
         if (other->group == group)
@@ -63,7 +65,7 @@ int ng_judge_rank_in(const struct ng_judge *judge, uint32_t group,
     return -1;
 }
 
-void ng_judge_set_group(struct ng_judge *judge, uint32_t group)
+void ng_verdict_builder_set_group(struct ng_verdict_builder *judge, uint32_t group)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view_group *in_view = &judge->view->groups[group];
@@ -93,7 +95,7 @@ static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_cul
     return a->group_rank < b->group_rank;
 }
 
-void ng_judge_sort_culprits(struct ng_culprit *culprits, uint32_t count)
+void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t count)
 {
     for (uint32_t gap = count / 2; gap > 0; gap /= 2)
         for (uint32_t i = gap; i < count; i++) {
@@ -108,7 +110,7 @@ void ng_judge_sort_culprits(struct ng_culprit *culprits, uint32_t count)
 }
 
 /* Who waits, once each, but not the culprits, which are in order. */
-int ng_judge_list_waiting(struct ng_judge *judge)
+int ng_verdict_builder_list_waiting(struct ng_verdict_builder *judge)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
@@ -135,7 +137,7 @@ int ng_judge_list_waiting(struct ng_judge *judge)
 }
 
 /* The others of the group with work that does not finish. */
-int ng_judge_list_waiting_in(struct ng_judge *judge, uint32_t group)
+int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *judge, uint32_t group)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -147,7 +149,7 @@ int ng_judge_list_waiting_in(struct ng_judge *judge, uint32_t group)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         int rank = judge->processes.ranks[&members[i] - judge->view->members];
-        bool blamed = ng_judge_is_gone(judge, &members[i]);
+        bool blamed = ng_verdict_builder_is_gone(judge, &members[i]);
         for (uint32_t k = 0; k < verdict->culprit_count; k++)
             blamed |= verdict->culprits[k].rank == rank;
         if (members[i].pending_record && members[i].pending_age_ns > verdict->stalled_ns)

@@ -20,14 +20,14 @@
 #include "core/view/view_index.h"
 
 /* Every watchdog measures for itself: waits that differ by less are equally old. */
-#define NG_JUDGE_SAME_AGE_NS NG_S
+#define NG_VERDICT_BUILDER_SAME_AGE_NS NG_S
 
-struct ng_judge {
+struct ng_verdict_builder {
     const struct ng_view *view;
     struct ng_verdict *verdict;
     struct ng_arena scratch;
-    struct ng_waits waits;
-    struct ng_processes processes;
+    struct ng_wait_graph waits;
+    struct ng_view_index processes;
     enum ng_cause *causes; /* of the waits */
     /* Of those that ended normally while others wait for them, the first; NULL none. */
     const struct ng_view_process *leaver;
@@ -38,32 +38,35 @@ struct ng_judge {
     uint32_t culprit_room;
 };
 
-static inline const struct ng_view_process *ng_judge_process_of(const struct ng_judge *judge,
-                                                                const struct ng_view_member *member)
+static inline const struct ng_view_process *
+ng_verdict_builder_process_of(const struct ng_verdict_builder *judge,
+                              const struct ng_view_member *member)
 {
     return &judge->view->processes[member->process];
 }
 
 /* Has the process of this member ended, or is it lost? */
-bool ng_judge_is_gone(const struct ng_judge *judge, const struct ng_view_member *member);
+bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *judge,
+                                const struct ng_view_member *member);
 
 /* One more culprit, `why` still empty; `member` NULL where nothing is known of it. NULL: no memory.
  */
-struct ng_culprit *ng_judge_add_culprit(struct ng_judge *judge, const struct ng_view_member *member,
-                                        int group_rank);
+struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *judge,
+                                                  const struct ng_view_member *member,
+                                                  int group_rank);
 
 /* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
-int ng_judge_rank_in(const struct ng_judge *judge, uint32_t group,
-                     const struct ng_view_member *member);
+int ng_verdict_builder_rank_in(const struct ng_verdict_builder *judge, uint32_t group,
+                               const struct ng_view_member *member);
 
 /* The group that the verdict tells of. */
-void ng_judge_set_group(struct ng_judge *judge, uint32_t group);
+void ng_verdict_builder_set_group(struct ng_verdict_builder *judge, uint32_t group);
 
 /* By rank; those that have none come last. */
-void ng_judge_sort_culprits(struct ng_culprit *culprits, uint32_t count);
+void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t count);
 
 /* Who waits, once each, but not the culprits, which are in order: in any group, and in one. */
-int ng_judge_list_waiting(struct ng_judge *judge);
-int ng_judge_list_waiting_in(struct ng_judge *judge, uint32_t group);
+int ng_verdict_builder_list_waiting(struct ng_verdict_builder *judge);
+int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *judge, uint32_t group);
 
 #endif

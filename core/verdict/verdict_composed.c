@@ -6,9 +6,11 @@
 #include "core/verdict/verdict_parts.h"
 #include "core/view/p2p_patterns.h"
 
-/* The work that a member is stuck in: its place among the works; NG_COMPOSED_NONE one cannot tell.
+/* The work that a member is stuck in: its place among the works; NG_P2P_PATTERN_NONE one cannot
+ * tell.
  */
-static uint32_t stuck_work(const struct ng_view_member *member, const struct ng_composed *composed)
+static uint32_t stuck_work(const struct ng_view_member *member,
+                           const struct ng_p2p_pattern *composed)
 {
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
@@ -17,7 +19,7 @@ static uint32_t stuck_work(const struct ng_view_member *member, const struct ng_
                 : ng_view_record_is_p2p(record) && !ng_view_record_is_retired(record))
             return composed->work_of[i];
     }
-    return NG_COMPOSED_NONE;
+    return NG_P2P_PATTERN_NONE;
 }
 
 /* Does what one more rank is stuck in leave `*op` the name of all? First: NG_OP_NONE. */
@@ -35,24 +37,24 @@ static bool agree_on(enum ng_op *op, enum ng_op another)
 }
 
 /* What the sends and receives of a wait make up: only where that is known of all who wait. */
-int ng_judge_name_composed(struct ng_judge *judge, uint32_t index)
+int ng_verdict_builder_name_composed(struct ng_verdict_builder *judge, uint32_t index)
 {
     struct ng_wait *wait = &judge->waits.waits[index];
-    struct ng_composed_search *search;
-    struct ng_composed composed;
+    struct ng_p2p_pattern_search *search;
+    struct ng_p2p_pattern composed;
     enum ng_op op = NG_OP_NONE;
     uint32_t count;
 
     if (wait->type != NG_WAIT_P2P || wait->blind)
         return 0;
     const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
-    int error = ng_composed_begin(judge->view, wait->group, &judge->scratch, &search);
+    int error = ng_p2p_pattern_begin(judge->view, wait->group, &judge->scratch, &search);
     for (uint32_t i = 0; i < count && !error; i++) {
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)index)
             continue;
-        error = ng_composed_next(search, &members[i], &composed);
-        uint32_t work = error ? NG_COMPOSED_NONE : stuck_work(&members[i], &composed);
-        if (work == NG_COMPOSED_NONE || !agree_on(&op, composed.works[work].op))
+        error = ng_p2p_pattern_next(search, &members[i], &composed);
+        uint32_t work = error ? NG_P2P_PATTERN_NONE : stuck_work(&members[i], &composed);
+        if (work == NG_P2P_PATTERN_NONE || !agree_on(&op, composed.works[work].op))
             return error;
     }
     wait->composed = op;

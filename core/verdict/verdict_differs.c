@@ -12,7 +12,7 @@
 #include "core/view/signature.h"
 
 /* Of a difference that no records tell of any more, as far as those two ranks know. */
-static int blame_unrecorded(struct ng_judge *judge, uint32_t group,
+static int blame_unrecorded(struct ng_verdict_builder *judge, uint32_t group,
                             const struct ng_disagreement *disagreement)
 {
     struct ng_verdict *verdict = judge->verdict;
@@ -25,35 +25,36 @@ static int blame_unrecorded(struct ng_judge *judge, uint32_t group,
         members[i] = ng_view_member(judge->view, group, disagreement->ranks[i]);
     for (int i = 0; i < 2; i++) {
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, members[i], disagreement->ranks[i]);
+            ng_verdict_builder_add_culprit(judge, members[i], disagreement->ranks[i]);
         if (!culprit)
             return -ENOMEM;
-        ng_why_disagreement(disagreement, disagreement->ranks[1 - i], culprit->why,
-                            sizeof(culprit->why));
+        ng_explain_disagreement(disagreement, disagreement->ranks[1 - i], culprit->why,
+                                sizeof(culprit->why));
     }
     return 0;
 }
 
-int ng_judge_disagreement(struct ng_judge *judge, const struct ng_disagreement *disagreement)
+int ng_verdict_builder_disagreement(struct ng_verdict_builder *judge,
+                                    const struct ng_disagreement *disagreement)
 {
     uint32_t group = ng_view_find_group(judge->view, disagreement->group_id);
     uint64_t last = disagreement->difference.seq;
     struct ng_wait wait = {.type = NG_WAIT_COLLECTIVE, .group = group, .seq = last};
     struct ng_mismatch mismatch;
-    struct ng_parting parting;
+    struct ng_divergence parting;
 
     if (group == UINT32_MAX)
         return 0;
-    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    int error = ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
     if (error)
         return error;
-    ng_judge_set_group(judge, group);
+    ng_verdict_builder_set_group(judge, group);
     if (ng_mismatch_find(judge->view, group, last, &mismatch))
-        error = ng_blame_mismatch(judge, &wait, &mismatch);
-    else if (ng_parting_find(judge->view, group, last, &judge->scratch, &parting))
-        error = ng_blame_parted(judge, &wait, &parting);
+        error = ng_culprits_mismatch(judge, &wait, &mismatch);
+    else if (ng_divergence_find(judge->view, group, last, &judge->scratch, &parting))
+        error = ng_culprits_parted(judge, &wait, &parting);
     else
         error = blame_unrecorded(judge, group, disagreement);
-    ng_judge_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
-    return error ? error : ng_judge_list_waiting_in(judge, group);
+    ng_verdict_builder_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
+    return error ? error : ng_verdict_builder_list_waiting_in(judge, group);
 }

@@ -18,10 +18,10 @@ static bool is_error(int result)
 }
 
 /* Does this member report an error, its own, or also that of a peer? */
-static bool reports(const struct ng_judge *judge, const struct ng_view_member *member,
+static bool reports(const struct ng_verdict_builder *judge, const struct ng_view_member *member,
                     bool own_only)
 {
-    enum ng_life life = ng_judge_process_of(judge, member)->life;
+    enum ng_life life = ng_verdict_builder_process_of(judge, member)->life;
 
     return is_error(member->async_error) &&
            !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
@@ -31,20 +31,21 @@ static bool reports(const struct ng_judge *judge, const struct ng_view_member *m
 }
 
 /* A program that ends its communicator by itself makes its peers hear of a remote error. */
-static bool was_ended(const struct ng_judge *judge, uint32_t group)
+static bool was_ended(const struct ng_verdict_builder *judge, uint32_t group)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
 
     for (uint32_t i = 0; i < count; i++)
         if ((members[i].state == NG_GROUP_ABORTED || members[i].state == NG_GROUP_DESTROYED) &&
-            !ng_judge_is_gone(judge, &members[i]))
+            !ng_verdict_builder_is_gone(judge, &members[i]))
             return true;
     return false;
 }
 
 /* The member to tell of; NULL none. */
-static const struct ng_view_member *find_error(const struct ng_judge *judge, bool own_only)
+static const struct ng_view_member *find_error(const struct ng_verdict_builder *judge,
+                                               bool own_only)
 {
     const struct ng_view *view = judge->view;
 
@@ -55,7 +56,7 @@ static const struct ng_view_member *find_error(const struct ng_judge *judge, boo
     return NULL;
 }
 
-bool ng_judge_hears_of_gone(const struct ng_judge *judge)
+bool ng_verdict_builder_hears_of_gone(const struct ng_verdict_builder *judge)
 {
     const struct ng_view *view = judge->view;
 
@@ -68,23 +69,25 @@ bool ng_judge_hears_of_gone(const struct ng_judge *judge)
         if (!reports(judge, &view->members[i], false) || was_ended(judge, view->members[i].group))
             continue;
         for (uint32_t k = 0; k < count; k++)
-            if (ng_judge_is_gone(judge, &members[k]))
+            if (ng_verdict_builder_is_gone(judge, &members[k]))
                 return true;
     }
     return false;
 }
 
-static int blame_error(struct ng_judge *judge, const struct ng_view_member *member, bool gone)
+static int blame_error(struct ng_verdict_builder *judge, const struct ng_view_member *member,
+                       bool gone)
 {
-    const struct ng_view_process *process = ng_judge_process_of(judge, member);
-    struct ng_culprit *culprit = ng_judge_add_culprit(judge, member, member->group_rank);
+    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, member);
+    struct ng_culprit *culprit = ng_verdict_builder_add_culprit(judge, member, member->group_rank);
 
     if (!culprit)
         return -ENOMEM;
     if (gone)
-        ng_why_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
+        ng_explain_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
     else
-        ng_why_error(member->async_error, process->error_text, culprit->why, sizeof(culprit->why));
+        ng_explain_error(member->async_error, process->error_text, culprit->why,
+                         sizeof(culprit->why));
     return 0;
 }
 
@@ -92,7 +95,8 @@ static int blame_error(struct ng_judge *judge, const struct ng_view_member *memb
  * Who brought it: ranks with an error of their own; else of a remote error those that are gone;
  * else nobody knows, and those that report it are named.
  */
-static int blame_errors(struct ng_judge *judge, const struct ng_view_member *told, bool own)
+static int blame_errors(struct ng_verdict_builder *judge, const struct ng_view_member *told,
+                        bool own)
 {
     struct ng_verdict *verdict = judge->verdict;
     uint32_t count;
@@ -101,25 +105,26 @@ static int blame_errors(struct ng_judge *judge, const struct ng_view_member *tol
     int error = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        gone |= ng_judge_is_gone(judge, &members[i]);
-        quiet |= ng_judge_process_of(judge, &members[i])->quiet_ns > 0;
+        gone |= ng_verdict_builder_is_gone(judge, &members[i]);
+        quiet |= ng_verdict_builder_process_of(judge, &members[i])->quiet_ns > 0;
     }
     gone = gone && !own;
     verdict->may_be_gone = quiet && !gone && !own;
     for (uint32_t i = 0; i < count && !error; i++)
-        if (gone ? ng_judge_is_gone(judge, &members[i]) : reports(judge, &members[i], own))
+        if (gone ? ng_verdict_builder_is_gone(judge, &members[i])
+                 : reports(judge, &members[i], own))
             error = blame_error(judge, &members[i], gone);
-    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
+    ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = own || gone ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     return error;
 }
 
-static void tell_of_error(struct ng_judge *judge, const struct ng_view_member *told)
+static void tell_of_error(struct ng_verdict_builder *judge, const struct ng_view_member *told)
 {
     struct ng_verdict *verdict = judge->verdict;
     struct ng_signature signature = {0};
 
-    ng_judge_set_group(judge, told->group);
+    ng_verdict_builder_set_group(judge, told->group);
     verdict->kind = NG_KIND_ASYNC_ERROR;
     verdict->seq = told->pending_seq ? told->pending_seq : told->entered;
     verdict->op = ng_signature_at(told, verdict->seq, &signature) ? (enum ng_op)signature.op
@@ -152,7 +157,7 @@ static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng
  * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
  * rank died, left, froze or called something else may be why there is an error.
  */
-int ng_judge_errors(struct ng_judge *judge)
+int ng_verdict_builder_errors(struct ng_verdict_builder *judge)
 {
     switch (judge->verdict->kind) {
     case NG_KIND_HEALTHY:
@@ -168,11 +173,12 @@ int ng_judge_errors(struct ng_judge *judge)
     if (!told ||
         (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
         return 0;
-    int error =
-        judge->waits.count ? 0 : ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    int error = judge->waits.count
+                    ? 0
+                    : ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
     if (error)
         return error;
     tell_of_error(judge, told);
     error = blame_errors(judge, told, own != NULL);
-    return error ? error : ng_judge_list_waiting_in(judge, told->group);
+    return error ? error : ng_verdict_builder_list_waiting_in(judge, told->group);
 }

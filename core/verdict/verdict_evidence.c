@@ -11,8 +11,9 @@
 
 /* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
  * could not read. */
-int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait *wait,
-                                   const struct ng_reason *reason)
+int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *judge,
+                                             const struct ng_wait *wait,
+                                             const struct ng_reason *reason)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
@@ -72,7 +73,7 @@ int ng_judge_list_missing_evidence(struct ng_judge *judge, const struct ng_wait 
     return 0;
 }
 
-int ng_judge_list_rehearsal(struct ng_judge *judge)
+int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *judge)
 {
     const struct ng_view *view = judge->view;
     struct ng_verdict *verdict = judge->verdict;

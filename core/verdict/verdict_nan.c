@@ -29,27 +29,28 @@ static const struct ng_view_nan *find_nan(const struct ng_view *view)
     return first;
 }
 
-static int blame_nan(struct ng_judge *judge, uint32_t group, const struct ng_view_nan *first)
+static int blame_nan(struct ng_verdict_builder *judge, uint32_t group,
+                     const struct ng_view_nan *first)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_nan *nan = &ng_judge_process_of(judge, &members[i])->nan;
+        const struct ng_view_nan *nan = &ng_verdict_builder_process_of(judge, &members[i])->nan;
         if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
                               nan->seq == first->seq))
             continue;
         struct ng_culprit *culprit =
-            ng_judge_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_why_nan(nan, culprit->why, sizeof(culprit->why));
+        ng_explain_nan(nan, culprit->why, sizeof(culprit->why));
     }
-    ng_judge_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
+    ng_verdict_builder_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
     return 0;
 }
 
-int ng_judge_nan(struct ng_judge *judge, bool asked)
+int ng_verdict_builder_nan(struct ng_verdict_builder *judge, bool asked)
 {
     const struct ng_view_nan *first = find_nan(judge->view);
     struct ng_verdict *verdict = judge->verdict;
@@ -59,10 +60,10 @@ int ng_judge_nan(struct ng_judge *judge, bool asked)
 
     if (group == UINT32_MAX || (!asked && (explained || !first->held)))
         return 0;
-    int error = ng_processes_find(judge->view, &judge->scratch, &judge->processes);
+    int error = ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
     if (error)
         return error;
-    ng_judge_set_group(judge, group);
+    ng_verdict_builder_set_group(judge, group);
     verdict->kind = NG_KIND_NAN;
     verdict->seq = first->seq;
     verdict->op = first->op;
@@ -78,5 +79,5 @@ int ng_judge_nan(struct ng_judge *judge, bool asked)
         verdict->culprit_count > 1 && (int)verdict->culprit_count == verdict->group_nranks
             ? NG_CONFIDENCE_LIKELY
             : NG_CONFIDENCE_CERTAIN;
-    return error || !first->held ? error : ng_judge_list_waiting_in(judge, group);
+    return error || !first->held ? error : ng_verdict_builder_list_waiting_in(judge, group);
 }

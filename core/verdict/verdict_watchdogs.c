@@ -29,7 +29,7 @@ static const struct ng_view_member *oldest_pending(const struct ng_view *view, u
     return oldest;
 }
 
-static void tell_of_member(struct ng_judge *judge, const struct ng_view_member *member)
+static void tell_of_member(struct ng_verdict_builder *judge, const struct ng_view_member *member)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view_group *group = &judge->view->groups[member->group];
@@ -43,7 +43,7 @@ static void tell_of_member(struct ng_judge *judge, const struct ng_view_member *
         verdict->op = (enum ng_op)signature.op;
 }
 
-static int blame_watchdog(struct ng_judge *judge, uint32_t index)
+static int blame_watchdog(struct ng_verdict_builder *judge, uint32_t index)
 {
     const struct ng_view_process *process = &judge->view->processes[index];
     const struct ng_view_member *member = oldest_pending(judge->view, index);
@@ -55,7 +55,7 @@ static int blame_watchdog(struct ng_judge *judge, uint32_t index)
     else if (!verdict->group_id)
         tell_of_member(judge, member);
     bool in_group = judge->view->groups[member->group].id == verdict->group_id;
-    culprit = ng_judge_add_culprit(judge, member, in_group ? member->group_rank : -1);
+    culprit = ng_verdict_builder_add_culprit(judge, member, in_group ? member->group_rank : -1);
     if (!culprit)
         return -ENOMEM;
     if (process->watchdog_stuck_ns > verdict->stalled_ns)
@@ -72,7 +72,7 @@ static int blame_watchdog(struct ng_judge *judge, uint32_t index)
  * the reason of what looks like a device that does not finish, or like nothing; not of what the
  * calls of the ranks explain without it.
  */
-int ng_judge_watchdogs(struct ng_judge *judge, bool asked)
+int ng_verdict_builder_watchdogs(struct ng_verdict_builder *judge, bool asked)
 {
     struct ng_verdict *verdict = judge->verdict;
     const struct ng_view *view = judge->view;
@@ -87,7 +87,7 @@ int ng_judge_watchdogs(struct ng_judge *judge, bool asked)
     if (!stuck || (explained && !asked))
         return 0;
     if (healthy)
-        error = ng_processes_find(view, &judge->scratch, &judge->processes);
+        error = ng_view_index_find(view, &judge->scratch, &judge->processes);
     verdict->kind = NG_KIND_WATCHDOG_STUCK;
     verdict->confidence = healthy || asked ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     verdict->group_id = 0;
@@ -100,6 +100,6 @@ int ng_judge_watchdogs(struct ng_judge *judge, bool asked)
     for (uint32_t i = 0; i < view->process_count && !error; i++)
         if (is_unwatched(&view->processes[i]))
             error = blame_watchdog(judge, i);
-    ng_judge_sort_culprits(verdict->culprits, verdict->culprit_count);
-    return error ? error : ng_judge_list_waiting(judge);
+    ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
+    return error ? error : ng_verdict_builder_list_waiting(judge);
 }

@@ -23,7 +23,7 @@ static bool has_heard(const struct ng_absentee *absentee)
     return absentee->followed || absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
 }
 
-void ng_cause_find_leaver(struct ng_judge *judge)
+void ng_wait_cause_find_leaver(struct ng_verdict_builder *judge)
 {
     for (uint32_t w = 0; w < judge->waits.count; w++) {
         const struct ng_wait *wait = &judge->waits.waits[w];
@@ -31,7 +31,8 @@ void ng_cause_find_leaver(struct ng_judge *judge)
             const struct ng_absentee *absentee = &wait->absentees[i];
             if (absentee->absence != NG_ABSENT_EXITED)
                 continue;
-            const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+            const struct ng_view_process *process =
+                ng_verdict_builder_process_of(judge, absentee->member);
             bool heard = has_heard(absentee);
             bool older = !judge->leaver || process->life_age_ns > judge->leaver->life_age_ns;
             if (judge->leaver && heard != judge->leaver_heard ? heard : !older)
@@ -44,11 +45,12 @@ void ng_cause_find_leaver(struct ng_judge *judge)
 
 /* Did it still live when a rank that others wait for had left? Then its end is no cause of the
  * stall: whoever waits in vain is ended by its launcher, an operator, or itself. */
-static bool outlived_leaver(const struct ng_judge *judge, const struct ng_absentee *absentee)
+static bool outlived_leaver(const struct ng_verdict_builder *judge,
+                            const struct ng_absentee *absentee)
 {
     if (!judge->leaver)
         return false;
-    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member);
     bool same_host = strcmp(process->host, judge->leaver->host) == 0;
     int64_t alive_ns = process->life == NG_LIFE_LOST ? process->life_age_ns : process->alive_age_ns;
     return alive_ns &&
@@ -57,10 +59,10 @@ static bool outlived_leaver(const struct ng_judge *judge, const struct ng_absent
 
 /* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of
  * an error? */
-static bool followed_leaver(const struct ng_judge *judge, const struct ng_wait *wait,
+static bool followed_leaver(const struct ng_verdict_builder *judge, const struct ng_wait *wait,
                             const struct ng_absentee *absentee)
 {
-    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member),
+    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member),
                                  *leaver = judge->leaver;
 
     if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq ||
@@ -72,8 +74,9 @@ static bool followed_leaver(const struct ng_judge *judge, const struct ng_wait *
     return leaver->life_age_ns > process->life_age_ns + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
-enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng_wait *wait,
-                                   const struct ng_absentee *absentee)
+enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
+                                        const struct ng_wait *wait,
+                                        const struct ng_absentee *absentee)
 {
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
@@ -96,9 +99,9 @@ enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng
 
 /* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an
  * error? */
-static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *absentee)
+static bool is_at_end(const struct ng_verdict_builder *judge, const struct ng_absentee *absentee)
 {
-    const struct ng_view_process *process = ng_judge_process_of(judge, absentee->member);
+    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member);
 
     if (absentee->came || absentee->followed || absentee->may_follow ||
         absentee->member->async_error)
@@ -113,7 +116,7 @@ static bool is_at_end(const struct ng_judge *judge, const struct ng_absentee *ab
  * call too many. Of a collective those are most ranks of the group, right before it, and others may
  * be held up elsewhere, as by this one; of sends and receives all peers, which must be several.
  */
-static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
+static bool is_surplus(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
 {
     bool p2p = wait->type == NG_WAIT_P2P;
     int64_t ended = 0;
@@ -126,7 +129,7 @@ static bool is_surplus(const struct ng_judge *judge, const struct ng_wait *wait)
         const struct ng_view_member *member = absentee->member;
         if (member && (p2p || member->entered + 1 == wait->seq) && is_at_end(judge, absentee))
             ended++;
-        else if (p2p || ng_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
+        else if (p2p || ng_wait_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
             return false;
     }
     return p2p ? ended > 1 : 2 * ended > judge->view->groups[wait->group].nranks;
@@ -143,7 +146,7 @@ static bool elsewhere(const struct ng_wait *wait, int32_t index)
 }
 
 /* Is it what the waits of other unique ids were found to be about? */
-static bool is_of_ids(const struct ng_judge *judge, uint32_t group)
+static bool is_of_ids(const struct ng_verdict_builder *judge, uint32_t group)
 {
     if (!judge->ids.other_id_count)
         return false;
@@ -154,7 +157,7 @@ static bool is_of_ids(const struct ng_judge *judge, uint32_t group)
 }
 
 /* Do the ranks that came mean different communicators, or have variables by which NCCL hangs? */
-static int find_init_mismatch(struct ng_judge *judge, const struct ng_wait *wait,
+static int find_init_mismatch(struct ng_verdict_builder *judge, const struct ng_wait *wait,
                               struct ng_reason *ret_reason)
 {
     uint32_t index = (uint32_t)(wait - judge->waits.waits);
@@ -171,13 +174,13 @@ static int find_init_mismatch(struct ng_judge *judge, const struct ng_wait *wait
     return result;
 }
 
-enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
-                          struct ng_reason *ret_reason)
+enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+                               struct ng_reason *ret_reason)
 {
     enum ng_cause worst = wait->absentee_count ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEVICE;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        enum ng_cause cause = ng_cause_of_absentee(judge, wait, &wait->absentees[i]);
+        enum ng_cause cause = ng_wait_cause_of_absentee(judge, wait, &wait->absentees[i]);
         if (cause > worst)
             worst = cause;
     }
@@ -189,8 +192,8 @@ enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
     if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(judge, wait, ret_reason) > 0)
         return ret_reason->init.differ == NG_INIT_VARIABLE ? NG_CAUSE_VARIABLE : NG_CAUSE_MISMATCH;
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_PARTED &&
-        ng_parting_find(judge->view, wait->group, wait->seq, &judge->scratch,
-                        &ret_reason->parting)) {
+        ng_divergence_find(judge->view, wait->group, wait->seq, &judge->scratch,
+                           &ret_reason->parting)) {
         if (ret_reason->parting.matched <= PARTED_LONG_AGO)
             return NG_CAUSE_PARTED;
         ret_reason->parted_long_ago = true;

@@ -13,7 +13,7 @@
 #include "core/verdict/wait_graph.h"
 #include "core/view/signature.h"
 
-struct ng_judge;
+struct ng_verdict_builder;
 
 /* In rising order of how little can be behind it. */
 enum ng_cause {
@@ -35,22 +35,23 @@ enum ng_cause {
 /* Why a wait has the cause that it has, where that takes more than its absentees. */
 struct ng_reason {
     struct ng_mismatch mismatch;
-    struct ng_parting parting;
+    struct ng_divergence parting;
     bool parted_long_ago; /* no cause, but to be told of */
     struct ng_init_mismatch init;
     bool by_init; /* that is the mismatch */
 };
 
 /* Finds who left first of those that others wait for, `judge->leaver`. Before all that follows. */
-void ng_cause_find_leaver(struct ng_judge *judge);
+void ng_wait_cause_find_leaver(struct ng_verdict_builder *judge);
 
 /* What one absentee alone would make of its wait. */
-enum ng_cause ng_cause_of_absentee(const struct ng_judge *judge, const struct ng_wait *wait,
-                                   const struct ng_absentee *absentee);
+enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
+                                        const struct ng_wait *wait,
+                                        const struct ng_absentee *absentee);
 
 /* The cause of wait `wait` of the judgement, and the reason for it; remembers what it finds about
  * different unique ids in `judge->ids`. */
-enum ng_cause ng_cause_of(struct ng_judge *judge, const struct ng_wait *wait,
-                          struct ng_reason *ret_reason);
+enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+                               struct ng_reason *ret_reason);
 
 #endif

@@ -25,7 +25,7 @@
 struct finder {
     const struct ng_view *view;
     struct ng_arena *arena;
-    struct ng_waits *waits;
+    struct ng_wait_graph *waits;
     int64_t stalled_ns;
     uint64_t farthest; /* collective of the group looked at that a rank has finished */
     /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were
@@ -103,7 +103,7 @@ static bool in_open_group(const struct finder *finder, const struct ng_view_memb
 
 static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, uint32_t group)
 {
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
 
     if (waits->count == waits->room) {
         uint32_t room = waits->room ? waits->room * 2 : 16;
@@ -863,7 +863,7 @@ static const struct ng_view_record *called_in(const struct ng_wait *wait,
 
 /* Is what another member, the stuck one of this index, is in ahead of what this one called, on the
  * same stream? */
-static bool is_ahead(const struct ng_view *view, const struct ng_waits *waits, uint32_t stuck,
+static bool is_ahead(const struct ng_view *view, const struct ng_wait_graph *waits, uint32_t stuck,
                      const struct ng_view_record *called, bool *ret_vague)
 {
     const struct ng_view_member *other = &view->members[stuck];
@@ -880,8 +880,8 @@ static bool is_ahead(const struct ng_view *view, const struct ng_waits *waits, u
     return true;
 }
 
-bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
-                        const struct ng_absentee *absentee, uint32_t stuck)
+bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *waits,
+                        uint32_t wait, const struct ng_absentee *absentee, uint32_t stuck)
 {
     const struct ng_view_member *other = &view->members[stuck];
     bool own = waits->wait_of_member[stuck] == (int32_t)wait;
@@ -903,7 +903,7 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits
 static int32_t held_by(const struct finder *finder, uint32_t wait,
                        const struct ng_absentee *absentee)
 {
-    const struct ng_waits *waits = finder->waits;
+    const struct ng_wait_graph *waits = finder->waits;
     uint32_t process = absentee->member->process;
     int32_t found = -1;
 
@@ -922,7 +922,7 @@ static int32_t held_by(const struct finder *finder, uint32_t wait,
 static bool find_behind(const struct finder *finder, uint32_t wait,
                         const struct ng_view_member *member, struct ng_absentee *ret_behind)
 {
-    const struct ng_waits *waits = finder->waits;
+    const struct ng_wait_graph *waits = finder->waits;
     const struct ng_view_record *called = called_in(&waits->waits[wait], member);
 
     *ret_behind =
@@ -952,7 +952,7 @@ static bool find_behind(const struct finder *finder, uint32_t wait,
 static int link_devices(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
     struct ng_absentee behind;
 
     for (uint32_t w = 0; w < waits->count; w++) {
@@ -998,7 +998,7 @@ static int link_devices(struct finder *finder)
 static int link_behind(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
 
     for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
@@ -1026,7 +1026,7 @@ static int link_behind(struct finder *finder)
 static int link_waits(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
     uint32_t *first = ng_arena_alloc(finder->arena, (view->process_count + 2) * sizeof(*first));
     uint32_t *stuck = ng_arena_alloc(finder->arena, (view->member_count + 1) * sizeof(*stuck));
 
@@ -1100,7 +1100,7 @@ static int find_left(struct finder *finder, struct following *following, uint32_
 static int find_all_left(struct finder *finder, struct following *following)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
     bool *looked_at = ng_arena_alloc(finder->arena, view->process_count + 1);
     int error = looked_at ? 0 : -ENOMEM;
 
@@ -1203,7 +1203,7 @@ static void doubt(const struct finder *finder, const struct following *following
 static int keep_reasons(struct finder *finder, const struct following *following)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
     bool *reasons = ng_arena_alloc(finder->arena, waits->count + 1);
     uint32_t kept = following->first;
 
@@ -1227,7 +1227,7 @@ static int keep_reasons(struct finder *finder, const struct following *following
 static int follow_leavers(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
-    struct ng_waits *waits = finder->waits;
+    struct ng_wait_graph *waits = finder->waits;
     struct following following = {.first = waits->count};
     bool any = false;
 
@@ -1278,14 +1278,14 @@ enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
-int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
-                  struct ng_waits *ret_waits)
+int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
+                       struct ng_wait_graph *ret_waits)
 {
     struct finder finder = {
         .view = view, .arena = arena, .waits = ret_waits, .stalled_ns = stalled_ns};
     int error = 0;
 
-    *ret_waits = (struct ng_waits){0};
+    *ret_waits = (struct ng_wait_graph){0};
     ret_waits->wait_of_member = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(int32_t));
     finder.calls_of_process = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(uint32_t));
     ret_waits->held = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(bool));

@@ -93,7 +93,7 @@ struct ng_wait {
     uint32_t need_count, need_room;
 };
 
-struct ng_waits {
+struct ng_wait_graph {
     struct ng_wait *waits;
     uint32_t count, room;
     /* Index of the (oldest) wait that a member is stuck in; -1 none: none of leavers. */
@@ -123,8 +123,8 @@ static inline bool ng_same_actor(const struct ng_view *view, const struct ng_vie
  * one's own wait, but for sends and receives; and where the absentee is only queued on its device,
  * what the device is in does.
  */
-bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_waits *waits, uint32_t wait,
-                        const struct ng_absentee *absentee, uint32_t stuck);
+bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *waits,
+                        uint32_t wait, const struct ng_absentee *absentee, uint32_t stuck);
 
 /*
  * Has the process of this member left since NCCL told it that a peer of this communicator is gone,
@@ -137,7 +137,7 @@ bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_me
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
-int ng_waits_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
-                  struct ng_waits *ret_waits);
+int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
+                       struct ng_wait_graph *ret_waits);
 
 #endif

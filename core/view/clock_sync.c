@@ -23,7 +23,7 @@
 /* Where the samples are taken. */
 struct aligning {
     const struct ng_view *view;
-    struct ng_alignment *alignment;
+    struct ng_clock_offsets *alignment;
     bool *fixed;      /* per host: others are compared with it */
     int64_t *samples; /* per host: SAMPLES of them */
     uint32_t *counts;
@@ -63,7 +63,7 @@ static bool shares_clock(const struct ng_view_process *a, const struct ng_view_p
  * that has one.
  */
 static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
-                      struct ng_alignment *alignment)
+                      struct ng_clock_offsets *alignment)
 {
     uint32_t mask = 15;
 
@@ -108,7 +108,7 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
 }
 
 /* Who does not know the time was looked at together with the others, at the latest. */
-static void guess_moments(struct ng_alignment *alignment, uint32_t process_count)
+static void guess_moments(struct ng_clock_offsets *alignment, uint32_t process_count)
 {
     int64_t latest = 0;
 
@@ -189,7 +189,8 @@ static void take_samples(struct aligning *aligning)
 
     if (reference == UINT32_MAX)
         return;
-    const struct ng_align_host *known = &aligning->alignment->hosts[aligning->hosts[reference]];
+    const struct ng_clock_sync_host *known =
+        &aligning->alignment->hosts[aligning->hosts[reference]];
     int64_t offset = known->applied ? known->offset_ns : 0;
     for (uint32_t i = 0; i < aligning->host_count; i++) {
         uint32_t host = aligning->hosts[i];
@@ -218,7 +219,7 @@ static int64_t median(int64_t *values, uint32_t count)
 
 static bool estimate(struct aligning *aligning, uint32_t index)
 {
-    struct ng_align_host *host = &aligning->alignment->hosts[index];
+    struct ng_clock_sync_host *host = &aligning->alignment->hosts[index];
     int64_t *samples = &aligning->samples[(size_t)index * SAMPLES];
     uint32_t count = aligning->counts[index];
 
@@ -252,7 +253,7 @@ static bool is_of_use(const struct aligning *aligning, const struct ng_view_memb
 static void estimate_all(struct aligning *aligning)
 {
     const struct ng_view *view = aligning->view;
-    struct ng_alignment *alignment = aligning->alignment;
+    struct ng_clock_offsets *alignment = aligning->alignment;
     uint32_t reference = 0;
 
     for (uint32_t i = 1; i < alignment->host_count; i++)
@@ -278,10 +279,10 @@ static void estimate_all(struct aligning *aligning)
     }
 }
 
-int ng_align_clocks(const struct ng_view *view, struct ng_arena *arena,
-                    struct ng_alignment *ret_alignment)
+int ng_clock_sync(const struct ng_view *view, struct ng_arena *arena,
+                  struct ng_clock_offsets *ret_alignment)
 {
-    struct ng_alignment alignment = {0};
+    struct ng_clock_offsets alignment = {0};
     size_t processes = (size_t)view->process_count + 1;
 
     alignment.hosts = ng_arena_alloc(arena, processes * sizeof(*alignment.hosts));
@@ -314,7 +315,7 @@ int ng_align_clocks(const struct ng_view *view, struct ng_arena *arena,
         ng_arena_reset(&scratch);
     }
     for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_align_host *host = &alignment.hosts[alignment.host_of[i]];
+        const struct ng_clock_sync_host *host = &alignment.hosts[alignment.host_of[i]];
         if (host->applied)
             alignment.moments_ns[i] += host->offset_ns;
     }

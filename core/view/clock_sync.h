@@ -21,7 +21,7 @@
 #include "core/view/view.h"
 
 /* One clock: a host, as its processes name it. */
-struct ng_align_host {
+struct ng_clock_sync_host {
     char name[64];
     uint32_t processes;
     uint32_t samples;   /* collectives that its offset was estimated from; 0: not estimated */
@@ -30,8 +30,8 @@ struct ng_align_host {
     bool applied;
 };
 
-struct ng_alignment {
-    struct ng_align_host *hosts;
+struct ng_clock_offsets {
+    struct ng_clock_sync_host *hosts;
     uint32_t host_count;
     uint32_t *host_of;   /* per process of the view */
     int64_t *moments_ns; /* per process: Unix time that its ages are as of; 0 where no process of
@@ -39,7 +39,7 @@ struct ng_alignment {
 };
 
 /* The clocks of a sealed view. What is returned belongs to `arena`. 0 or -ENOMEM. */
-int ng_align_clocks(const struct ng_view *view, struct ng_arena *arena,
-                    struct ng_alignment *ret_alignment);
+int ng_clock_sync(const struct ng_view *view, struct ng_arena *arena,
+                  struct ng_clock_offsets *ret_alignment);
 
 #endif

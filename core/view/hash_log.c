@@ -1,34 +1,34 @@
 /*
  * Trails of rolling hashes, and comparing two of them.
  *
- * Step 3 for ng_trail_mark, on the program's threads; the rest is pure.
+ * Step 3 for ng_hash_log_mark, on the program's threads; the rest is pure.
  */
 #include "core/view/hash_log.h"
 
-#define FIRST_LEVEL 4 /* 2^4: NG_TRAIL_NEWEST */
+#define FIRST_LEVEL 4 /* 2^4: NG_HASH_LOG_NEWEST */
 
-_Static_assert(NG_TRAIL_NEWEST == 1u << FIRST_LEVEL, "marks go on where the newest end");
+_Static_assert(NG_HASH_LOG_NEWEST == 1u << FIRST_LEVEL, "marks go on where the newest end");
 
 /* Ranks further apart would be taken for one another's neighbours: a word has 24 bits of a number.
  */
 #define APART_MAX (UINT64_C(1) << 22)
 
-void ng_trail_mark(struct ng_box_trail *trail, uint64_t seq, uint64_t hash)
+void ng_hash_log_mark(struct ng_box_trail *trail, uint64_t seq, uint64_t hash)
 {
-    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++) {
+    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++) {
         uint64_t number = seq >> (level + FIRST_LEVEL);
-        NG_STORE(trail->marks[level][number & 1], ng_trail_word(number, hash));
+        NG_STORE(trail->marks[level][number & 1], ng_hash_log_word(number, hash));
         if (number & 1)
             return;
     }
 }
 
-void ng_trail_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t entered,
-                   struct ng_trail *ret_trail)
+void ng_hash_log_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t entered,
+                      struct ng_hash_log *ret_trail)
 {
-    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         ret_trail->newest[i] = atomic_load_explicit(&trail->newest[i], memory_order_acquire);
-    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++)
+    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
         for (unsigned i = 0; i < 2; i++)
             ret_trail->marks[level][i] =
                 atomic_load_explicit(&trail->marks[level][i], memory_order_acquire);
@@ -37,30 +37,30 @@ void ng_trail_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t en
     ret_trail->last = captured && captured <= taken ? captured - 1 : taken;
 }
 
-uint64_t ng_trail_at(const struct ng_trail *trail, uint64_t seq)
+uint64_t ng_hash_log_at(const struct ng_hash_log *trail, uint64_t seq)
 {
-    uint64_t word = trail->newest[seq % NG_TRAIL_NEWEST];
+    uint64_t word = trail->newest[seq % NG_HASH_LOG_NEWEST];
 
-    if ((word & NG_TRAIL_NUMBER) == (seq & NG_TRAIL_NUMBER))
-        return word & ~NG_TRAIL_NUMBER;
-    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++) {
+    if ((word & NG_HASH_LOG_NUMBER) == (seq & NG_HASH_LOG_NUMBER))
+        return word & ~NG_HASH_LOG_NUMBER;
+    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++) {
         uint64_t number = seq >> (level + FIRST_LEVEL);
         if (number << (level + FIRST_LEVEL) != seq)
             break;
         word = trail->marks[level][number & 1];
-        if ((word & NG_TRAIL_NUMBER) == (number & NG_TRAIL_NUMBER))
-            return word & ~NG_TRAIL_NUMBER;
+        if ((word & NG_HASH_LOG_NUMBER) == (number & NG_HASH_LOG_NUMBER))
+            return word & ~NG_HASH_LOG_NUMBER;
     }
     return 0;
 }
 
-static void compare_at(const struct ng_trail *a, const struct ng_trail *b, uint64_t seq,
-                       struct ng_trail_difference *difference)
+static void compare_at(const struct ng_hash_log *a, const struct ng_hash_log *b, uint64_t seq,
+                       struct ng_hash_log_difference *difference)
 {
     uint64_t hash_a, hash_b;
 
-    if (!seq || seq > a->last || seq > b->last || !(hash_a = ng_trail_at(a, seq)) ||
-        !(hash_b = ng_trail_at(b, seq)))
+    if (!seq || seq > a->last || seq > b->last || !(hash_a = ng_hash_log_at(a, seq)) ||
+        !(hash_b = ng_hash_log_at(b, seq)))
         return;
     if (hash_a == hash_b)
         difference->after = seq > difference->after ? seq : difference->after;
@@ -68,27 +68,29 @@ static void compare_at(const struct ng_trail *a, const struct ng_trail *b, uint6
         difference->seq = seq;
 }
 
-const struct ng_trail *ng_trail_ahead(const struct ng_trail *a, const struct ng_trail *b)
+const struct ng_hash_log *ng_hash_log_ahead(const struct ng_hash_log *a,
+                                            const struct ng_hash_log *b)
 {
-    const struct ng_trail *behind = a->last < b->last ? a : b, *ahead = behind == a ? b : a;
+    const struct ng_hash_log *behind = a->last < b->last ? a : b, *ahead = behind == a ? b : a;
 
-    return behind->last && ng_trail_at(behind, behind->last) && !ng_trail_at(ahead, behind->last)
+    return behind->last && ng_hash_log_at(behind, behind->last) &&
+                   !ng_hash_log_at(ahead, behind->last)
                ? ahead
                : NULL;
 }
 
-bool ng_trail_differ(const struct ng_trail *a, const struct ng_trail *b,
-                     struct ng_trail_difference *ret_difference)
+bool ng_hash_log_differ(const struct ng_hash_log *a, const struct ng_hash_log *b,
+                        struct ng_hash_log_difference *ret_difference)
 {
-    struct ng_trail_difference difference = {0};
+    struct ng_hash_log_difference difference = {0};
     uint64_t apart = a->entered > b->entered ? a->entered - b->entered : b->entered - a->entered;
     uint64_t last = a->last < b->last ? a->last : b->last;
 
     if (apart > APART_MAX)
         return false;
-    for (uint64_t i = 0; i < 2 * NG_TRAIL_NEWEST && i < last; i++)
+    for (uint64_t i = 0; i < 2 * NG_HASH_LOG_NEWEST && i < last; i++)
         compare_at(a, b, last - i, &difference);
-    for (unsigned level = 0; level < NG_TRAIL_LEVELS; level++) {
+    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++) {
         uint64_t number = last >> (level + FIRST_LEVEL);
         for (uint64_t i = 0; i < 3 && i < number; i++)
             compare_at(a, b, (number - i) << (level + FIRST_LEVEL), &difference);

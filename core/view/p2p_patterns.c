@@ -32,13 +32,13 @@ struct part {
 struct side {
     const struct ng_view_member *member;
     bool known; /* the fields below are there */
-    struct ng_composed composed;
+    struct ng_p2p_pattern composed;
     struct part *parts; /* for each work */
     uint32_t *places;   /* record index + 1 by peer, direction and ordinal */
     uint32_t place_mask;
 };
 
-struct ng_composed_search {
+struct ng_p2p_pattern_search {
     const struct ng_view *view;
     struct ng_arena *arena;
     int nranks;
@@ -57,27 +57,27 @@ static void leave_out_refused(const struct ng_view_member *member, uint32_t *wor
         const struct ng_view_record *record = &member->records[i - 1];
         bool counted = record->state != NG_RECORD_CAPTURED &&
                        (record->state != NG_RECORD_FAILED || ng_view_record_op_id(record) <= limit);
-        work_of[i - 1] = counted ? 0 : NG_COMPOSED_NONE;
+        work_of[i - 1] = counted ? 0 : NG_P2P_PATTERN_NONE;
         if (counted && ng_view_record_op_id(record) <= limit)
             limit = ng_view_record_op_id(record) - 1;
     }
 }
 
-/* The record of this id before `index`; ids rise. NG_COMPOSED_NONE: it is overwritten. */
+/* The record of this id before `index`; ids rise. NG_P2P_PATTERN_NONE: it is overwritten. */
 static uint32_t find_before(const struct ng_view_member *member, uint32_t index, uint64_t id)
 {
     while (index > 0 && member->records[index - 1].id >= id)
         if (member->records[--index].id == id)
             return index;
-    return NG_COMPOSED_NONE;
+    return NG_P2P_PATTERN_NONE;
 }
 
 static int find_works(const struct ng_view_member *member, struct ng_arena *arena,
-                      struct ng_composed *ret_composed)
+                      struct ng_p2p_pattern *ret_composed)
 {
-    struct ng_composed *composed = ret_composed;
+    struct ng_p2p_pattern *composed = ret_composed;
 
-    *composed = (struct ng_composed){0};
+    *composed = (struct ng_p2p_pattern){0};
     composed->work_of =
         ng_arena_alloc(arena, ((size_t)member->record_count + 1) * sizeof(*composed->work_of));
     composed->works =
@@ -87,19 +87,20 @@ static int find_works(const struct ng_view_member *member, struct ng_arena *aren
     leave_out_refused(member, composed->work_of);
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        uint32_t before = NG_COMPOSED_NONE;
-        if (composed->work_of[i] == NG_COMPOSED_NONE)
+        uint32_t before = NG_P2P_PATTERN_NONE;
+        if (composed->work_of[i] == NG_P2P_PATTERN_NONE)
             continue;
         if (record->work_previous)
             before = find_before(member, i, record->work_previous);
-        uint32_t index = before == NG_COMPOSED_NONE ? NG_COMPOSED_NONE : composed->work_of[before];
-        if (index == NG_COMPOSED_NONE) {
+        uint32_t index =
+            before == NG_P2P_PATTERN_NONE ? NG_P2P_PATTERN_NONE : composed->work_of[before];
+        if (index == NG_P2P_PATTERN_NONE) {
             index = composed->work_count++;
-            composed->works[index] = (struct ng_composed_work){
+            composed->works[index] = (struct ng_p2p_pattern_work){
                 .first = i, .cut = record->work_previous != 0, .root = -1};
         }
         composed->work_of[i] = index;
-        struct ng_composed_work *work = &composed->works[index];
+        struct ng_p2p_pattern_work *work = &composed->works[index];
         work->last = i;
         work->coll_count += !ng_view_record_is_p2p(record);
         work->p2p_count += ng_view_record_is_p2p(record);
@@ -110,7 +111,7 @@ static int find_works(const struct ng_view_member *member, struct ng_arena *aren
 enum { SENT_TO = 1, RECEIVED_FROM = 2 };
 
 /* The next record of the same work from `index` on. */
-static uint32_t next_of(const struct ng_composed *composed, uint32_t work, uint32_t index)
+static uint32_t next_of(const struct ng_p2p_pattern *composed, uint32_t work, uint32_t index)
 {
     while (composed->work_of[index] != work)
         index++;
@@ -118,8 +119,8 @@ static uint32_t next_of(const struct ng_composed *composed, uint32_t work, uint3
 }
 
 /* What the calls are together, if each peer is met at most once in each direction. */
-static enum shape shape_of_peers(const struct ng_composed_search *search, const struct side *side,
-                                 uint32_t sends, uint32_t receives)
+static enum shape shape_of_peers(const struct ng_p2p_pattern_search *search,
+                                 const struct side *side, uint32_t sends, uint32_t receives)
 {
     int me = side->member->group_rank, others = search->nranks - 1;
     bool self_sent = search->seen[me] & SENT_TO, self_received = search->seen[me] & RECEIVED_FROM;
@@ -140,11 +141,11 @@ static enum shape shape_of_peers(const struct ng_composed_search *search, const 
     return SHAPELESS;
 }
 
-static struct part part_of(const struct ng_composed_search *search, const struct side *side,
+static struct part part_of(const struct ng_p2p_pattern_search *search, const struct side *side,
                            uint32_t index)
 {
     const struct ng_view_member *member = side->member;
-    struct ng_composed_work *work = &side->composed.works[index];
+    struct ng_p2p_pattern_work *work = &side->composed.works[index];
     struct part part = {.shape = SHAPELESS, .equal = true};
     uint32_t sends = 0, receives = 0, i = work->first;
 
@@ -191,7 +192,7 @@ static uint32_t *place_of(const struct side *side, enum ng_op op, int peer, uint
     return &side->places[at];
 }
 
-static int index_calls(struct ng_composed_search *search, struct side *side)
+static int index_calls(struct ng_p2p_pattern_search *search, struct side *side)
 {
     const struct ng_view_member *member = side->member;
     uint32_t mask = 15;
@@ -204,7 +205,7 @@ static int index_calls(struct ng_composed_search *search, struct side *side)
     side->place_mask = mask;
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        if (side->composed.work_of[i] != NG_COMPOSED_NONE && record->peer_ordinal)
+        if (side->composed.work_of[i] != NG_P2P_PATTERN_NONE && record->peer_ordinal)
             *place_of(side, (enum ng_op)record->signature.op, record->signature.root,
                       record->peer_ordinal) = i + 1;
     }
@@ -212,7 +213,7 @@ static int index_calls(struct ng_composed_search *search, struct side *side)
 }
 
 /* Everything about one rank, once. */
-static int know(struct ng_composed_search *search, struct side *side)
+static int know(struct ng_p2p_pattern_search *search, struct side *side)
 {
     if (side->known)
         return 0;
@@ -230,16 +231,16 @@ static int know(struct ng_composed_search *search, struct side *side)
     return error;
 }
 
-/* The work of `peer` that holds the other end of this call. *ret_index NG_COMPOSED_NONE: the view
- * does not tell. */
-static int other_end(struct ng_composed_search *search, const struct side *side,
+/* The work of `peer` that holds the other end of this call. *ret_index NG_P2P_PATTERN_NONE: the
+ * view does not tell. */
+static int other_end(struct ng_p2p_pattern_search *search, const struct side *side,
                      const struct ng_view_record *record, struct side **ret_peer,
                      uint32_t *ret_index)
 {
     struct side *peer = &search->sides[record->signature.root];
     enum ng_op opposite = record->signature.op == NG_OP_Send ? NG_OP_Recv : NG_OP_Send;
 
-    *ret_index = NG_COMPOSED_NONE;
+    *ret_index = NG_P2P_PATTERN_NONE;
     if (!peer->member || !record->peer_ordinal)
         return 0;
     int error = know(search, peer);
@@ -253,7 +254,7 @@ static int other_end(struct ng_composed_search *search, const struct side *side,
 }
 
 /* Does every other end that the view has belong to a work of the shape `wanted`? */
-static int ask_others(struct ng_composed_search *search, struct side *side, uint32_t index,
+static int ask_others(struct ng_p2p_pattern_search *search, struct side *side, uint32_t index,
                       enum shape wanted)
 {
     struct part *part = &side->parts[index];
@@ -268,14 +269,14 @@ static int ask_others(struct ng_composed_search *search, struct side *side, uint
         int error = other_end(search, side, &side->member->records[i], &peer, &at);
         if (error)
             return error;
-        if (at != NG_COMPOSED_NONE && peer != side && peer->parts[at].shape != wanted)
+        if (at != NG_P2P_PATTERN_NONE && peer != side && peer->parts[at].shape != wanted)
             part->agreement = CONTRADICTED;
     }
     return 0;
 }
 
 /* A fan is one collective only if all counts are the same and everybody can say so. */
-static int name_fan(struct ng_composed_search *search, struct side *root, uint32_t index,
+static int name_fan(struct ng_p2p_pattern_search *search, struct side *root, uint32_t index,
                     bool *ret_named)
 {
     struct part *part = &root->parts[index];
@@ -288,9 +289,9 @@ static int name_fan(struct ng_composed_search *search, struct side *root, uint32
     return error;
 }
 
-static int name_work(struct ng_composed_search *search, struct side *side, uint32_t index)
+static int name_work(struct ng_p2p_pattern_search *search, struct side *side, uint32_t index)
 {
-    struct ng_composed_work *work = &side->composed.works[index];
+    struct ng_p2p_pattern_work *work = &side->composed.works[index];
     struct part *part = &side->parts[index];
     struct side *root = side;
     uint32_t at = index;
@@ -310,7 +311,7 @@ static int name_work(struct ng_composed_search *search, struct side *side, uint3
         if (!search->complete || search->nranks < 3)
             return 0;
         error = other_end(search, side, &side->member->records[work->first], &root, &at);
-        if (error || at == NG_COMPOSED_NONE)
+        if (error || at == NG_P2P_PATTERN_NONE)
             return error;
         if (root->parts[at].shape != (part->shape == ONE_SEND ? FAN_IN : FAN_OUT))
             return 0;
@@ -328,7 +329,7 @@ static int name_work(struct ng_composed_search *search, struct side *side, uint3
 }
 
 /* Are there sends or receives that could be part of something? */
-static bool has_candidates(const struct ng_composed *composed)
+static bool has_candidates(const struct ng_p2p_pattern *composed)
 {
     for (uint32_t i = 0; i < composed->work_count; i++)
         if (composed->works[i].p2p_count && !composed->works[i].coll_count)
@@ -336,7 +337,7 @@ static bool has_candidates(const struct ng_composed *composed)
     return false;
 }
 
-static int look_at_group(struct ng_composed_search *search, uint32_t group)
+static int look_at_group(struct ng_p2p_pattern_search *search, uint32_t group)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(search->view, group, &count);
@@ -358,14 +359,14 @@ static int look_at_group(struct ng_composed_search *search, uint32_t group)
     return 0;
 }
 
-int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
-                      struct ng_composed_search **ret_search)
+int ng_p2p_pattern_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
+                         struct ng_p2p_pattern_search **ret_search)
 {
-    struct ng_composed_search *search = ng_arena_alloc(arena, sizeof(*search));
+    struct ng_p2p_pattern_search *search = ng_arena_alloc(arena, sizeof(*search));
 
     if (!search)
         return -ENOMEM;
-    *search = (struct ng_composed_search){
+    *search = (struct ng_p2p_pattern_search){
         .view = view, .arena = arena, .nranks = view->groups[group].nranks};
     *ret_search = search;
     /* Nobody composes anything over more ranks than there are records. */
@@ -374,8 +375,8 @@ int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_aren
     return search->nranks ? look_at_group(search, group) : 0;
 }
 
-int ng_composed_next(struct ng_composed_search *search, const struct ng_view_member *member,
-                     struct ng_composed *ret_composed)
+int ng_p2p_pattern_next(struct ng_p2p_pattern_search *search, const struct ng_view_member *member,
+                        struct ng_p2p_pattern *ret_composed)
 {
     if (member->group_rank < 0 || member->group_rank >= search->nranks)
         return find_works(member, search->arena, ret_composed);
@@ -392,19 +393,19 @@ int ng_composed_next(struct ng_composed_search *search, const struct ng_view_mem
     return error;
 }
 
-int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
-                     struct ng_arena *arena, struct ng_composed *ret_composed)
+int ng_p2p_pattern_find(const struct ng_view *view, const struct ng_view_member *member,
+                        struct ng_arena *arena, struct ng_p2p_pattern *ret_composed)
 {
-    struct ng_composed_search *search;
+    struct ng_p2p_pattern_search *search;
 
     int error = find_works(member, arena, ret_composed);
     if (error || !has_candidates(ret_composed))
         return error;
-    error = ng_composed_begin(view, member->group, arena, &search);
-    return error ? error : ng_composed_next(search, member, ret_composed);
+    error = ng_p2p_pattern_begin(view, member->group, arena, &search);
+    return error ? error : ng_p2p_pattern_next(search, member, ret_composed);
 }
 
-const char *ng_composed_words(enum ng_op op)
+const char *ng_p2p_pattern_words(enum ng_op op)
 {
     switch (op) {
     case NG_OP_AlltoAll:

@@ -18,7 +18,7 @@
  * One call, or all calls of a NCCL group on one communicator and stream, as far as the member still
  * has their records. Calls that NCCL refused are in none.
  */
-struct ng_composed_work {
+struct ng_p2p_pattern_work {
     uint32_t first, last; /* indices of its oldest and newest record */
     uint32_t coll_count, p2p_count;
     bool cut; /* its oldest records are overwritten */
@@ -31,13 +31,13 @@ struct ng_composed_work {
     uint64_t sent, received; /* elements of its sends, of its receives */
 };
 
-struct ng_composed {
-    struct ng_composed_work *works; /* in the order of their oldest records */
+struct ng_p2p_pattern {
+    struct ng_p2p_pattern_work *works; /* in the order of their oldest records */
     uint32_t work_count;
-    uint32_t *work_of; /* for each record of the member: index of its work; NG_COMPOSED_NONE */
+    uint32_t *work_of; /* for each record of the member: index of its work; NG_P2P_PATTERN_NONE */
 };
 
-#define NG_COMPOSED_NONE UINT32_MAX
+#define NG_P2P_PATTERN_NONE UINT32_MAX
 
 /*
  * The works of `member` of a sealed view, oldest first; *ret_composed lives in `arena`. 0 or
@@ -49,19 +49,19 @@ struct ng_composed {
  * named; since one rank's part of a gather is a plain send, gathers and scatters are named only
  * where the view has all ranks of the group. So all ranks that are told from one view say the same.
  */
-int ng_composed_find(const struct ng_view *view, const struct ng_view_member *member,
-                     struct ng_arena *arena, struct ng_composed *ret_composed);
+int ng_p2p_pattern_find(const struct ng_view *view, const struct ng_view_member *member,
+                        struct ng_arena *arena, struct ng_p2p_pattern *ret_composed);
 
 /* The same for one member of a group after another: what was found out about one is not looked for
  * again, so all of them take no longer than reading their records. Lives in `arena`. 0 or -ENOMEM.
  */
-struct ng_composed_search;
-int ng_composed_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
-                      struct ng_composed_search **ret_search);
-int ng_composed_next(struct ng_composed_search *search, const struct ng_view_member *member,
-                     struct ng_composed *ret_composed);
+struct ng_p2p_pattern_search;
+int ng_p2p_pattern_begin(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
+                         struct ng_p2p_pattern_search **ret_search);
+int ng_p2p_pattern_next(struct ng_p2p_pattern_search *search, const struct ng_view_member *member,
+                        struct ng_p2p_pattern *ret_composed);
 
 /* "all-to-all", "gather", "scatter"; NULL: no name of a composed operation. */
-const char *ng_composed_words(enum ng_op op);
+const char *ng_p2p_pattern_words(enum ng_op op);
 
 #endif

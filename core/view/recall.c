@@ -8,7 +8,7 @@
 #include "core/comm/ring.h"
 
 #define WINDOW                                                                                     \
-    (NG_TRAIL_NEWEST + 1) /* each collective is believed for the sake of the one before */
+    (NG_HASH_LOG_NEWEST + 1) /* each collective is believed for the sake of the one before */
 
 /* What a record tells: the hash of the group after its collective, and before it. */
 struct told {
@@ -52,7 +52,7 @@ static bool follows(const struct told *told, uint64_t number, const struct told 
            (number == 1 ? told->before == 0 : previous->after && told->before == previous->after);
 }
 
-uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_trail *trail)
+uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_hash_log *trail)
 {
     ng_box_read(box, NG_BOX_RECORDS);
     const struct ng_box_group *group = &box->groups[slot];
@@ -75,7 +75,7 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct
     for (uint64_t number = first > 1 ? first + 1 : 1; number <= seq; number++) {
         const struct told *one = &told[number - first];
         if (follows(one, number, number > 1 ? one - 1 : NULL))
-            trail->newest[number % NG_TRAIL_NEWEST] = ng_trail_word(number, one->after);
+            trail->newest[number % NG_HASH_LOG_NEWEST] = ng_hash_log_word(number, one->after);
     }
     return looks;
 }

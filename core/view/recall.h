@@ -20,7 +20,8 @@
  * what else it tells stays. What the records say counts for as long as the group is the same, as
  * with a trail. Any thread. Returns how many records it has looked at.
  */
-uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_trail *trail);
+uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq,
+                   struct ng_hash_log *trail);
 
 /* The operation of that collective; NG_OP_NONE: it is not known any more. Any thread. */
 enum ng_op ng_recall_op(const struct ng_box *box, uint32_t slot, uint64_t seq);

@@ -225,7 +225,7 @@ struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t pro
 }
 
 struct ng_view_fault *ng_view_add_fault(struct ng_view *view, uint32_t process,
-                                        const struct ng_rehearsed *fault)
+                                        const struct ng_logged_fault *fault)
 {
     struct ng_view_fault *added = APPEND(view, faults, fault_count, fault_room);
     if (added) {
@@ -476,7 +476,7 @@ static void add_failures(struct ng_view *view)
 
 void ng_view_seal(struct ng_view *view)
 {
-    ng_grown_unite(view);
+    ng_grow_id_unite(view);
     add_failures(view);
     sort_members(view->members, view->member_count);
     for (uint32_t i = 0; i < view->group_count; i++)

@@ -176,7 +176,7 @@ struct ng_view_duration {
 /* A fault that NCCLGUARD_FAULT has injected into a process, with its times turned into ages. */
 struct ng_view_fault {
     uint32_t process;
-    struct ng_rehearsed fault; /* its times are 0 here */
+    struct ng_logged_fault fault; /* its times are 0 here */
     int64_t first_age_ns, last_age_ns;
 };
 
@@ -342,7 +342,7 @@ struct ng_view_thread *ng_view_add_thread(struct ng_view *view, uint32_t process
 struct ng_view_duration *ng_view_add_duration(struct ng_view *view, uint32_t process,
                                               const struct ng_duration *duration);
 struct ng_view_fault *ng_view_add_fault(struct ng_view *view, uint32_t process,
-                                        const struct ng_rehearsed *fault);
+                                        const struct ng_logged_fault *fault);
 /* NULL when memory is short; both texts are copied. */
 const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char *path,
                                                 const char *build_id);

@@ -390,10 +390,10 @@ static int read_durations(const struct reading *reading)
 
 static int read_faults(const struct reading *reading)
 {
-    struct ng_rehearsed fault;
+    struct ng_logged_fault fault;
 
     for (uint32_t i = 0; i < reading->box->fault_capacity; i++) {
-        if (!ng_rehearsal_read(reading->box, i, &fault))
+        if (!ng_fault_log_read(reading->box, i, &fault))
             continue;
         struct ng_view_fault *added = ng_view_add_fault(reading->view, reading->process, &fault);
         if (!added)
@@ -432,7 +432,7 @@ static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_n
                           struct ng_view_process *process)
 {
     int64_t since = atomic_load_explicit(&header->watchdog_stuck_mono_ns, memory_order_acquire);
-    uint64_t words[NG_BOX_PLACE_BYTES / 8];
+    uint64_t words[NG_BOX_FRAME_BYTES / 8];
 
     if (since <= 0 || since >= now_mono_ns)
         return;

@@ -15,7 +15,7 @@
 
 /* Counts, then places (counting sort by process); and the first call of each process. */
 static int sort_by_process(const struct ng_view *view, struct ng_arena *arena,
-                           struct ng_processes *processes)
+                           struct ng_view_index *processes)
 {
     uint32_t *first = ng_arena_alloc(arena, (view->process_count + 2) * sizeof(*first));
     uint32_t *members = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(*members));
@@ -39,7 +39,7 @@ static int sort_by_process(const struct ng_view *view, struct ng_arena *arena,
 
 /* The rank to name for a member whose process has no rank of its own: that of its device in the
  * largest group. */
-static int rank_by_group(const struct ng_processes *processes, uint32_t index)
+static int rank_by_group(const struct ng_view_index *processes, uint32_t index)
 {
     const struct ng_view *view = processes->view;
     const struct ng_view_member *member = &view->members[index], *largest = member;
@@ -79,7 +79,7 @@ static void sort_by_host(const struct ng_view *view, uint32_t *of_host)
 }
 
 static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
-                      struct ng_processes *processes)
+                      struct ng_view_index *processes)
 {
     uint32_t room = view->process_count + 1;
     struct ng_view_host *hosts = ng_arena_alloc(arena, room * sizeof(*hosts));
@@ -109,10 +109,10 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
     return 0;
 }
 
-int ng_processes_find(const struct ng_view *view, struct ng_arena *arena,
-                      struct ng_processes *ret_processes)
+int ng_view_index_find(const struct ng_view *view, struct ng_arena *arena,
+                       struct ng_view_index *ret_processes)
 {
-    struct ng_processes processes = {.view = view};
+    struct ng_view_index processes = {.view = view};
 
     int error = sort_by_process(view, arena, &processes);
     if (!error)
@@ -143,7 +143,7 @@ bool ng_view_is_pending(const struct ng_view_member *member)
     return false;
 }
 
-bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group)
+bool ng_view_index_is_world(const struct ng_view_index *processes, uint32_t group)
 {
     const struct ng_view *view = processes->view;
 
@@ -153,7 +153,7 @@ bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group)
     return false;
 }
 
-uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank)
+uint32_t ng_view_index_of_rank(const struct ng_view_index *processes, int rank)
 {
     const struct ng_view *view = processes->view;
     uint32_t found = UINT32_MAX;
@@ -165,8 +165,8 @@ uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank)
     return found;
 }
 
-void ng_processes_remains(const struct ng_processes *processes, uint32_t process,
-                          struct ng_remains *ret_remains)
+void ng_view_index_remains(const struct ng_view_index *processes, uint32_t process,
+                           struct ng_remains *ret_remains)
 {
     struct ng_remains remains = {0};
 
@@ -180,7 +180,8 @@ void ng_processes_remains(const struct ng_processes *processes, uint32_t process
     *ret_remains = remains;
 }
 
-const struct ng_view_call *ng_processes_call(const struct ng_processes *processes, uint32_t process)
+const struct ng_view_call *ng_view_index_call(const struct ng_view_index *processes,
+                                              uint32_t process)
 {
     uint32_t first = processes->first_call[process];
 
@@ -201,8 +202,9 @@ static void insert_rank(int *ranks, uint32_t *count, int rank)
     ++*count;
 }
 
-void ng_processes_lost_ranks(const struct ng_processes *processes, const struct ng_view_host *host,
-                             char *ret_text, size_t bytes, uint32_t *ret_count)
+void ng_view_index_lost_ranks(const struct ng_view_index *processes,
+                              const struct ng_view_host *host, char *ret_text, size_t bytes,
+                              uint32_t *ret_count)
 {
     int ranks[RANKS_SHOWN];
     uint32_t count = 0;

@@ -11,12 +11,12 @@
 #include "core/view/view.h"
 
 struct ng_view_host {
-    uint32_t first, count; /* of its processes in ng_processes.of_host */
+    uint32_t first, count; /* of its processes in ng_view_index.of_host */
     uint32_t lost;         /* of them NG_LIFE_LOST */
     bool silent; /* nobody on it lives, as far as is known: those who are not lost ended */
 };
 
-struct ng_processes {
+struct ng_view_index {
     const struct ng_view *view;
     /* Members of process p: members[first[p]] up to, not including, members[first[p + 1]]; indexes
      * in the view, ascending. */
@@ -37,27 +37,28 @@ struct ng_remains {
 };
 
 /* From a sealed view; memory from `arena`. 0 or -ENOMEM. */
-int ng_processes_find(const struct ng_view *view, struct ng_arena *arena,
-                      struct ng_processes *ret_processes);
+int ng_view_index_find(const struct ng_view *view, struct ng_arena *arena,
+                       struct ng_view_index *ret_processes);
 
 /* Is this a group of the whole job, where a rank of it is the rank that the launcher gave? */
-bool ng_processes_is_world(const struct ng_processes *processes, uint32_t group);
+bool ng_view_index_is_world(const struct ng_view_index *processes, uint32_t group);
 
 /* The process of global rank `rank`, rather a living one than one of an earlier run; UINT32_MAX not
  * on the board. */
-uint32_t ng_processes_of_rank(const struct ng_processes *processes, int rank);
+uint32_t ng_view_index_of_rank(const struct ng_view_index *processes, int rank);
 
-void ng_processes_remains(const struct ng_processes *processes, uint32_t process,
-                          struct ng_remains *ret_remains);
+void ng_view_index_remains(const struct ng_view_index *processes, uint32_t process,
+                           struct ng_remains *ret_remains);
 
 /* The call that a thread of the process is inside, the first that is known; NULL none. */
-const struct ng_view_call *ng_processes_call(const struct ng_processes *processes,
-                                             uint32_t process);
+const struct ng_view_call *ng_view_index_call(const struct ng_view_index *processes,
+                                              uint32_t process);
 
 /* Ranks of the lost processes of a host, "4-5", as many as there is room for. *ret_count: how many
  * ranks. */
-void ng_processes_lost_ranks(const struct ng_processes *processes, const struct ng_view_host *host,
-                             char *ret_text, size_t bytes, uint32_t *ret_count);
+void ng_view_index_lost_ranks(const struct ng_view_index *processes,
+                              const struct ng_view_host *host, char *ret_text, size_t bytes,
+                              uint32_t *ret_count);
 
 /* Is work of this member in flight? */
 bool ng_view_is_pending(const struct ng_view_member *member);

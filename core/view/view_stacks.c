@@ -180,7 +180,7 @@ struct reading {
     struct ng_view *view;
     const struct ng_box *box;
     const struct ng_view_module **modules; /* NULL what no frame lies in */
-    struct ng_place_module *rows;
+    struct ng_frame_module *rows;
     uint32_t module_count;
     struct known *known; /* sorted by address, then order */
     uint32_t known_count;
@@ -218,7 +218,7 @@ static const struct ng_view_module *module_of(struct reading *reading, uint32_t 
  * there. */
 static struct ng_view_frame place_by_file(struct reading *reading, uint64_t address)
 {
-    uint32_t found = NG_PLACES_NO_MODULE, count = 0;
+    uint32_t found = NG_FRAME_NO_MODULE, count = 0;
 
     for (uint32_t i = 0; i < reading->module_count; i++)
         if (address - 1 >= reading->rows[i].start && address - 1 < reading->rows[i].end) {
@@ -249,10 +249,10 @@ static void sort(struct known *known, uint32_t count)
 static int read_tables(struct reading *reading)
 {
     struct ng_arena *arena = &reading->view->arena;
-    uint32_t count = ng_places_count(reading->box);
-    struct ng_place place;
+    uint32_t count = ng_frame_table_count(reading->box);
+    struct ng_frame_place place;
 
-    reading->module_count = ng_places_module_count(reading->box);
+    reading->module_count = ng_frame_table_module_count(reading->box);
     reading->modules =
         ng_arena_alloc(arena, (reading->module_count + 1) * sizeof(reading->modules[0]));
     reading->rows = ng_arena_alloc(arena, (reading->module_count + 1) * sizeof(reading->rows[0]));
@@ -260,9 +260,9 @@ static int read_tables(struct reading *reading)
     if (!reading->modules || !reading->rows || !reading->known)
         return -ENOMEM;
     for (uint32_t i = 0; i < reading->module_count; i++)
-        ng_places_read_module(reading->box, i, &reading->rows[i]);
+        ng_frame_table_read_module(reading->box, i, &reading->rows[i]);
     for (uint32_t i = 0; i < count; i++) {
-        ng_places_read(reading->box, i, &place);
+        ng_frame_table_read(reading->box, i, &place);
         const struct ng_view_module *module = module_of(reading, place.module);
         struct known *known = &reading->known[reading->known_count++];
         *known = (struct known){.address = place.address,
@@ -381,7 +381,7 @@ static int add_stack(struct reading *reading, uint32_t process, int64_t now_mono
 
     if (add_python(reading, record, &stack, frames) != 0)
         return -ENOMEM;
-    if (ng_places_read_frames(reading->box, record->id, addresses, &count, &state)) {
+    if (ng_frame_table_read_frames(reading->box, record->id, addresses, &count, &state)) {
         for (uint32_t i = 0; i < count; i++)
             frames[stack.count++] =
                 find_place(reading, addresses[i], now_mono_ns - record->entered_age_ns);

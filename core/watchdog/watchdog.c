@@ -110,11 +110,12 @@ uint32_t ng_watchdog_restarts(void)
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
 static void take_incoming(struct ng_comm *comm)
 {
-    struct ng_work *work = atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire),
-                   *oldest = NULL;
+    struct ng_async_op *work =
+                           atomic_exchange_explicit(&comm->incoming, NULL, memory_order_acquire),
+                       *oldest = NULL;
 
     while (work) {
-        struct ng_work *next = work->next;
+        struct ng_async_op *next = work->next;
         work->mark = ng_deadline_mark(comm, work->entered_mono_ns);
         work->next = oldest;
         oldest = work;
@@ -159,10 +160,10 @@ static void count_record(struct ng_comm *comm, const struct ng_box_record *recor
 }
 
 /* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
-static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint64_t seen,
+static void lose_records(struct ng_comm *comm, const struct ng_async_op *work, uint64_t seen,
                          enum ng_record_state state)
 {
-    uint64_t all = ng_work_operations(work), lost = all > seen ? all - seen : 0;
+    uint64_t all = ng_async_op_operations(work), lost = all > seen ? all - seen : 0;
 
     if (state == NG_RECORD_STARTED)
         return;
@@ -173,8 +174,8 @@ static void lose_records(struct ng_comm *comm, const struct ng_work *work, uint6
 
 /* Of a work's records those up to `newest` change state together; each is left alone once it is
  * near being overwritten. */
-static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work, uint64_t newest,
-                               enum ng_record_state state, int64_t now_mono_ns)
+static void mark_records_up_to(struct ng_comm *comm, const struct ng_async_op *work,
+                               uint64_t newest, enum ng_record_state state, int64_t now_mono_ns)
 {
     uint64_t id = newest, counted = 0;
 
@@ -204,7 +205,7 @@ static void mark_records_up_to(struct ng_comm *comm, const struct ng_work *work,
         lose_records(comm, work, counted, state);
 }
 
-static void mark_records(struct ng_comm *comm, const struct ng_work *work,
+static void mark_records(struct ng_comm *comm, const struct ng_async_op *work,
                          enum ng_record_state state, int64_t now_mono_ns)
 {
     mark_records_up_to(comm, work, work->last_record, state, now_mono_ns);
@@ -214,7 +215,7 @@ static void mark_records(struct ng_comm *comm, const struct ng_work *work,
 
 /* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
  * the tables of the box. */
-static void keep_duration(const struct ng_comm *comm, const struct ng_work *work)
+static void keep_duration(const struct ng_comm *comm, const struct ng_async_op *work)
 {
     struct ng_box *box = &ng_guard.box;
     int64_t duration_ns = ng_gpu_duration_ns(work);
@@ -237,7 +238,7 @@ static void keep_duration(const struct ng_comm *comm, const struct ng_work *work
 /* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph
  * have no sample that ranks could compare, since each rank finds another replay unhidden by the
  * next. */
-static void keep_replay_durations(const struct ng_comm *comm, const struct ng_work *work)
+static void keep_replay_durations(const struct ng_comm *comm, const struct ng_async_op *work)
 {
     uint64_t group_id = NG_LOAD(comm->group->id), id = work->last_record;
     struct ng_graph_measure measure;
@@ -280,14 +281,14 @@ static int64_t usual_ns(const struct ng_comm *comm)
  * Remove and give back the queue's works up to and including `last`, which have finished:
  * NG_RECORD_COMPLETED; or nobody will ever know: UNWATCHED; or were cut off by an abort: FAILED.
  */
-static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_state state,
+static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_record_state state,
                    int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
     bool finished_work = state == NG_RECORD_COMPLETED;
 
     for (bool more = true; more;) {
-        struct ng_work *work = comm->first;
+        struct ng_async_op *work = comm->first;
         more = work != last;
         comm->first = work->next;
         if (!comm->first)
@@ -317,7 +318,7 @@ static void retire(struct ng_comm *comm, struct ng_work *last, enum ng_record_st
 
 /* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as
  * good as finished. */
-static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
+static struct ng_async_op *newest_finished(struct ng_comm *comm, bool *ret_lost)
 {
     enum ng_gpu_state state = ng_gpu_ended(comm->last);
 
@@ -327,9 +328,9 @@ static struct ng_work *newest_finished(struct ng_comm *comm, bool *ret_lost)
     if (comm->first == comm->last || ng_gpu_ended(comm->first) != NG_GPU_DONE)
         return NULL;
     /* `low` has finished, the one `distance` behind it has not. */
-    struct ng_work *low = comm->first;
+    struct ng_async_op *low = comm->first;
     for (uint32_t distance = comm->length - 1; distance > 1;) {
-        struct ng_work *middle = low;
+        struct ng_async_op *middle = low;
         for (uint32_t i = 0; i < distance / 2; i++)
             middle = middle->next;
         if (ng_gpu_ended(middle) == NG_GPU_DONE) {
@@ -349,7 +350,7 @@ struct bounds {
 
 /* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it?
  */
-static bool is_cold_work(const struct ng_work *work)
+static bool is_cold_work(const struct ng_async_op *work)
 {
     uint64_t id = work->last_record;
 
@@ -411,7 +412,7 @@ static enum ng_op op_of_record(uint64_t id)
 }
 
 /* The record of a call of a replay, counted back from its last; 0 it is gone. */
-static uint64_t record_of_call(const struct ng_work *work, uint32_t call)
+static uint64_t record_of_call(const struct ng_async_op *work, uint32_t call)
 {
     uint64_t id = work->last_record;
 
@@ -427,7 +428,7 @@ static uint64_t record_of_call(const struct ng_work *work, uint32_t call)
  * is what ranks may be stuck in, and has a clock of its own. Asked from the second round on, so
  * that quick replays cost nothing.
  */
-static void follow_replay(struct ng_comm *comm, struct ng_work *work, int64_t now_mono_ns)
+static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
     struct ng_graph_progress progress = ng_graph_progress(work);
@@ -473,7 +474,7 @@ static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t ste
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
-    struct ng_work *work = comm->first;
+    struct ng_async_op *work = comm->first;
 
     if (!work) {
         NG_STORE(group->pending_record, 0);
@@ -518,7 +519,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     else
         raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
     if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
-        ng_wait_expire(comm->slot, work->entered_mono_ns);
+        ng_device_wait_expire(comm->slot, work->entered_mono_ns);
 }
 
 static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
@@ -539,7 +540,7 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     NG_STORE(comm->group->pending_works, comm->length + 1);
     take_incoming(comm);
     if (comm->first) {
-        struct ng_work *finished_work = newest_finished(comm, &lost);
+        struct ng_async_op *finished_work = newest_finished(comm, &lost);
         /* An abort ends the work on the device too, and without results. Asked only now: what the
          * device tells since then counts for nothing. */
         bool cut_off = atomic_load(&comm->cut_off);
@@ -834,7 +835,7 @@ void ng_watchdog_quit(void)
     ng_watchdog_hurry();
 }
 
-void ng_watchdog_where(struct ng_watchdog_place *ret_place)
+void ng_watchdog_where(struct ng_watchdog_activity *ret_place)
 {
     ret_place->tid = atomic_load(&thread_id);
     ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);

@@ -48,11 +48,11 @@ bool ng_watchdog_finish(void);
 void ng_watchdog_quit(void);
 
 /* What the thread is at, for who wonders why it does not come round. */
-struct ng_watchdog_place {
+struct ng_watchdog_activity {
     int tid;          /* 0: it has not begun */
     const char *what; /* "cuEventQuery": for ever readable */
 };
-void ng_watchdog_where(struct ng_watchdog_place *ret_place);
+void ng_watchdog_where(struct ng_watchdog_activity *ret_place);
 
 /* In a forked child. */
 void ng_watchdog_after_fork(void);

@@ -31,7 +31,7 @@ static int explain(int error, char *why, size_t why_bytes, const char *text)
 }
 
 /* 0: `*ret_kv` is open; 1: a local store. */
-static int open_store(const struct ng_observed *job, char *why, size_t why_bytes,
+static int open_store(const struct ng_observed_job *job, char *why, size_t why_bytes,
                       struct ng_kv **ret_kv)
 {
     struct ng_kv_options options = {.job = job->job, .run = NG_BOARD_RUN};
@@ -63,7 +63,7 @@ static int close_store(struct ng_kv *kv, int error, char *why, size_t why_bytes)
 }
 
 /* The incarnation to show: that of the process that joined last of those who live, else of all. */
-static uint64_t newest_root(const struct ng_blob *blobs, uint32_t count)
+static uint64_t newest_root(const struct ng_peer_progress *blobs, uint32_t count)
 {
     struct ng_progress_head head;
     uint64_t any = 0, living = 0;
@@ -78,11 +78,11 @@ static uint64_t newest_root(const struct ng_blob *blobs, uint32_t count)
     return living ? living : any;
 }
 
-int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, struct ng_view *view,
-                    char *why, size_t why_bytes)
+int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_view *view, char *why, size_t why_bytes)
 {
     struct ng_arena arena = {0};
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     struct ng_kv *kv;
     uint32_t count;
 
@@ -95,9 +95,9 @@ int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, str
     }
     if (error)
         return error;
-    error = ng_blobs_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
+    error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
     if (!error)
-        error = ng_blobs_add(blobs, count, newest_root(blobs, count), TTL_NS, view);
+        error = ng_peer_progress_add(blobs, count, newest_root(blobs, count), TTL_NS, view);
     if (!error) {
         snprintf(view->job, sizeof(view->job), "%s", job->job);
         ng_view_seal(view);
@@ -145,13 +145,13 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
     return -EBUSY;
 }
 
-int ng_observe_order(const struct ng_observed *job, const struct ng_incident *order,
-                     int64_t deadline_mono_ns, char *why, size_t why_bytes)
+int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
+                          int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
     struct ng_incident incident = *order;
     struct ng_arena arena = {0};
     struct ng_progress_head head;
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count, living = 0;
     struct ng_kv *kv;
 
@@ -170,7 +170,7 @@ int ng_observe_order(const struct ng_observed *job, const struct ng_incident *or
     incident.claimant_pid = (int32_t)getpid();
     incident.claimant_slot = 0;
     incident.label = 0;
-    error = ng_blobs_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
+    error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
     for (uint32_t i = 0; !error && i < count; i++)
         living += blobs[i].lives && ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
                   head.life == NG_LIFE_RUNNING;

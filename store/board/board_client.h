@@ -15,7 +15,7 @@
 
 struct ng_tls_ops;
 
-struct ng_observed {
+struct ng_observed_job {
     const char *url;    /* NCCLGUARD_STORE */
     const char *folder; /* of the job's black boxes, for a local store; NULL none */
     const char *job;
@@ -25,18 +25,18 @@ struct ng_observed {
 };
 
 /* Room that suffices for every `why`. */
-#define NG_OBSERVE_WHY_BYTES 512
+#define NG_BOARD_CLIENT_WHY_BYTES 512
 
 /*
  * Append all processes of the job that can be seen to a view, and seal it. How many, 0 included (no
  * such job), or -errno; then `why` has one line for people, with the mend.
  */
-int ng_observe_view(const struct ng_observed *job, int64_t deadline_mono_ns, struct ng_view *view,
-                    char *why, size_t why_bytes);
+int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_view *view, char *why, size_t why_bytes);
 
 /* Tell every rank of the job an order: level NG_INCIDENT_ABORT or above. How many
  * processes of it lived, or -errno as above. */
-int ng_observe_order(const struct ng_observed *job, const struct ng_incident *order,
-                     int64_t deadline_mono_ns, char *why, size_t why_bytes);
+int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
+                          int64_t deadline_mono_ns, char *why, size_t why_bytes);
 
 #endif

@@ -230,7 +230,7 @@ static int silent(int error)
 }
 
 static int shared_begin(struct ng_board *board, enum ng_incident_level level,
-                        enum ng_look_cause cause)
+                        enum ng_claim_cause cause)
 {
     struct ng_ask question = {.incident.level = level, .cause = cause};
 
@@ -286,8 +286,8 @@ static int shared_view(struct ng_board *board, struct ng_view *view)
     int missing = ask(shared, NG_ASK_VIEW, &question, ASK_VIEW_NS);
     int error = shared->host->ops->view_host(shared->host, view);
     if (!error && !missing) {
-        error =
-            ng_blobs_add(question.blobs, question.blob_count, question.root, shared->ttl_ns, view);
+        error = ng_peer_progress_add(question.blobs, question.blob_count, question.root,
+                                     shared->ttl_ns, view);
         if (!error)
             ng_view_seal(view);
     }
@@ -613,8 +613,8 @@ static const struct ng_board_ops shared_ops = {
     .abandon = shared_abandon,
 };
 
-int ng_shared_open(struct ng_board *host, struct ng_kv *kv,
-                   const struct ng_publisher_options *options, struct ng_board **ret_board)
+int ng_board_multihost_open(struct ng_board *host, struct ng_kv *kv,
+                            const struct ng_publisher_options *options, struct ng_board **ret_board)
 {
     struct shared *shared = calloc(1, sizeof(*shared));
 

@@ -20,7 +20,8 @@ struct ng_kv;
  * The board over `host` (store/board/local.h) and `kv`; takes over both. 0 or -errno, then they
  * stay the caller's. Touches no network: its thread does, from the first use on.
  */
-int ng_shared_open(struct ng_board *host, struct ng_kv *kv,
-                   const struct ng_publisher_options *options, struct ng_board **ret_board);
+int ng_board_multihost_open(struct ng_board *host, struct ng_kv *kv,
+                            const struct ng_publisher_options *options,
+                            struct ng_board **ret_board);
 
 #endif

@@ -194,7 +194,7 @@ static int local_signal(struct ng_board *board, const struct ng_box *box, int si
 }
 
 static int local_begin(struct ng_board *board, enum ng_incident_level level,
-                       enum ng_look_cause cause)
+                       enum ng_claim_cause cause)
 {
     (void)board; /* black boxes are at hand: everybody may look */
     (void)level;
@@ -226,7 +226,7 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     for (uint32_t i = 0; i < local->peer_count && !id; i++)
         if (!local->peers[i].self) {
             ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
-            id = ng_grown_told(&local->peers[i].box, joined_id);
+            id = ng_grow_id_told(&local->peers[i].box, joined_id);
         }
     if (!id)
         return -ENOENT;

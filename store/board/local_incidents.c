@@ -55,7 +55,7 @@ static int read_file(const char *path, uint64_t *ret_of, struct ng_incident *ret
         return -EBADMSG;
     if (file.incident.level < NG_INCIDENT_SUSPECT || file.incident.level >= NG_INCIDENT_LIMIT ||
         file.incident.state < NG_INCIDENT_CLAIMED || file.incident.state > NG_INCIDENT_JUDGED ||
-        file.incident.op >= NG_OP_LIMIT || file.incident.scope.count > NG_SCOPE_GROUPS)
+        file.incident.op >= NG_OP_LIMIT || file.incident.scope.count > NG_GROUP_SET_MAX)
         return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
     file.incident.source = NG_SOURCE_HOST;

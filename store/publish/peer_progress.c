@@ -26,8 +26,8 @@
 
 struct fetching {
     struct ng_arena *arena;
-    struct ng_blob *blobs; /* of this chunk's first slot */
-    size_t *together;      /* bytes of all so far */
+    struct ng_peer_progress *blobs; /* of this chunk's first slot */
+    size_t *together;               /* bytes of all so far */
     bool no_memory;
 };
 
@@ -35,7 +35,7 @@ struct fetching {
 static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct fetching *fetching = context;
-    struct ng_blob *blob = &fetching->blobs[index / 2];
+    struct ng_peer_progress *blob = &fetching->blobs[index / 2];
     char text[48] = "", *rest;
 
     if (!value)
@@ -65,7 +65,7 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 }
 
 /* Incarnations are few: each label is asked for once. */
-static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_blob *blobs,
+static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_peer_progress *blobs,
                       uint32_t count)
 {
     struct {
@@ -84,8 +84,9 @@ static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_blob
             if (used == LABELS_MAX)
                 continue; /* its root stays unknown: it belongs to nobody */
             known[k].label = known[k].root = head.label;
-            int error =
-                head.label ? ng_label_root(kv, head.label, deadline_mono_ns, &known[k].root) : 0;
+            int error = head.label
+                            ? ng_incarnation_root(kv, head.label, deadline_mono_ns, &known[k].root)
+                            : 0;
             if (error)
                 return error;
             used++;
@@ -95,10 +96,10 @@ static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_blob
     return 0;
 }
 
-int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
-                   struct ng_blob **ret_blobs, uint32_t *ret_count)
+int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
+                           struct ng_peer_progress **ret_blobs, uint32_t *ret_count)
 {
-    static const struct ng_blob nothing;
+    static const struct ng_peer_progress nothing;
     char(*names)[KEY_BYTES];
     const char **keys;
     struct ng_kv_bytes value;
@@ -113,9 +114,9 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
         return error == -ENOENT ? 0 : error;
     memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
     uint64_t slots = strtoull(text, NULL, 10);
-    if (slots > NG_BLOBS_SLOTS_MAX)
+    if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
         return -EPROTO;
-    struct ng_blob *blobs = ng_arena_alloc(arena, (slots + 1) * sizeof(*blobs));
+    struct ng_peer_progress *blobs = ng_arena_alloc(arena, (slots + 1) * sizeof(*blobs));
     names = ng_arena_alloc(arena, 2 * SLOTS_AT_ONCE * sizeof(*names));
     keys = ng_arena_alloc(arena, 2 * SLOTS_AT_ONCE * sizeof(*keys));
     if (!blobs || !names || !keys)
@@ -148,8 +149,8 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
     return error;
 }
 
-static int add_one(const struct ng_blob *blob, const struct ng_progress_head *head, int64_t ttl_ns,
-                   struct ng_view *view)
+static int add_one(const struct ng_peer_progress *blob, const struct ng_progress_head *head,
+                   int64_t ttl_ns, struct ng_view *view)
 {
     uint32_t index;
 
@@ -219,7 +220,8 @@ static bool has_ended(const struct ng_progress_head *head)
  * it told last counts, from where it lives. Returns for each blob whether it counts, in the view's
  * arena; NULL without memory.
  */
-static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng_arena *arena)
+static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
+                          struct ng_arena *arena)
 {
     struct ng_progress_head head;
     uint32_t room = 16;
@@ -256,8 +258,8 @@ static const bool *choose(const struct ng_blob *blobs, uint32_t count, struct ng
     return counts;
 }
 
-int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int64_t ttl_ns,
-                 struct ng_view *view)
+int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
+                         int64_t ttl_ns, struct ng_view *view)
 {
     struct ng_progress_head head;
     const bool *counts = choose(blobs, count, &view->arena);
@@ -289,7 +291,7 @@ int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int
     return 0;
 }
 
-static bool is_of(const struct ng_blob *blob, const uint64_t *roots, uint32_t root_count)
+static bool is_of(const struct ng_peer_progress *blob, const uint64_t *roots, uint32_t root_count)
 {
     for (uint32_t i = 0; i < root_count; i++)
         if (blob->root == roots[i])
@@ -297,8 +299,8 @@ static bool is_of(const struct ng_blob *blob, const uint64_t *roots, uint32_t ro
     return false;
 }
 
-int ng_blobs_may_be_one(const struct ng_blob *blobs, uint32_t count, const uint64_t *roots,
-                        uint32_t root_count, struct ng_arena *arena)
+int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
+                                const uint64_t *roots, uint32_t root_count, struct ng_arena *arena)
 {
     struct {
         uint64_t uid;

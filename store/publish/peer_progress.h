@@ -16,11 +16,11 @@
 struct ng_kv;
 
 /* Places of a job; a store that counts more of them says what is not so. */
-#define NG_BLOBS_SLOTS_MAX (1 << 20)
+#define NG_PEER_PROGRESS_SLOTS_MAX (1 << 20)
 
 /* Every process's blob with its sign of life and incarnation, into `arena`. 0 or -errno. */
-int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
-                   struct ng_blob **ret_blobs, uint32_t *ret_count);
+int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
+                           struct ng_peer_progress **ret_blobs, uint32_t *ret_count);
 
 /*
  * Append processes to a view that may have some already: those are nearer the truth, and are not
@@ -28,15 +28,15 @@ int ng_blobs_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *
  * global rank that nobody of it has: it has no group in common with them yet. Not sealed. `ttl_ns`:
  * of signs of life. 0 or -ENOMEM.
  */
-int ng_blobs_add(const struct ng_blob *blobs, uint32_t count, uint64_t root, int64_t ttl_ns,
-                 struct ng_view *view);
+int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
+                         int64_t ttl_ns, struct ng_view *view);
 
 /*
  * May these incarnations, `roots`, be one? 0; -EPERM: a rank of the job was two processes of
  * theirs, be they dead by now, so that each has its own, and they are runs of the job that overlap;
  * or -ENOMEM.
  */
-int ng_blobs_may_be_one(const struct ng_blob *blobs, uint32_t count, const uint64_t *roots,
-                        uint32_t root_count, struct ng_arena *arena);
+int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
+                                const uint64_t *roots, uint32_t root_count, struct ng_arena *arena);
 
 #endif

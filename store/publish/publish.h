@@ -23,7 +23,7 @@
  * v/<epoch>/json and /text: its verdict d/<epoch>/<slot>  that process has written its dump k/<key>
  * an entry of ng_board_ops.put: uid of its process, and the data examine/<level>/<label>   somebody
  * looks at the whole job; with a number: has just found nothing, for this cause (enum
- * ng_look_cause) and one channel, m.
+ * ng_claim_cause) and one channel, m.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_PUBLISH_H
 #define NCCLGUARD_STORE_PUBLISH_PUBLISH_H
@@ -49,7 +49,7 @@ struct ng_publisher_options {
 };
 
 /* What another process told, as it was stored. */
-struct ng_blob {
+struct ng_peer_progress {
     const void *data;
     size_t bytes;
     uint64_t slot;
@@ -83,11 +83,11 @@ struct ng_ask {
     enum ng_ask_kind kind;
     int result;
     struct ng_incident incident;
-    enum ng_look_cause cause;
+    enum ng_claim_cause cause;
     bool in_vain;
     uint32_t count;
     struct ng_arena arena;
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t blob_count;
     uint64_t root;
     int64_t deadline_mono_ns; /* set by ng_publisher_ask */

@@ -34,11 +34,11 @@ int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
         return 1;
     if (!p->root)
         return 0;
-    int error = ng_label_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
+    int error = ng_incarnation_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
     if (error || root == p->root)
         return error ? error : 1;
     /* We may have been united meanwhile. */
-    error = ng_label_root(p->kv, p->root, ng_publisher_in(CALL_NS), &own);
+    error = ng_incarnation_root(p->kv, p->root, ng_publisher_in(CALL_NS), &own);
     if (error)
         return error;
     ng_publisher_set_root(p, own);
@@ -61,7 +61,7 @@ static int label_group(struct ng_publisher *p, uint64_t id)
         ng_publisher_set_root(p, id);
     }
     uint64_t before = p->root, root = before;
-    int error = ng_label_join(p->kv, id, p->root, KEEP_MS, ng_publisher_in(CALL_NS), &root);
+    int error = ng_incarnation_join(p->kv, id, p->root, KEEP_MS, ng_publisher_in(CALL_NS), &root);
     if (error)
         return ng_publisher_failed(p, error);
     ng_publisher_set_root(p, root);
@@ -100,20 +100,21 @@ int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
         return -ENOMEM;
     gather(roots, &root_count, p->root);
     for (uint32_t i = 0; i < count; i++) {
-        int error = ng_label_of_group(p->kv, ids[i], ng_publisher_in(CALL_NS), &label);
+        int error = ng_incarnation_of_group(p->kv, ids[i], ng_publisher_in(CALL_NS), &label);
         if (!error)
-            error = ng_label_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
+            error = ng_incarnation_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
         if (error)
             return error == -ENOENT ? error : ng_publisher_failed(p, error);
         gather(roots, &root_count, root);
     }
     if (root_count < 2)
         return 0;
-    int error =
-        ng_blobs_fetch(p->kv, ng_publisher_in(CALL_NS), &ask->arena, &ask->blobs, &ask->blob_count);
+    int error = ng_peer_progress_fetch(p->kv, ng_publisher_in(CALL_NS), &ask->arena, &ask->blobs,
+                                       &ask->blob_count);
     if (error)
         return ng_publisher_failed(p, error);
-    error = ng_blobs_may_be_one(ask->blobs, ask->blob_count, roots, root_count, &ask->arena);
+    error =
+        ng_peer_progress_may_be_one(ask->blobs, ask->blob_count, roots, root_count, &ask->arena);
     for (uint32_t i = 0; i < count && !error; i++)
         error = label_group(p, ids[i]);
     if (error)
@@ -150,7 +151,7 @@ int ng_publisher_label_groups(struct ng_publisher *p)
             NG_LOAD(group->nranks) < 2 || is_labelled(p, joined_id ? joined_id : id))
             continue;
         if (NG_LOAD(group->parent_id)) {
-            id = ng_grown_told(box, joined_id);
+            id = ng_grow_id_told(box, joined_id);
             if (!id)
                 continue; /* not for good yet */
             grown_key(key, joined_id);

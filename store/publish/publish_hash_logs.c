@@ -10,7 +10,7 @@
  * from each host, for two keys; a tenth of that where nothing is called.
  *
  * The value: version 2, how many ranks the group has, whose trail it is, a number that is another
- * each time it is told, `entered`, `last`, then the words of struct ng_trail in order; each 8
+ * each time it is told, `entered`, `last`, then the words of struct ng_hash_log in order; each 8
  * bytes, lowest first.
  */
 #include <errno.h>
@@ -27,17 +27,17 @@
 #define TRAIL_VERSION 2u
 #define QUESTIONS     96u        /* a round; a group has up to two */
 #define RECALL_LOOKS  (1u << 17) /* at records, likewise */
-#define WORDS         (6 + NG_TRAIL_NEWEST + 2 * NG_TRAIL_LEVELS)
+#define WORDS         (6 + NG_HASH_LOG_NEWEST + 2 * NG_HASH_LOG_LEVELS)
 #define TRAIL_KEEP_MS (600 * 1000)
 #define BUSY_NS       (900 * NG_MS) /* every other round */
 #define IDLE_NS       (10 * NG_S)
 /* As if it were called for so long after the last call: whoever compares wants to hear of it twice
- * (ng_agreement_is_news). */
+ * (ng_signature_compare_is_news). */
 #define SETTLED_NS (5 * NG_S)
 
 #define BEHIND_MAX 4 /* ranks that tell of one group, for whom we know what we have heard */
 
-struct ng_trail_pace {
+struct ng_hash_log_pace {
     uint64_t id, entered; /* as last seen */
     uint32_t generation;
     int64_t changed_ns, done_ns;
@@ -52,13 +52,13 @@ struct ng_trail_pace {
 enum { OF_RANK_0 = 't', OF_ONE_BEHIND = 'b' };
 
 struct told {
-    struct ng_trail trail;
+    struct ng_hash_log trail;
     uint64_t nranks, rank, turn;
 };
 
 static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
 {
-    const struct ng_trail *trail = &told->trail;
+    const struct ng_hash_log *trail = &told->trail;
     unsigned at = 0;
 
     ng_word_put(ret_bytes + 8 * at++, TRAIL_VERSION);
@@ -67,16 +67,16 @@ static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
     ng_word_put(ret_bytes + 8 * at++, told->turn);
     ng_word_put(ret_bytes + 8 * at++, trail->entered);
     ng_word_put(ret_bytes + 8 * at++, trail->last);
-    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         ng_word_put(ret_bytes + 8 * at++, trail->newest[i]);
-    for (unsigned i = 0; i < 2 * NG_TRAIL_LEVELS; i++)
+    for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
         ng_word_put(ret_bytes + 8 * at++, trail->marks[i / 2][i % 2]);
 }
 
 static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
 {
     const unsigned char *bytes = (const void *)value->data;
-    struct ng_trail *ret_trail = &ret_told->trail;
+    struct ng_hash_log *ret_trail = &ret_told->trail;
     unsigned at = 1;
 
     if (value->bytes != WORDS * 8 || ng_word_get(bytes) != TRAIL_VERSION)
@@ -86,9 +86,9 @@ static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
     ret_told->turn = ng_word_get(bytes + 8 * at++);
     ret_trail->entered = ng_word_get(bytes + 8 * at++);
     ret_trail->last = ng_word_get(bytes + 8 * at++);
-    for (unsigned i = 0; i < NG_TRAIL_NEWEST; i++)
+    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         ret_trail->newest[i] = ng_word_get(bytes + 8 * at++);
-    for (unsigned i = 0; i < 2 * NG_TRAIL_LEVELS; i++)
+    for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
         ret_trail->marks[i / 2][i % 2] = ng_word_get(bytes + 8 * at++);
     return true;
 }
@@ -103,9 +103,9 @@ struct questions {
     } of[QUESTIONS];
 };
 
-/* Has a rank that is behind told this since the communicator was made? As ng_agreement_is_news, but
- * several tell. */
-static bool is_news_of(struct ng_trail_pace *pace, const struct told *told)
+/* Has a rank that is behind told this since the communicator was made? As
+ * ng_signature_compare_is_news, but several tell. */
+static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
 {
     for (uint32_t i = 0; i < BEHIND_MAX; i++)
         if (pace->heard[i].turn && pace->heard[i].rank == told->rank)
@@ -119,18 +119,18 @@ static bool is_news_of(struct ng_trail_pace *pace, const struct told *told)
 /* A trail of ours, as of the group of this id: the slot may be given to another communicator at any
  * moment. `back_to`: also of that collective; 0 of none but those that it tells of by itself. */
 static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
-                       struct ng_trail *ret_trail, uint32_t *looks)
+                       struct ng_hash_log *ret_trail, uint32_t *looks)
 {
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t generation = atomic_load_explicit(&group->generation, memory_order_acquire);
 
-    if (!ng_agreement_trail(box, slot, ng_clock_mono_ns(), ret_trail))
+    if (!ng_signature_compare_hash_log(box, slot, ng_clock_mono_ns(), ret_trail))
         return false;
     if (back_to)
         *looks += ng_recall(box, slot, back_to, ret_trail);
     atomic_thread_fence(memory_order_acquire);
     return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
-           ng_agreement_is_clear(box, slot);
+           ng_signature_compare_is_clear(box, slot);
 }
 
 static void take_trail(void *context, size_t index, const struct ng_kv_bytes *value)
@@ -138,7 +138,7 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     struct questions *questions = context;
     const struct ng_box *box = questions->p->options.own_box;
     struct ng_disagreement found = {0};
-    struct ng_trail mine;
+    struct ng_hash_log mine;
     struct told theirs;
 
     if (!value || index >= questions->count || !decode(value, &theirs))
@@ -146,25 +146,26 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     const struct question *question = &questions->of[index];
     uint32_t slot = question->slot;
     const struct ng_box_group *group = &box->groups[slot];
-    struct ng_trail_pace *pace = &questions->p->paces[slot];
+    struct ng_hash_log_pace *pace = &questions->p->paces[slot];
     bool of_rank_0 = question->kind == OF_RANK_0;
     if (theirs.nranks != (uint64_t)NG_LOAD(group->nranks) || theirs.rank >= theirs.nranks ||
         theirs.rank == (uint64_t)NG_LOAD(group->group_rank) ||
-        !(of_rank_0 ? ng_agreement_is_news(box, slot, theirs.turn) : is_news_of(pace, &theirs)) ||
+        !(of_rank_0 ? ng_signature_compare_is_news(box, slot, theirs.turn)
+                    : is_news_of(pace, &theirs)) ||
         !copy_trail(box, slot, question->id, 0, &mine, NULL))
         return;
-    const struct ng_trail *ahead = ng_trail_ahead(&mine, &theirs.trail);
+    const struct ng_hash_log *ahead = ng_hash_log_ahead(&mine, &theirs.trail);
     if (of_rank_0)
         pace->far_behind = ahead == &theirs.trail;
     if (ahead == &mine && questions->looks < RECALL_LOOKS &&
         !copy_trail(box, slot, question->id, theirs.trail.last, &mine, &questions->looks))
         return;
-    if (!ng_trail_differ(&mine, &theirs.trail, &found.difference))
+    if (!ng_hash_log_differ(&mine, &theirs.trail, &found.difference))
         return;
     found.group_id = question->id;
     found.ranks[0] = NG_LOAD(group->group_rank);
     found.ranks[1] = (int)theirs.rank;
-    ng_agreement_found(&found);
+    ng_signature_compare_found(&found);
 }
 
 /* Tell the trail of a group. */
@@ -188,7 +189,7 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
 }
 
 /* Is it time to tell the trail of this group, or to ask for that of its rank 0? Then it is done. */
-static bool is_due(struct ng_trail_pace *pace, const struct ng_box_group *group)
+static bool is_due(struct ng_hash_log_pace *pace, const struct ng_box_group *group)
 {
     uint64_t id = NG_LOAD(group->id), entered = NG_LOAD(group->entered);
     uint32_t generation = NG_LOAD(group->generation);
@@ -196,7 +197,7 @@ static bool is_due(struct ng_trail_pace *pace, const struct ng_box_group *group)
 
     if (pace->id != id || pace->generation != generation)
         *pace =
-            (struct ng_trail_pace){.id = id, .generation = generation, .done_ns = now - IDLE_NS};
+            (struct ng_hash_log_pace){.id = id, .generation = generation, .done_ns = now - IDLE_NS};
     if (pace->entered != entered || !pace->changed_ns) {
         pace->entered = entered;
         pace->changed_ns = now;
@@ -243,13 +244,13 @@ int ng_publisher_compare(struct ng_publisher *p)
         const struct ng_box_group *group = &box->groups[slot];
         uint32_t across = NG_LOAD(box->trails[slot].across);
         uint64_t id = NG_LOAD(group->id);
-        if (across == NG_TRAIL_SILENT || !is_due(&p->paces[slot], group))
+        if (across == NG_HASH_LOG_SILENT || !is_due(&p->paces[slot], group))
             continue;
         add_question(&questions, slot, id, OF_ONE_BEHIND);
-        if (across == NG_TRAIL_ASKS)
+        if (across == NG_HASH_LOG_ASKS)
             add_question(&questions, slot, id, OF_RANK_0);
-        if (across == NG_TRAIL_TELLS || p->paces[slot].far_behind) {
-            error = tell(p, slot, across == NG_TRAIL_TELLS ? OF_RANK_0 : OF_ONE_BEHIND);
+        if (across == NG_HASH_LOG_TELLS || p->paces[slot].far_behind) {
+            error = tell(p, slot, across == NG_HASH_LOG_TELLS ? OF_RANK_0 : OF_ONE_BEHIND);
             told = true;
         }
     }

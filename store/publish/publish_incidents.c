@@ -477,7 +477,7 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 }
 
 /* Whoever has a better cause comes back while those without one are still held back. */
-_Static_assert(IDLE_MS *NG_MS > NG_LOOK_PAUSE_MAX_NS,
+_Static_assert(IDLE_MS *NG_MS > NG_CLAIM_PAUSE_MAX_NS,
                "a better cause may have to wait for its turn among all");
 
 /* Other incarnations look after themselves. */
@@ -488,7 +488,7 @@ static void examine_key(uint64_t label, enum ng_incident_level level, char ret_k
 
 /* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is
  * ours; -EEXIST; -ENOENT: it is over by now; or -errno. */
-static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause cause)
+static int pass_idle(struct ng_publisher *p, const char *key, enum ng_claim_cause cause)
 {
     struct ng_kv_bytes value;
     char idle;
@@ -507,7 +507,7 @@ static int pass_idle(struct ng_publisher *p, const char *key, enum ng_look_cause
 }
 
 int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
-                       enum ng_look_cause cause)
+                       enum ng_claim_cause cause)
 {
     char key[KEY_BYTES];
 

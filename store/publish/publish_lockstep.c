@@ -146,11 +146,11 @@ static bool say(struct ng_publisher *p, const struct group *group)
     uint64_t passed = atomic_load(&trail->passed), agreed = atomic_load(&trail->agreed);
     uint32_t count = NG_LOAD(trail->here_count);
     int64_t now = ng_clock_mono_ns();
-    struct ng_trail copy;
+    struct ng_hash_log copy;
     char key[KEY_BYTES];
 
-    ng_trail_copy(trail, here, here, &copy);
-    uint64_t hash = here ? ng_trail_at(&copy, here) : 0;
+    ng_hash_log_copy(trail, here, here, &copy);
+    uint64_t hash = here ? ng_hash_log_at(&copy, here) : 0;
     /* One that was turned down meanwhile comes again, perhaps with another hash. */
     if (atomic_load(&trail->refused) != refused || atomic_load(&trail->here) != here)
         return false;
@@ -356,10 +356,10 @@ static int gather(struct ng_publisher *p, const struct group *group)
         .group = group, .refused = atomic_load(&trail->refused), .here = atomic_load(&trail->here)};
     bool looks = !pace->complete || pace->spoken_for < pace->present ||
                  ng_clock_mono_ns() - pace->looked_ns >= LOOK_NS;
-    struct ng_trail copy;
+    struct ng_hash_log copy;
 
-    ng_trail_copy(trail, round.here, round.here, &copy);
-    round.hash = ng_trail_at(&copy, round.here);
+    ng_hash_log_copy(trail, round.here, round.here, &copy);
+    round.hash = ng_hash_log_at(&copy, round.here);
     round.come = NG_LOAD(trail->here_count);
     int error = looks ? look_for_ranks(p, &round)
                       : ask_ranks(p, &round, pace->speakers, pace->speaker_count);
@@ -396,7 +396,7 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
                                 .trail = &box->trails[slot],
                                 .pace = pace};
     bool ours = pace->id == ret_group->id && pace->generation == generation;
-    ret_group->ended = !ng_agreement_is_clear(box, slot);
+    ret_group->ended = !ng_signature_compare_is_clear(box, slot);
     if (ret_group->ended && (!ours || !pace->said[SAID_VERSION]))
         return false;
     if (!ours) {

@@ -25,7 +25,7 @@
 #define GAP_NS          (30 * NG_S) /* whoever took a place is in it by then, or never */
 #define WALK            16u         /* places looked at in one step of the walk */
 
-bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
                                   uint32_t count)
 {
     struct ng_progress_head head;
@@ -47,7 +47,7 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *
 }
 
 /* The store was away, and not all are back: as they told last. */
-static void believe(struct ng_blob *blobs, uint32_t count)
+static void believe(struct ng_peer_progress *blobs, uint32_t count)
 {
     struct ng_progress_head head;
 
@@ -61,7 +61,7 @@ static void believe(struct ng_blob *blobs, uint32_t count)
 }
 
 /* Nobody need wait for its answer. */
-static bool tells_an_end(const struct ng_blob *blob)
+static bool tells_an_end(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
 
@@ -86,20 +86,20 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
     do {
         nanosleep(&pause, NULL);
         ng_arena_reset(&ask->arena);
-        error = ng_blobs_fetch(p->kv, ng_publisher_in(FETCH_NS), &ask->arena, &ask->blobs,
-                               &ask->blob_count);
+        error = ng_peer_progress_fetch(p->kv, ng_publisher_in(FETCH_NS), &ask->arena, &ask->blobs,
+                                       &ask->blob_count);
         if (error)
             return ng_publisher_failed(p, error);
         quiet = 0;
         for (uint32_t i = 0; i < ask->blob_count; i++) {
-            struct ng_blob *blob = &ask->blobs[i];
+            struct ng_peer_progress *blob = &ask->blobs[i];
             blob->quiet = blob->lives && blob->slot != p->slot && blob->question != question &&
                           !tells_an_end(blob);
             quiet += blob->quiet && blob->root == p->root;
         }
     } while (quiet && ng_clock_mono_ns() < until);
     uint64_t root;
-    if (ng_label_root(p->kv, p->root, ng_publisher_in(CALL_NS), &root) == 0)
+    if (ng_incarnation_root(p->kv, p->root, ng_publisher_in(CALL_NS), &root) == 0)
         ng_publisher_set_root(p, root);
     ask->root = p->root;
     if (!ng_publisher_is_settled(p))
@@ -227,10 +227,10 @@ static void look_nearer(struct ng_publisher *p, uint64_t slots)
 int ng_publisher_look_around(struct ng_publisher *p)
 {
     struct answers answers = {0};
-    char above[NG_LABEL_KEY_BYTES], spoken[KEY_BYTES], watched[KEY_BYTES];
+    char above[NG_INCARNATION_KEY_BYTES], spoken[KEY_BYTES], watched[KEY_BYTES];
     const char *keys[ANSWERS] = {"e", "n", above, "i/last", spoken, watched};
 
-    ng_label_key(p->root, above);
+    ng_incarnation_key(p->root, above);
     ng_publisher_uid_key(spoken, 's', ng_box_uid(p->options.own_box->header));
     ng_publisher_number_key(watched, 'l', p->watch);
     int error =
@@ -239,7 +239,7 @@ int ng_publisher_look_around(struct ng_publisher *p)
         return ng_publisher_failed(p, error);
     int64_t ended = strtoll(answers.text[ENDED], NULL, 10);
     uint64_t slots = strtoull(answers.text[SLOTS], NULL, 10);
-    if (slots > NG_BLOBS_SLOTS_MAX)
+    if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
         slots = p->slots; /* nobody has counted to it */
     uint64_t up = strtoull(answers.text[ABOVE], NULL, 16);
     uint64_t last = strtoull(answers.text[LAST], NULL, 10);

@@ -74,7 +74,7 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
 
     ng_publisher_uid_key(key, 'w', uid);
     int error = ng_publisher_read_number(p, key, &slot);
-    if (!error && (slot <= 0 || slot > NG_BLOBS_SLOTS_MAX)) {
+    if (!error && (slot <= 0 || slot > NG_PEER_PROGRESS_SLOTS_MAX)) {
         error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
         int length = snprintf(text, sizeof(text), "%" PRId64, slot);
         if (!error)

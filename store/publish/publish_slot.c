@@ -68,7 +68,7 @@ static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
 int ng_publisher_keep_counters(struct ng_publisher *p)
 {
     static const char *const counters[] = {"n", "e", "i/last"};
-    char above[NG_LABEL_KEY_BYTES];
+    char above[NG_INCARNATION_KEY_BYTES];
     uint64_t newest;
     int error = 0;
 
@@ -76,7 +76,7 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
         error = ng_kv_expire(p->kv, counters[i], KEEP_MS, ng_publisher_in(CALL_NS));
         error = error == -ENOENT ? 0 : error;
     }
-    ng_label_key(p->own_label, above);
+    ng_incarnation_key(p->own_label, above);
     if (!error)
         error = ng_kv_expire(p->kv, above, KEEP_MS, ng_publisher_in(CALL_NS));
     error = error == -ENOENT ? 0 : error;
@@ -121,7 +121,7 @@ static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
         return error;
     ng_publisher_uid_key(key, 'w', ng_box_uid(p->options.own_box->header));
     error = ng_publisher_read_number(p, key, &found);
-    *ret_slot = found > 0 && found <= NG_BLOBS_SLOTS_MAX ? (uint64_t)found : 0;
+    *ret_slot = found > 0 && found <= NG_PEER_PROGRESS_SLOTS_MAX ? (uint64_t)found : 0;
     if (!error)
         error = holds_us(p, *ret_slot, &holds);
     if (!holds)
@@ -141,7 +141,7 @@ static int take_place(struct ng_publisher *p)
 
     for (int tries = 0; tries < 16; tries++) {
         error = ng_kv_add(p->kv, "n", 1, KEEP_MS, ng_publisher_in(CALL_NS), &slot);
-        if (!error && (slot < 1 || slot > NG_BLOBS_SLOTS_MAX))
+        if (!error && (slot < 1 || slot > NG_PEER_PROGRESS_SLOTS_MAX))
             error = ng_kv_fail(p->kv, -ERANGE, "it has %" PRId64 " for a count of processes", slot);
         if (error)
             break;

@@ -91,11 +91,11 @@ struct ng_publisher {
     uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
     bool leaving;
-    enum ng_look_cause
+    enum ng_claim_cause
         causes[NG_INCIDENT_LIMIT];        /* by level: why this process looks at the job … */
     uint64_t examined[NG_INCIDENT_LIMIT]; /* … and under which label */
     uint32_t compared_at;                 /* the group whose trail was told or compared last */
-    struct ng_trail_pace
+    struct ng_hash_log_pace
         *paces; /* of store/publish/publish_hash_logs.c, by slot; made when first needed */
     struct ng_agree_pace *agreeing; /* of store/publish/publish_lockstep.c, likewise */
     uint64_t agree_connects;        /* of the kv, when all of that was told anew */
@@ -196,7 +196,7 @@ int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
 /* ng_board_ops.begin and finish. */
 int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
-                       enum ng_look_cause cause);
+                       enum ng_claim_cause cause);
 int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain);
 
 /* ---- publish_entries.c: small data for the programs ---- */
@@ -231,7 +231,7 @@ int ng_publisher_agree(struct ng_publisher *p);
 /* The question NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
 /* Whose dumps are waited for: who lives of our incarnation. False: no memory. */
-bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_blob *blobs,
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
                                   uint32_t count);
 /* One look a round: news that no message brought, and the neighbour that we look after. */
 int ng_publisher_look_around(struct ng_publisher *p);

@@ -15,9 +15,9 @@
 
 #define CHAIN_MAX 64 /* labels only ever lead to smaller ones */
 
-void ng_label_key(uint64_t label, char ret_key[NG_LABEL_KEY_BYTES])
+void ng_incarnation_key(uint64_t label, char ret_key[NG_INCARNATION_KEY_BYTES])
 {
-    snprintf(ret_key, NG_LABEL_KEY_BYTES, "u/%016" PRIx64, label);
+    snprintf(ret_key, NG_INCARNATION_KEY_BYTES, "u/%016" PRIx64, label);
 }
 
 static uint64_t parse(const struct ng_kv_bytes *value)
@@ -30,13 +30,14 @@ static uint64_t parse(const struct ng_kv_bytes *value)
     return strtoull(text, NULL, 16);
 }
 
-int ng_label_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns, uint64_t *ret_root)
+int ng_incarnation_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns,
+                        uint64_t *ret_root)
 {
-    char key[NG_LABEL_KEY_BYTES];
+    char key[NG_INCARNATION_KEY_BYTES];
     struct ng_kv_bytes value;
 
     for (int steps = 0; steps < CHAIN_MAX; steps++) {
-        ng_label_key(label, key);
+        ng_incarnation_key(label, key);
         int error = ng_kv_get(kv, key, deadline_mono_ns, &value);
         if (error && error != -ENOENT)
             return error;
@@ -54,18 +55,18 @@ int ng_label_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns, ui
 static int unite(struct ng_kv *kv, uint64_t a, uint64_t b, int64_t ttl_ms, int64_t deadline_mono_ns,
                  uint64_t *ret_root)
 {
-    char key[NG_LABEL_KEY_BYTES], text[17];
+    char key[NG_INCARNATION_KEY_BYTES], text[17];
 
     for (int tries = 0; tries < CHAIN_MAX; tries++) {
-        int error = ng_label_root(kv, a, deadline_mono_ns, &a);
+        int error = ng_incarnation_root(kv, a, deadline_mono_ns, &a);
         if (!error)
-            error = ng_label_root(kv, b, deadline_mono_ns, &b);
+            error = ng_incarnation_root(kv, b, deadline_mono_ns, &b);
         if (error)
             return error;
         *ret_root = a < b ? a : b;
         if (a == b)
             return 0;
-        ng_label_key(a < b ? b : a, key);
+        ng_incarnation_key(a < b ? b : a, key);
         snprintf(text, sizeof(text), "%016" PRIx64, *ret_root);
         error = ng_kv_put_if_absent(kv, key, text, 16, ttl_ms, deadline_mono_ns);
         if (error != -EEXIST)
@@ -74,15 +75,15 @@ static int unite(struct ng_kv *kv, uint64_t a, uint64_t b, int64_t ttl_ms, int64
     return -EBUSY;
 }
 
-static void group_key(uint64_t group_id, char ret_key[NG_LABEL_KEY_BYTES])
+static void group_key(uint64_t group_id, char ret_key[NG_INCARNATION_KEY_BYTES])
 {
-    snprintf(ret_key, NG_LABEL_KEY_BYTES, "g/%016" PRIx64, group_id);
+    snprintf(ret_key, NG_INCARNATION_KEY_BYTES, "g/%016" PRIx64, group_id);
 }
 
-int ng_label_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
-                      uint64_t *ret_label)
+int ng_incarnation_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
+                            uint64_t *ret_label)
 {
-    char key[NG_LABEL_KEY_BYTES];
+    char key[NG_INCARNATION_KEY_BYTES];
     struct ng_kv_bytes value;
 
     group_key(group_id, key);
@@ -96,21 +97,21 @@ int ng_label_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono
     return 0;
 }
 
-int ng_label_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
-                  int64_t deadline_mono_ns, uint64_t *ret_root)
+int ng_incarnation_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
+                        int64_t deadline_mono_ns, uint64_t *ret_root)
 {
-    char key[NG_LABEL_KEY_BYTES], text[17];
+    char key[NG_INCARNATION_KEY_BYTES], text[17];
     uint64_t theirs;
 
     group_key(group_id, key);
     snprintf(text, sizeof(text), "%016" PRIx64, label);
     int error = ng_kv_put_if_absent(kv, key, text, 16, ttl_ms, deadline_mono_ns);
     if (!error)
-        return ng_label_root(kv, label, deadline_mono_ns, ret_root);
+        return ng_incarnation_root(kv, label, deadline_mono_ns, ret_root);
     if (error != -EEXIST)
         return error;
-    error = ng_label_of_group(kv, group_id, deadline_mono_ns, &theirs);
+    error = ng_incarnation_of_group(kv, group_id, deadline_mono_ns, &theirs);
     if (error == -ENOENT) /* it has just gone */
-        return ng_label_root(kv, label, deadline_mono_ns, ret_root);
+        return ng_incarnation_root(kv, label, deadline_mono_ns, ret_root);
     return error ? error : unite(kv, label, theirs, ttl_ms, deadline_mono_ns, ret_root);
 }

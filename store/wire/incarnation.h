@@ -15,20 +15,21 @@
 struct ng_kv;
 
 /* The label that `label` is part of, itself where of none. 0 or -errno of the store. */
-int ng_label_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns, uint64_t *ret_root);
+int ng_incarnation_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_ns,
+                        uint64_t *ret_root);
 
 /* A process of label `label` is a member of the group: whoever else is, is of the same incarnation.
  * `ttl_ms`: how long that is remembered. 0 or -errno of the store. */
-int ng_label_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
-                  int64_t deadline_mono_ns, uint64_t *ret_root);
+int ng_incarnation_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int64_t ttl_ms,
+                        int64_t deadline_mono_ns, uint64_t *ret_root);
 
 /* The label that the group was made under. 0; -ENOENT: nobody has told of it; or -errno of the
  * store. */
-int ng_label_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
-                      uint64_t *ret_label);
+int ng_incarnation_of_group(struct ng_kv *kv, uint64_t group_id, int64_t deadline_mono_ns,
+                            uint64_t *ret_label);
 
 /* Name of the key that says what a label is part of. */
-#define NG_LABEL_KEY_BYTES 32
-void ng_label_key(uint64_t label, char ret_key[NG_LABEL_KEY_BYTES]);
+#define NG_INCARNATION_KEY_BYTES 32
+void ng_incarnation_key(uint64_t label, char ret_key[NG_INCARNATION_KEY_BYTES]);
 
 #endif

@@ -69,7 +69,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
 
 /* Moves *at on. False: cut off, or more than there is room for. */
 static bool get_scope(const unsigned char **at, const unsigned char *end,
-                      struct ng_scope *ret_scope)
+                      struct ng_group_set *ret_scope)
 {
     if (end - *at < 8)
         return false;
@@ -77,7 +77,7 @@ static bool get_scope(const unsigned char **at, const unsigned char *end,
     ret_scope->all = count == SCOPE_OF_ALL;
     if (ret_scope->all)
         return true;
-    if (count > NG_SCOPE_GROUPS || (size_t)(end - *at) < 8 * count)
+    if (count > NG_GROUP_SET_MAX || (size_t)(end - *at) < 8 * count)
         return false;
     ret_scope->count = (uint32_t)count;
     for (uint32_t i = 0; i < count; i++)
@@ -114,7 +114,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
         return -EBADMSG;
     if (magic == MAGIC_WITHOUT_SCOPE) {
         incident.scope =
-            (struct ng_scope){.all = !incident.group_id, .count = incident.group_id != 0};
+            (struct ng_group_set){.all = !incident.group_id, .count = incident.group_id != 0};
         incident.scope.groups[0] = incident.group_id;
     }
     size_t length = (size_t)(end - at);

@@ -11,7 +11,7 @@
 
 #include "core/nccl/board.h"
 
-#define NG_INCIDENT_RECORD_BYTES (640 + 8 * NG_SCOPE_GROUPS)
+#define NG_INCIDENT_RECORD_BYTES (640 + 8 * NG_GROUP_SET_MAX)
 
 /* Returns the length. */
 size_t ng_incident_encode(const struct ng_incident *incident,

@@ -147,7 +147,7 @@ static void reach(const struct board_job *job, struct board_load *load, struct n
                   uint64_t calls, double ret_ms[PARTS])
 {
     struct ng_arena arena = {0};
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     struct ng_view view;
     struct ng_verdict verdict;
     uint32_t count;
@@ -158,11 +158,11 @@ static void reach(const struct board_job *job, struct board_load *load, struct n
         stop("publish", ng_kv_error(kv));
     sleep_ms(REFRESH_WAIT_MS);
     at[CALL] = ng_clock_mono_ns();
-    if (ng_blobs_fetch(kv, at[CALL] + 20 * NG_S, &arena, &blobs, &count) != 0)
+    if (ng_peer_progress_fetch(kv, at[CALL] + 20 * NG_S, &arena, &blobs, &count) != 0)
         stop("fetch", ng_kv_error(kv));
     at[FETCH] = ng_clock_mono_ns();
     ng_view_init(&view);
-    if (ng_blobs_add(blobs, count, count ? blobs[0].root : 0, TTL_MS * NG_MS, &view) != 0)
+    if (ng_peer_progress_add(blobs, count, count ? blobs[0].root : 0, TTL_MS * NG_MS, &view) != 0)
         stop("decode", "no memory");
     at[DECODE] = ng_clock_mono_ns();
     ng_view_seal(&view);

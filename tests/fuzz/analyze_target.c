@@ -45,31 +45,31 @@ static void ignore(void *context, const char *path, const char *why)
 static void write_files(const struct ng_view *view, const struct ng_verdict *verdict,
                         const struct ng_mismatches *mismatches, const char *folder, int nowhere)
 {
-    struct ng_folded stacks = NG_FOLDED_NONE;
+    struct ng_stack_groups stacks = NG_STACK_GROUPS_NONE;
     struct ng_page page = {view, verdict, mismatches, &stacks};
 
-    check(ng_folded_add_folder(&stacks, folder), "stacks");
+    check(ng_stack_groups_add_folder(&stacks, folder), "stacks");
     check(ng_page_write(&page, "/dev/null"), "page");
     check(ng_trace_write(view, verdict, NG_TRACE_RECORDS_MAX, nowhere), "timeline");
     check(rewrite_dumps(view, nowhere), "dumps");
-    ng_folded_fini(&stacks);
+    ng_stack_groups_fini(&stacks);
 }
 
-static void judge(struct ng_view *view, struct ng_digest *digest,
+static void judge(struct ng_view *view, struct ng_view_merge *digest,
                   const struct ng_evidence *evidence, const char *folder)
 {
-    struct ng_hindsight hindsight = {.stalled_ns = evidence->stalled_ns,
-                                     .incident = evidence->incident};
+    struct ng_postmortem hindsight = {.stalled_ns = evidence->stalled_ns,
+                                      .incident = evidence->incident};
     static int nowhere = -1;
     struct ng_mismatches mismatches;
     struct ng_verdict verdict;
 
     if (nowhere < 0)
         nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    check(ng_digest_finish(digest), "finish");
+    check(ng_view_merge_finish(digest), "finish");
     ng_view_seal(view);
     check(ng_mismatches_find(view, &digest->histories, &mismatches), "mismatches");
-    check(ng_hindsight_judge(view, &hindsight, &verdict), "judge");
+    check(ng_postmortem_judge(view, &hindsight, &verdict), "judge");
     if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
         check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
     check(ng_straggler_blame(view, &verdict), "straggler");
@@ -84,7 +84,7 @@ size_t analyze_files(const char *const *paths, size_t count)
 {
     struct ng_evidence_paths files = {0};
     struct ng_evidence evidence;
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_view view;
     char folder[512];
 
@@ -93,13 +93,13 @@ size_t analyze_files(const char *const *paths, size_t count)
     *strrchr(folder, '/') = '\0';
     ng_view_init(&view);
     /* So few that every other input goes through the choice of records, too. */
-    ng_digest_init(&digest, &view, 20);
+    ng_view_merge_init(&digest, &view, 20);
     for (size_t i = 0; i < count; i++)
         check(ng_evidence_add_path(&files, paths[i], ignore, NULL), "path");
     check(ng_evidence_order(&files), "order");
     check(ng_evidence_gather(&files, &digest, ignore, NULL, &evidence), "gather");
     judge(&view, &digest, &evidence, folder);
-    ng_digest_fini(&digest);
+    ng_view_merge_fini(&digest);
     ng_evidence_paths_fini(&files);
     ng_view_fini(&view);
     return evidence.usable;

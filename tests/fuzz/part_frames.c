@@ -105,18 +105,18 @@ static size_t make_frames(struct damage_sample samples[PART_SAMPLES_MAX])
 /* By the table of rules, as a program's thread does. */
 static void walk(const struct ng_images *images, uint64_t place, uint64_t stack, uint64_t end)
 {
-    static struct ng_walk_table table;
-    struct ng_walk_memory memory = {.until = end};
+    static struct ng_fast_unwind_table table;
+    struct ng_fast_unwind_memory memory = {.until = end};
     struct ng_walk at = {.place = place, .stack = stack, .pointer = stack + 64};
     uint64_t addresses[FRAMES];
     uint32_t count = 0;
 
     memset(&table, 0, sizeof(table));
     for (uint64_t k = 0; k < 40; k++) {
-        struct ng_walk_rule rule = ng_walk_rule_make(images, place + k);
-        ng_walk_table_add(&table, place + k, &rule);
+        struct ng_fast_unwind_rule rule = ng_fast_unwind_rule_make(images, place + k);
+        ng_fast_unwind_table_add(&table, place + k, &rule);
     }
-    ng_walk_up(&table, &memory, &at, addresses, FRAMES, &count);
+    ng_fast_unwind_up(&table, &memory, &at, addresses, FRAMES, &count);
     part_promise(count <= FRAMES, "more frames than there is room for");
 }
 

@@ -152,7 +152,7 @@ static bool take_incident(const uint8_t *bytes, size_t count)
         return false;
     part_promise(memchr(incident.line, '\0', sizeof(incident.line)) != NULL,
                  "a line without its end");
-    part_promise(incident.scope.count <= NG_SCOPE_GROUPS, "more groups than there is room for");
+    part_promise(incident.scope.count <= NG_GROUP_SET_MAX, "more groups than there is room for");
     size_t length = ng_incident_encode(&incident, again);
     part_promise(ng_incident_decode(again, length, &same) == 0, "it cannot be written");
     part_promise(strcmp(incident.line, same.line) == 0 && incident.epoch == same.epoch &&

@@ -20,7 +20,7 @@ static bool has_length(const char *list, const char *word, size_t length)
     return false;
 }
 
-bool ng_words_has(const char *list, const char *word)
+bool ng_argv_scan_has(const char *list, const char *word)
 {
     return has_length(list, word, strlen(word));
 }
@@ -49,9 +49,11 @@ static bool take(struct ng_words *words, const char *name, const char *attached,
                  struct ng_word *ret_word)
 {
     const struct ng_word_rules *rules = words->rules;
-    int takes = ng_words_has(rules->takes, name) ? 1 : ng_words_has(rules->takes_two, name) ? 2 : 0;
+    int takes = ng_argv_scan_has(rules->takes, name)       ? 1
+                : ng_argv_scan_has(rules->takes_two, name) ? 2
+                                                           : 0;
 
-    if (takes == 0 && !ng_words_has(rules->flags, name))
+    if (takes == 0 && !ng_argv_scan_has(rules->flags, name))
         return false;
     ret_word->kind = NG_WORD_OPTION;
     memmove(ret_word->name, name, strlen(name) + 1);
@@ -67,7 +69,7 @@ static void take_letter(struct ng_words *words, struct ng_word *ret_word)
 {
     const char name[] = {'-', *words->letters++, '\0'};
     const char *rest = *words->letters ? words->letters : NULL;
-    bool takes_rest = ng_words_has(words->rules->takes, name);
+    bool takes_rest = ng_argv_scan_has(words->rules->takes, name);
 
     if (!take(words, name, takes_rest ? rest : NULL, ret_word)) {
         ret_word->kind = NG_WORD_UNKNOWN;
@@ -93,8 +95,8 @@ static void take_option(struct ng_words *words, const char *word, struct ng_word
     }
     if (length < sizeof(name))
         memcpy(name, word, length);
-    if (rules->abbreviates && !ng_words_has(rules->takes, name) &&
-        !ng_words_has(rules->flags, name))
+    if (rules->abbreviates && !ng_argv_scan_has(rules->takes, name) &&
+        !ng_argv_scan_has(rules->flags, name))
         complete(rules, word, length, name);
     if (take(words, name, equals ? equals + 1 : NULL, ret_word))
         return;
@@ -106,7 +108,7 @@ static void take_option(struct ng_words *words, const char *word, struct ng_word
     }
 }
 
-struct ng_word ng_words_next(struct ng_words *words)
+struct ng_word ng_argv_scan_next(struct ng_words *words)
 {
     struct ng_word next = {NG_WORD_END, words->at, words->at, "", NULL};
 
@@ -117,7 +119,7 @@ struct ng_word ng_words_next(struct ng_words *words)
         next.index = words->at;
         if (!words->operands_only && strcmp(word, "--") == 0) {
             words->operands_only = true;
-            return ng_words_next(words);
+            return ng_argv_scan_next(words);
         }
         if (words->operands_only || word[0] != '-' || !word[1])
             next.kind = NG_WORD_OPERAND;
@@ -151,14 +153,14 @@ static bool split_word(const char **text, char **to)
     return true;
 }
 
-char **ng_words_split(char *const *argv, const struct ng_word_rules *rules)
+char **ng_argv_scan_split(char *const *argv, const struct ng_word_rules *rules)
 {
     struct ng_words words = {.argv = argv, .rules = rules};
     struct ng_word word;
     size_t rest = 0;
 
     do
-        word = ng_words_next(&words);
+        word = ng_argv_scan_next(&words);
     while (word.kind == NG_WORD_OPTION && strcmp(word.name, "-S") != 0 &&
            strcmp(word.name, "--split-string") != 0);
     if (word.kind != NG_WORD_OPTION || !word.value)

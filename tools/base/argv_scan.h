@@ -42,16 +42,16 @@ struct ng_words {
 };
 
 /* The next option or operand. Options that stand in one word (-iv) come one by one. */
-struct ng_word ng_words_next(struct ng_words *words);
+struct ng_word ng_argv_scan_next(struct ng_words *words);
 
 /* Whether `word` stands in a list. */
-bool ng_words_has(const char *list, const char *word);
+bool ng_argv_scan_has(const char *list, const char *word);
 
 /*
  * The first word of `argv` that leads `env` to take a text apart (-S) is replaced by the words of
  * it: a new argv in one piece of memory, to be freed; it points into the old one, too. NULL: there
  * is none (or no memory).
  */
-char **ng_words_split(char *const *argv, const struct ng_word_rules *rules);
+char **ng_argv_scan_split(char *const *argv, const struct ng_word_rules *rules);
 
 #endif

@@ -65,7 +65,7 @@ static const struct ng_usage usage = {
 /* What a run of the command holds. */
 struct analysis {
     struct ng_view view;
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_evidence_paths paths;
     struct ng_evidence evidence;
     struct ng_mismatches mismatches;
@@ -115,15 +115,15 @@ static int gather(struct analysis *analysis, char **paths, int count)
 }
 
 /* Ranks did not call alike: that is the verdict, unless something is stuck. */
-static int blame_mismatch(struct analysis *analysis, const struct ng_hindsight *hindsight)
+static int blame_mismatch(struct analysis *analysis, const struct ng_postmortem *hindsight)
 {
-    struct ng_hindsight nothing_stuck = *hindsight;
+    struct ng_postmortem nothing_stuck = *hindsight;
 
     if (!hindsight->asked_ns && analysis->verdict.kind != NG_KIND_HEALTHY &&
-        ng_hindsight_is_ordinary(&analysis->view, hindsight, &analysis->verdict)) {
+        ng_postmortem_is_ordinary(&analysis->view, hindsight, &analysis->verdict)) {
         nothing_stuck.asked_ns = INT64_MAX;
         ng_verdict_fini(&analysis->verdict);
-        int error = ng_hindsight_judge(&analysis->view, &nothing_stuck, &analysis->verdict);
+        int error = ng_postmortem_judge(&analysis->view, &nothing_stuck, &analysis->verdict);
         if (error)
             return error;
     }
@@ -172,19 +172,19 @@ static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, i
 
 static int judge(struct analysis *analysis, int64_t asked_ns)
 {
-    struct ng_hindsight hindsight = {.asked_ns = asked_ns,
-                                     .stalled_ns = analysis->evidence.stalled_ns,
-                                     .incident = analysis->evidence.incident,
-                                     .told = analysis->paths.incidents,
-                                     .told_count = analysis->paths.incident_count};
+    struct ng_postmortem hindsight = {.asked_ns = asked_ns,
+                                      .stalled_ns = analysis->evidence.stalled_ns,
+                                      .incident = analysis->evidence.incident,
+                                      .told = analysis->paths.incidents,
+                                      .told_count = analysis->paths.incident_count};
 
-    int error = ng_digest_finish(&analysis->digest);
+    int error = ng_view_merge_finish(&analysis->digest);
     if (error)
         return error;
     ng_view_seal(&analysis->view);
     error = ng_mismatches_find(&analysis->view, &analysis->digest.histories, &analysis->mismatches);
     if (!error)
-        error = ng_hindsight_judge(&analysis->view, &hindsight, &analysis->verdict);
+        error = ng_postmortem_judge(&analysis->view, &hindsight, &analysis->verdict);
     if (!error && analysis->mismatches.count)
         error = blame_mismatch(analysis, &hindsight);
     if (!error)
@@ -231,16 +231,16 @@ static int write_trace(const void *context, int fd)
 /* The page, with the stacks of those paths that are folders. 0 or -errno. */
 static int write_page(const struct analysis *analysis, char **paths, int count, const char *file)
 {
-    struct ng_folded stacks = NG_FOLDED_NONE;
+    struct ng_stack_groups stacks = NG_STACK_GROUPS_NONE;
     int error = 0;
 
     /* A path that is a file, or nothing, has none. */
     for (int i = 0; i < count && error != -ENOMEM; i++)
-        error = ng_folded_add_folder(&stacks, paths[i]);
+        error = ng_stack_groups_add_folder(&stacks, paths[i]);
     struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches, &stacks};
     if (error != -ENOMEM)
         error = ng_page_write(&page, file);
-    ng_folded_fini(&stacks);
+    ng_stack_groups_fini(&stacks);
     return error;
 }
 
@@ -315,11 +315,11 @@ int ng_command_analyze(int argc, char **argv)
         return status;
 
     ng_view_init(&analysis.view);
-    ng_digest_init(&analysis.digest, &analysis.view, NG_DIGEST_RECORDS);
+    ng_view_merge_init(&analysis.digest, &analysis.view, NG_VIEW_MERGE_RECORDS);
     status = analyze(&analysis, argv + operand, argc - operand, values, asked_ns);
     ng_mismatches_fini(&analysis.mismatches);
     ng_verdict_fini(&analysis.verdict);
-    ng_digest_fini(&analysis.digest);
+    ng_view_merge_fini(&analysis.digest);
     ng_evidence_paths_fini(&analysis.paths);
     ng_view_fini(&analysis.view);
     return status;

@@ -206,7 +206,7 @@ static int aim(const struct order *order, struct ng_job *job, const char *group,
     struct ng_view view;
 
     ng_view_init(&view);
-    int count = ng_observe_view(&job->observed, until, &view, job->why, sizeof(job->why)),
+    int count = ng_board_client_view(&job->observed, until, &view, job->why, sizeof(job->why)),
         status = 0;
     if (count < 0 && count != -ENOENT)
         status = ng_jobs_failed(command, job, count);
@@ -251,8 +251,9 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
              "`ncclguard %s` (host %s, pid %d) orders: %s of job %s", command, host, (int)getpid(),
              what, job->name);
     job->why[0] = '\0';
-    int count = ng_observe_order(&job->observed, &incident, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                 job->why, sizeof(job->why));
+    int count =
+        ng_board_client_order(&job->observed, &incident, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                              job->why, sizeof(job->why));
     if (count < 0)
         return ng_jobs_failed(command, job, count);
     if (count == 0)

@@ -353,7 +353,7 @@ static void try_folders(struct ng_doctor *doctor, const struct ng_config *config
 /* Whether the store that ranks share across hosts answers. */
 static void look_at_store(struct ng_doctor *doctor, const struct ng_config *config)
 {
-    char store[256], job[64], why[NG_OBSERVE_WHY_BYTES] = "";
+    char store[256], job[64], why[NG_BOARD_CLIENT_WHY_BYTES] = "";
     struct ng_mistake mistake;
     struct ng_view view;
 
@@ -363,13 +363,13 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
         return;
     ng_url_redact(config->store, store, sizeof(store));
     snprintf(job, sizeof(job), "doctor-%d", (int)getpid());
-    struct ng_observed observed = {.url = config->store,
-                                   .job = job,
-                                   .tls = ng_tls_for(config->store),
-                                   .key_file = config->store_key};
+    struct ng_observed_job observed = {.url = config->store,
+                                       .job = job,
+                                       .tls = ng_tls_for(config->store),
+                                       .key_file = config->store_key};
     ng_view_init(&view);
-    int count =
-        ng_observe_view(&observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view, why, sizeof(why));
+    int count = ng_board_client_view(&observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view, why,
+                                     sizeof(why));
     ng_view_fini(&view);
     if (count >= 0)
         ng_findings_add(&doctor->findings, NG_FINDING_OK, store, NULL,

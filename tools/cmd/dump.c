@@ -83,10 +83,10 @@ struct dumping {
 
 /* What has become of the order for stacks. */
 struct stacks {
-    uint32_t there, missing;        /* of the processes here that live */
-    uint32_t elsewhere;             /* live processes of other hosts */
-    bool asked;                     /* those of other hosts were told */
-    char why[NG_OBSERVE_WHY_BYTES]; /* else */
+    uint32_t there, missing;             /* of the processes here that live */
+    uint32_t elsewhere;                  /* live processes of other hosts */
+    bool asked;                          /* those of other hosts were told */
+    char why[NG_BOARD_CLIENT_WHY_BYTES]; /* else */
 };
 
 static bool is_wanted(const struct dumping *dumping, uint32_t process)
@@ -135,7 +135,7 @@ static void look_for_guards_verdict(struct dumping *dumping)
         json_unpack(verdict, "{s:s, s:s, s:s, s?I}", "job", &job, "kind", &kind, "action", &action,
                     "time_unix_ns", &unix_ns) == 0 &&
         strcmp(job, dumping->job.name) == 0 && is_word(kind) && is_word(action) &&
-        ng_present_verdict_stays(verdict, ng_present_is_over(&dumping->view))) {
+        ng_live_verdict_verdict_stays(verdict, ng_live_verdict_is_over(&dumping->view))) {
         time_t seconds = (time_t)(unix_ns / NG_S);
         if (seconds > 0 && gmtime_r(&seconds, &tm))
             strftime(when, sizeof(when), ", at %Y-%m-%d %H:%M:%S UTC", &tm);
@@ -150,14 +150,14 @@ static void write_verdict(struct dumping *dumping)
     struct ng_verdict verdict;
 
     int64_t stuck_ns = ng_jobs_stuck_ns(&dumping->job);
-    int error = ng_present_judge(&dumping->view, 0, stuck_ns, &verdict);
+    int error = ng_live_verdict_judge(&dumping->view, 0, stuck_ns, &verdict);
     if (!error) {
         look_for_guards_verdict(dumping);
         if (!dumping->kept[0])
             remember(dumping, ng_report_save(&verdict, dumping->folder));
         error = ng_trace_save(&dumping->view, &verdict, dumping->folder);
-        ng_present_line(&verdict, ng_present_is_over(&dumping->view) ? 0 : stuck_ns,
-                        dumping->job.why, sizeof(dumping->job.why));
+        ng_live_verdict_line(&verdict, ng_live_verdict_is_over(&dumping->view) ? 0 : stuck_ns,
+                             dumping->job.why, sizeof(dumping->job.why));
         ng_verdict_fini(&verdict);
     }
     remember(dumping, error);
@@ -182,9 +182,9 @@ static bool is_local(const struct ng_job *job)
 
 /* Processes whose ranks share a store also listen to the board of their own host, where a folder's
  * name counts. */
-static struct ng_observed local_board(const struct ng_job *job)
+static struct ng_observed_job local_board(const struct ng_job *job)
 {
-    struct ng_observed local = job->observed;
+    struct ng_observed_job local = job->observed;
 
     if (!is_local(job))
         local.url = "local:";
@@ -194,8 +194,8 @@ static struct ng_observed local_board(const struct ng_job *job)
 /* Which processes of the view have their black boxes on this host; 0 or -ENOMEM. */
 static int find_those_here(struct dumping *dumping)
 {
-    struct ng_observed local = local_board(&dumping->job);
-    char why[NG_OBSERVE_WHY_BYTES];
+    struct ng_observed_job local = local_board(&dumping->job);
+    char why[NG_BOARD_CLIENT_WHY_BYTES];
     struct ng_view view;
 
     if (is_local(&dumping->job))
@@ -205,7 +205,7 @@ static int find_those_here(struct dumping *dumping)
         return -ENOMEM;
     ng_view_init(&view);
     /* No folder there: none. */
-    if (ng_observe_view(&local, ng_clock_mono_ns(), &view, why, sizeof(why)) > 0)
+    if (ng_board_client_view(&local, ng_clock_mono_ns(), &view, why, sizeof(why)) > 0)
         for (uint32_t i = 0; i < dumping->view.process_count; i++)
             for (uint32_t k = 0; k < view.process_count && !dumping->here[i]; k++)
                 dumping->here[i] = dumping->view.processes[i].uid &&
@@ -253,13 +253,13 @@ static void order_here(const struct dumping *dumping, const struct ng_incident *
 {
     int64_t until = ng_clock_mono_ns() + STACKS_NS;
     const struct timespec pause = {.tv_nsec = 20 * NG_MS};
-    struct ng_observed local = local_board(&dumping->job);
+    struct ng_observed_job local = local_board(&dumping->job);
     struct timespec ordered;
-    char why[NG_OBSERVE_WHY_BYTES];
+    char why[NG_BOARD_CLIENT_WHY_BYTES];
 
     /* Files are stamped by the coarse clock. */
     clock_gettime(CLOCK_REALTIME_COARSE, &ordered);
-    if (ng_observe_order(&local, order, until, why, sizeof(why)) <= 0)
+    if (ng_board_client_order(&local, order, until, why, sizeof(why)) <= 0)
         return;
     do {
         count_stacks(dumping, &ordered, stacks);
@@ -285,9 +285,9 @@ static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
         order_here(dumping, &order, stacks);
     /* After them: it reaches those of this host a second time, who are done by now. */
     if (stacks->elsewhere)
-        stacks->asked =
-            ng_observe_order(&dumping->job.observed, &order, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                             stacks->why, sizeof(stacks->why)) > 0;
+        stacks->asked = ng_board_client_order(&dumping->job.observed, &order,
+                                              ng_clock_mono_ns() + NG_JOBS_WAIT_NS, stacks->why,
+                                              sizeof(stacks->why)) > 0;
 }
 
 /* ---- The command ---- */
@@ -351,8 +351,8 @@ static int dump(struct dumping *dumping, bool with_stacks)
     struct stacks stacks = {0};
     uint32_t wanted = 0;
 
-    int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                &dumping->view, job->why, sizeof(job->why));
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                     &dumping->view, job->why, sizeof(job->why));
     if (count < 0 && count != -ENOENT)
         return ng_jobs_failed(COMMAND, job, count);
     if (count <= 0)

@@ -241,7 +241,7 @@ static bool is_final(const char *path, bool failed)
 {
     json_error_t error;
     json_t *verdict = json_load_file(path, 0, &error);
-    bool final = ng_present_verdict_stays(verdict, failed);
+    bool final = ng_live_verdict_verdict_stays(verdict, failed);
 
     json_decref(verdict);
     return final;

@@ -99,8 +99,8 @@ static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look
     look->made = false;
     ng_view_init(&look->view);
     job->why[0] = '\0';
-    int count = ng_observe_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &look->view,
-                                job->why, sizeof(job->why));
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                     &look->view, job->why, sizeof(job->why));
     look->time_unix_ns = ng_clock_unix_ns();
     if (count <= 0) {
         ng_view_fini(&look->view);
@@ -109,8 +109,8 @@ static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look
     if (!look->view.job[0])
         snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
     int64_t stuck_ns = asked_ns ? asked_ns : ng_jobs_stuck_ns(job);
-    look->stuck_ns = ng_present_is_over(&look->view) ? 0 : stuck_ns;
-    int error = ng_present_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
+    look->stuck_ns = ng_live_verdict_is_over(&look->view) ? 0 : stuck_ns;
+    int error = ng_live_verdict_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
     if (!error) {
         look->verdict.time_unix_ns = look->time_unix_ns;
         error = ng_table_make(&look->view, &look->verdict, &look->table);
@@ -172,7 +172,7 @@ static bool draw(const struct look *look, const char *trouble)
 static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
 {
     struct look looks[2], *shown = &looks[0], *next = &looks[1];
-    char trouble[NG_OBSERVE_WHY_BYTES + 64] = "";
+    char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64] = "";
     int count = take_look(job, asked_ns, shown);
 
     if (count == 0)

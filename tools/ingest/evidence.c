@@ -122,7 +122,7 @@ struct source {
 
 struct gathering {
     const struct ng_evidence_paths *paths;
-    struct ng_digest *digest;
+    struct ng_view_merge *digest;
     ng_evidence_refuse_fn *refuse;
     void *context;
     int64_t
@@ -208,7 +208,7 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     if (!error)
         error = tell_job(gathering, view, source);
     if (!error)
-        error = ng_digest_add(gathering->digest, view, why, why_bytes);
+        error = ng_view_merge_add(gathering->digest, view, why, why_bytes);
     source->count = gathering->digest->view->process_count - source->first;
     if (error == -EALREADY)
         return;
@@ -451,7 +451,7 @@ static int read_newest(struct gathering *gathering, const struct job *newest, ch
     for (size_t i = 0; i < gathering->paths->count; i++)
         if (!gathering->sources[i].job || gathering->jobs[gathering->sources[i].job - 1].kept)
             kept.paths[kept.count++] = gathering->paths->paths[i];
-    ng_digest_restart(gathering->digest);
+    ng_view_merge_restart(gathering->digest);
     for (uint32_t i = 0; i < note_count; i++)
         ng_view_note(view, "%s", notes[i]);
     snprintf(view->job, sizeof(view->job), "%s", newest->name);
@@ -483,7 +483,7 @@ static char **copy_notes(const struct ng_view *view)
     return notes;
 }
 
-int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *digest,
                        ng_evidence_refuse_fn *refuse, void *context,
                        struct ng_evidence *ret_evidence)
 {

@@ -69,7 +69,7 @@ void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
  * names and times that the files tell; what is left out is refused, in one call for each job. 0 or
  * -ENOMEM.
  */
-int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_digest *digest,
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *digest,
                        ng_evidence_refuse_fn *refuse, void *context,
                        struct ng_evidence *ret_evidence);
 

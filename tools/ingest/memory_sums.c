@@ -34,8 +34,8 @@ static void add_member(struct ng_view_registration *sum, const struct ng_view_me
     add(&sum->spent_ns, told->spent_ns);
 }
 
-void ng_registered_group(const struct ng_view *view, uint32_t group,
-                         struct ng_view_registration *ret_sum)
+void ng_memory_sums_group(const struct ng_view *view, uint32_t group,
+                          struct ng_view_registration *ret_sum)
 {
     struct ng_view_registration sum = {0};
     uint32_t count;
@@ -46,8 +46,8 @@ void ng_registered_group(const struct ng_view *view, uint32_t group,
     *ret_sum = sum;
 }
 
-void ng_registered_process(const struct ng_view *view, uint32_t process,
-                           struct ng_view_registration *ret_sum)
+void ng_memory_sums_process(const struct ng_view *view, uint32_t process,
+                            struct ng_view_registration *ret_sum)
 {
     const struct ng_view_process *told = &view->processes[process];
     struct ng_view_registration sum = {0};
@@ -57,7 +57,7 @@ void ng_registered_process(const struct ng_view *view, uint32_t process,
     *ret_sum = sum;
 }
 
-bool ng_registered_memory(const struct ng_view_process *process, struct ng_memory_sum *ret_sum)
+bool ng_memory_sums_memory(const struct ng_view_process *process, struct ng_memory_sum *ret_sum)
 {
     struct ng_memory_sum sum = {0};
 
@@ -69,7 +69,7 @@ bool ng_registered_memory(const struct ng_view_process *process, struct ng_memor
     return process->memory_kinds > 0;
 }
 
-unsigned ng_registered_share(const struct ng_view_registration *registration)
+unsigned ng_memory_sums_share(const struct ng_view_registration *registration)
 {
     if (!registration->bytes)
         return 0;
@@ -92,7 +92,7 @@ static void add_bytes(struct ng_text *text, uint64_t bytes)
         ng_text_add(text, "%" PRIu64 " %s", whole, units[unit]);
 }
 
-void ng_registered_add_sum(struct ng_text *text, uint64_t segments, uint64_t bytes)
+void ng_memory_sums_add_sum(struct ng_text *text, uint64_t segments, uint64_t bytes)
 {
     ng_text_add(text, "%" PRIu64, segments);
     if (!segments)
@@ -101,12 +101,12 @@ void ng_registered_add_sum(struct ng_text *text, uint64_t segments, uint64_t byt
     add_bytes(text, bytes);
 }
 
-void ng_registered_add(struct ng_text *text, const struct ng_view_registration *registration)
+void ng_memory_sums_add(struct ng_text *text, const struct ng_view_registration *registration)
 {
     uint64_t ms = registration->spent_ns / NG_MS;
 
     ng_text_add(text, "%u%% of the bytes sent and received, %" PRIu64 " segment%s (",
-                ng_registered_share(registration), registration->segments,
+                ng_memory_sums_share(registration), registration->segments,
                 registration->segments == 1 ? "" : "s");
     add_bytes(text, registration->segment_bytes);
     ng_text_add(text, "), %" PRIu64 ".%03" PRIu64 " s spent", ms / 1000, ms % 1000);

@@ -13,24 +13,24 @@
 #include "core/view/view.h"
 
 /* All members of a group together; not `known`: none of them tells. `closed`: all of them are. */
-void ng_registered_group(const struct ng_view *view, uint32_t group,
-                         struct ng_view_registration *ret_sum);
+void ng_memory_sums_group(const struct ng_view *view, uint32_t group,
+                          struct ng_view_registration *ret_sum);
 
 /* All communicators of a process. A segment that is registered with two of them counts twice. */
-void ng_registered_process(const struct ng_view *view, uint32_t process,
-                           struct ng_view_registration *ret_sum);
+void ng_memory_sums_process(const struct ng_view *view, uint32_t process,
+                            struct ng_view_registration *ret_sum);
 
 /* All kinds of its memory. False: nobody follows it. */
-bool ng_registered_memory(const struct ng_view_process *process, struct ng_memory_sum *ret_sum);
+bool ng_memory_sums_memory(const struct ng_view_process *process, struct ng_memory_sum *ret_sum);
 
 /* Hundredths of `bytes` of sends and receives that went out of registered memory, or into it. */
-unsigned ng_registered_share(const struct ng_view_registration *registration);
+unsigned ng_memory_sums_share(const struct ng_view_registration *registration);
 
 /* "12, 3.5 GiB": a count, and bytes. */
-void ng_registered_add_sum(struct ng_text *text, uint64_t segments, uint64_t bytes);
+void ng_memory_sums_add_sum(struct ng_text *text, uint64_t segments, uint64_t bytes);
 
 /* "87% of the bytes sent and received, 12 segments (3.5 GiB), 0.013 s spent" and what went wrong.
  */
-void ng_registered_add(struct ng_text *text, const struct ng_view_registration *registration);
+void ng_memory_sums_add(struct ng_text *text, const struct ng_view_registration *registration);
 
 #endif

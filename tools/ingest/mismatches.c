@@ -60,7 +60,7 @@ static int list_culprits(const struct ng_view *view, const struct ng_mismatch *m
         culprit->rank = ng_view_rank(view, &members[i]);
         culprit->group_rank = members[i].group_rank;
         culprit->process = members[i].process;
-        ng_why_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
+        ng_explain_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }

@@ -37,8 +37,8 @@ struct ng_mismatches {
 };
 
 /*
- * From a sealed view, and the differences that ng_digest_finish found in it. 0 or -ENOMEM; freed
- * with ng_mismatches_fini.
+ * From a sealed view, and the differences that ng_view_merge_finish found in it. 0 or -ENOMEM;
+ * freed with ng_mismatches_fini.
  */
 int ng_mismatches_find(const struct ng_view *view, const struct ng_histories *histories,
                        struct ng_mismatches *ret_mismatches);

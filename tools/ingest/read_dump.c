@@ -254,7 +254,7 @@ static int read_faults(struct ng_view *view, uint32_t process, const json_t *lis
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *from = json_array_get(list, i);
-        struct ng_rehearsed fault = {
+        struct ng_logged_fault fault = {
             .times = get_uint(from, "times"),
             .rank = get_rank(from, "rank"),
             .op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE),

@@ -25,31 +25,31 @@
 #define SIDES_MAX      8u   /* rolling hashes of one group that are told apart */
 #define HISTORY        257u /* collectives before a difference that has no majority */
 
-void ng_digest_init(struct ng_digest *digest, struct ng_view *view, uint64_t records_whole)
+void ng_view_merge_init(struct ng_view_merge *digest, struct ng_view *view, uint64_t records_whole)
 {
-    *digest = (struct ng_digest){
+    *digest = (struct ng_view_merge){
         .view = view, .records_whole = records_whole, .records_left = records_whole};
     ng_histories_init(&digest->histories);
 }
 
-void ng_digest_fini(struct ng_digest *digest)
+void ng_view_merge_fini(struct ng_view_merge *digest)
 {
     ng_histories_fini(&digest->histories);
     free(digest->kept_whole);
     free(digest->call_stacks);
     free(digest->marks);
-    *digest = (struct ng_digest){0};
+    *digest = (struct ng_view_merge){0};
 }
 
-void ng_digest_restart(struct ng_digest *digest)
+void ng_view_merge_restart(struct ng_view_merge *digest)
 {
     struct ng_view *view = digest->view;
     uint64_t records_whole = digest->records_whole;
 
-    ng_digest_fini(digest);
+    ng_view_merge_fini(digest);
     ng_view_fini(view);
     ng_view_init(view);
-    ng_digest_init(digest, view, records_whole);
+    ng_view_merge_init(digest, view, records_whole);
 }
 
 /* --- which records to keep --- */
@@ -137,7 +137,7 @@ static int copy_all(struct ng_view *view, const struct ng_view_member *from,
     return 0;
 }
 
-static int make_marks(struct ng_digest *digest, uint32_t count)
+static int make_marks(struct ng_view_merge *digest, uint32_t count)
 {
     if (count <= digest->mark_room)
         return 0;
@@ -149,7 +149,7 @@ static int make_marks(struct ng_digest *digest, uint32_t count)
     return 0;
 }
 
-static int copy_chosen(struct ng_digest *digest, const struct ng_view_member *from,
+static int copy_chosen(struct ng_view_merge *digest, const struct ng_view_member *from,
                        struct ng_view_member *member)
 {
     uint32_t p2p, p2p_kept;
@@ -177,8 +177,8 @@ static int copy_chosen(struct ng_digest *digest, const struct ng_view_member *fr
 
 /* --- adding --- */
 
-static int add_member(struct ng_digest *digest, const struct ng_view_member *from, uint32_t process,
-                      uint32_t group)
+static int add_member(struct ng_view_merge *digest, const struct ng_view_member *from,
+                      uint32_t process, uint32_t group)
 {
     struct ng_view_member *member =
         ng_view_add_member(digest->view, process, group, from->group_rank);
@@ -213,7 +213,7 @@ static int add_member(struct ng_digest *digest, const struct ng_view_member *fro
     return error ? error : ng_histories_tell(&digest->histories, digest->view, index, from);
 }
 
-static int add_process(struct ng_digest *digest, const struct ng_view_process *from)
+static int add_process(struct ng_view_merge *digest, const struct ng_view_process *from)
 {
     struct ng_view_process *process = ng_view_add_process(digest->view);
 
@@ -250,7 +250,7 @@ static int find_process(const struct ng_view *view, const struct ng_view_process
     return found;
 }
 
-static int add_call_stacks(struct ng_digest *digest, const struct ng_view *told, uint32_t first)
+static int add_call_stacks(struct ng_view_merge *digest, const struct ng_view *told, uint32_t first)
 {
     if (!told->call_stack_count)
         return 0;
@@ -268,7 +268,7 @@ static int add_call_stacks(struct ng_digest *digest, const struct ng_view *told,
     return 0;
 }
 
-static int add_notes(struct ng_digest *digest, const struct ng_view *told)
+static int add_notes(struct ng_view_merge *digest, const struct ng_view *told)
 {
     struct ng_view *view = digest->view;
 
@@ -309,7 +309,8 @@ static int add_failures_and_faults(struct ng_view *view, const struct ng_view *t
     return 0;
 }
 
-int ng_digest_add(struct ng_digest *digest, const struct ng_view *told, char *why, size_t why_bytes)
+int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, char *why,
+                      size_t why_bytes)
 {
     struct ng_view *view = digest->view;
     uint32_t first = view->process_count;
@@ -422,7 +423,7 @@ static struct window within(const struct window *window, const struct ng_told *t
 }
 
 /* The records of a member, with those of the windows put between the ones that it kept. */
-static int fill_windows(struct ng_digest *digest, uint32_t index, const struct windows *windows)
+static int fill_windows(struct ng_view_merge *digest, uint32_t index, const struct windows *windows)
 {
     struct ng_view *view = digest->view;
     struct ng_view_member *member = &view->members[index];
@@ -544,7 +545,7 @@ struct ends {
     uint32_t oldest, newest;
 };
 
-static void find_ends(const struct ng_digest *digest, const bool *counts,
+static void find_ends(const struct ng_view_merge *digest, const bool *counts,
                       const struct windows *of_group, struct ends *ret_ends)
 {
     const struct ng_told *told = digest->histories.told;
@@ -566,7 +567,7 @@ static void find_ends(const struct ng_digest *digest, const bool *counts,
  * Everybody gets the collectives that differ. Two members get all from the first of them on: the
  * verdict engine takes a row of calls that is longer than all records together for damage.
  */
-static int fill_differences(struct ng_digest *digest, const bool *counts)
+static int fill_differences(struct ng_view_merge *digest, const bool *counts)
 {
     const struct ng_histories *histories = &digest->histories;
     const struct ng_view *view = digest->view;
@@ -621,7 +622,7 @@ static uint64_t most_told(const struct ng_histories *histories, const uint32_t *
 }
 
 /* Where the rolling hashes of a group parted: what the engine needs to see of it. */
-static int fill_parted_group(struct ng_digest *digest, const uint32_t *members, uint32_t count)
+static int fill_parted_group(struct ng_view_merge *digest, const uint32_t *members, uint32_t count)
 {
     const struct ng_histories *histories = &digest->histories;
     struct ng_view *view = digest->view;
@@ -666,7 +667,7 @@ static int fill_parted_group(struct ng_digest *digest, const uint32_t *members, 
     return 0;
 }
 
-static int fill_parted(struct ng_digest *digest, const bool *counts)
+static int fill_parted(struct ng_view_merge *digest, const bool *counts)
 {
     const struct ng_histories *histories = &digest->histories;
     const struct ng_view *view = digest->view;
@@ -693,7 +694,7 @@ static int fill_parted(struct ng_digest *digest, const bool *counts)
  * Not all records could be kept: then nobody keeps all. A verdict compares ranks wherever two of
  * them have records, and takes its time for it.
  */
-static int even_out(struct ng_digest *digest)
+static int even_out(struct ng_view_merge *digest)
 {
     struct ng_view *view = digest->view;
     bool all_whole = true;
@@ -711,7 +712,7 @@ static int even_out(struct ng_digest *digest)
     return error;
 }
 
-int ng_digest_finish(struct ng_digest *digest)
+int ng_view_merge_finish(struct ng_view_merge *digest)
 {
     bool *counts = find_counting(digest->view);
 

@@ -15,9 +15,9 @@
 #include "tools/ingest/histories.h"
 
 /* So many records are kept before members begin to keep less: about 35 MB of them. */
-#define NG_DIGEST_RECORDS (UINT64_C(1) << 18)
+#define NG_VIEW_MERGE_RECORDS (UINT64_C(1) << 18)
 
-struct ng_digest {
+struct ng_view_merge {
     struct ng_view *view; /* the caller's */
     struct ng_histories histories;
     uint64_t records_whole; /* that may be kept whole, */
@@ -31,24 +31,25 @@ struct ng_digest {
 };
 
 /* Nothing to fail. `view` is empty. One thread at a time. */
-void ng_digest_init(struct ng_digest *digest, struct ng_view *view, uint64_t records_whole);
-void ng_digest_fini(struct ng_digest *digest);
+void ng_view_merge_init(struct ng_view_merge *digest, struct ng_view *view, uint64_t records_whole);
+void ng_view_merge_fini(struct ng_view_merge *digest);
 
-/* As it was after ng_digest_init; the view is empty again, and has nothing of what was in it. */
-void ng_digest_restart(struct ng_digest *digest);
+/* As it was after ng_view_merge_init; the view is empty again, and has nothing of what was in it.
+ */
+void ng_view_merge_restart(struct ng_view_merge *digest);
 
 /*
  * Add the process that `told`, a view that is not sealed, tells of; it may be freed afterwards. 0;
  * -EEXIST the process is there already, with the reason in `why`; -EALREADY likewise, by evidence
  * that tells more; -ENOMEM.
  */
-int ng_digest_add(struct ng_digest *digest, const struct ng_view *told, char *why,
-                  size_t why_bytes);
+int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, char *why,
+                      size_t why_bytes);
 
 /*
  * All were added: find the differences (digest->histories.differences), and give the view the
  * records that a verdict needs. It is ready to be sealed. 0 or -ENOMEM.
  */
-int ng_digest_finish(struct ng_digest *digest);
+int ng_view_merge_finish(struct ng_view_merge *digest);
 
 #endif

@@ -312,13 +312,13 @@ static void read_words(char *const *argv, const struct launcher *row,
 
     *ret_clears = false;
     for (;;) {
-        struct ng_word word = ng_words_next(&words);
+        struct ng_word word = ng_argv_scan_next(&words);
         const char *text = argv[word.index];
         switch (word.kind) {
         case NG_WORD_END:
             return;
         case NG_WORD_OPTION:
-            *ret_clears |= row->clears && ng_words_has(row->clears, word.name);
+            *ret_clears |= row->clears && ng_argv_scan_has(row->clears, word.name);
             if (row->special == USER_SHELL &&
                 (strcmp(word.name, "-u") == 0 || strcmp(word.name, "--user") == 0))
                 operands = 0;
@@ -329,7 +329,7 @@ static void read_words(char *const *argv, const struct launcher *row,
             launching->unknown = text;
             break;
         case NG_WORD_OPERAND:
-            if (strcmp(text, "-") == 0 && row->clears && ng_words_has(row->clears, "-")) {
+            if (strcmp(text, "-") == 0 && row->clears && ng_argv_scan_has(row->clears, "-")) {
                 *ret_clears = true;
             } else if (!(assigns && is_assignment(text)) && operands-- <= 0) {
                 bool behind = unknown_at > 0 && word.index == unknown_at + 1;
@@ -353,10 +353,10 @@ static const char *option_of(char *const *argv, int end, const struct launcher *
     const char *value = NULL;
 
     for (;;) {
-        struct ng_word word = ng_words_next(&words);
+        struct ng_word word = ng_argv_scan_next(&words);
         if (word.kind == NG_WORD_END || (end > 0 && word.index >= end))
             return value;
-        if (word.kind == NG_WORD_OPTION && ng_words_has(names, word.name))
+        if (word.kind == NG_WORD_OPTION && ng_argv_scan_has(names, word.name))
             value = word.value ? word.value : "";
     }
 }
@@ -368,7 +368,7 @@ static void look_at_env(char *const *argv, const struct launcher *row,
     const char *given = NULL;
 
     for (;;) {
-        struct ng_word word = ng_words_next(&words);
+        struct ng_word word = ng_argv_scan_next(&words);
         if (word.kind == NG_WORD_END || (launching->program && word.index >= launching->program))
             break;
         if (word.kind == NG_WORD_OPTION && word.value &&
@@ -481,7 +481,7 @@ static bool is_passed_by_name(char *const *argv, const char *options)
         const char *equals = strchr(argv[i], '=');
         char name[32];
         snprintf(name, sizeof(name), "%.*s", equals ? (int)(equals - argv[i]) : 31, argv[i]);
-        if (!ng_words_has(options, name))
+        if (!ng_argv_scan_has(options, name))
             continue;
         const char *value = equals ? equals + 1 : argv[i + 1];
         if (value && strcmp(value, "LD_PRELOAD") == 0)
@@ -496,7 +496,7 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
     const struct launcher *row = launchers;
     bool clears = false;
 
-    while (row < launchers + LAUNCHER_COUNT && !ng_words_has(row->names, name))
+    while (row < launchers + LAUNCHER_COUNT && !ng_argv_scan_has(row->names, name))
         row++;
     if (row == launchers + LAUNCHER_COUNT)
         return false;
@@ -577,7 +577,8 @@ char **ng_launcher_split(char *const *argv)
 
     while (row->special != ENV)
         row++;
-    return ng_words_has(row->names, last_part(argv[0])) ? ng_words_split(argv, &row->rules) : NULL;
+    return ng_argv_scan_has(row->names, last_part(argv[0])) ? ng_argv_scan_split(argv, &row->rules)
+                                                            : NULL;
 }
 
 bool ng_launcher_strips(char *const *argv, struct ng_launching *ret_launching)

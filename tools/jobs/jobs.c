@@ -320,11 +320,11 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
     if (!common)
         ng_paths_default_dir(job->name, job->folder, sizeof(job->folder));
     job->why[0] = '\0';
-    job->observed = (struct ng_observed){.url = config.store,
-                                         .folder = job->folder,
-                                         .job = job->name,
-                                         .tls = ng_tls_for(config.store),
-                                         .key_file = config.store_key};
+    job->observed = (struct ng_observed_job){.url = config.store,
+                                             .folder = job->folder,
+                                             .job = job->name,
+                                             .tls = ng_tls_for(config.store),
+                                             .key_file = config.store_key};
     /* A folder of one's own may be another job's by now. */
     if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
         return ng_jobs_none(command, job);
@@ -345,7 +345,7 @@ int64_t ng_jobs_stuck_ns(const struct ng_job *job)
     if (stuck_ns)
         return stuck_ns;
     ng_config_parse(&config, environ, tell_nobody, NULL);
-    return config.suspect_ns ? config.suspect_ns : NG_PRESENT_SUSPECT_NS;
+    return config.suspect_ns ? config.suspect_ns : NG_LIVE_VERDICT_SUSPECT_NS;
 }
 
 int ng_jobs_none(const char *command, const struct ng_job *job)

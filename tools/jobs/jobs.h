@@ -19,8 +19,8 @@
 struct ng_job {
     char name[128];
     char folder[PATH_MAX];
-    char why[NG_OBSERVE_WHY_BYTES]; /* of the last observation that failed */
-    struct ng_observed observed;    /* points into the above: a job is not copied */
+    char why[NG_BOARD_CLIENT_WHY_BYTES]; /* of the last observation that failed */
+    struct ng_observed_job observed;     /* points into the above: a job is not copied */
 };
 
 /* The option of commands that take a run. */

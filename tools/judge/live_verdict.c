@@ -18,16 +18,16 @@
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
 #define UNUSUAL_NS     NG_S          /* as `ncclguard analyze` has it */
 
-bool ng_present_is_gone(enum ng_life life)
+bool ng_live_verdict_is_gone(enum ng_life life)
 {
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-bool ng_present_is_over(const struct ng_view *view)
+bool ng_live_verdict_is_over(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++) {
         enum ng_life life = view->processes[i].life;
-        if (!ng_present_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+        if (!ng_live_verdict_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
             return false;
     }
     return view->process_count > 0;
@@ -37,10 +37,10 @@ static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
 {
     enum ng_life life = view->processes[process].life;
 
-    return !ng_present_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
+    return !ng_live_verdict_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
 }
 
-int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims)
+int64_t ng_live_verdict_oldest_wait(const struct ng_view *view, bool victims)
 {
     int64_t oldest = 0;
 
@@ -84,12 +84,12 @@ static bool tells_of_end(const struct ng_verdict *verdict)
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                  struct ng_verdict *ret_verdict)
 {
-    int64_t oldest_ns = ng_present_oldest_wait(view, false);
+    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, false);
     struct ng_verdict_query query = {.stalled_ns = suspect_ns};
     bool ended = false;
 
     for (uint32_t i = 0; i < view->process_count; i++)
-        ended |= ng_present_is_gone(view->processes[i].life) ||
+        ended |= ng_live_verdict_is_gone(view->processes[i].life) ||
                  view->processes[i].life == NG_LIFE_STOPPED;
     if (asked_ns)
         query.stalled_ns = asked_ns;
@@ -121,24 +121,24 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
 static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                                struct ng_verdict *ret_verdict)
 {
-    struct ng_hindsight hindsight = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
+    struct ng_postmortem hindsight = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
     enum ng_life *lives = malloc(view->process_count * sizeof(*lives));
 
     if (!lives)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->process_count; i++)
         lives[i] = view->processes[i].life;
-    int error = ng_hindsight_judge(view, &hindsight, ret_verdict);
+    int error = ng_postmortem_judge(view, &hindsight, ret_verdict);
     for (uint32_t i = 0; i < view->process_count; i++)
         view->processes[i].life = lives[i];
     free(lives);
     return error;
 }
 
-int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
-                     struct ng_verdict *ret_verdict)
+int ng_live_verdict_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                          struct ng_verdict *ret_verdict)
 {
-    int error = ng_present_is_over(view)
+    int error = ng_live_verdict_is_over(view)
                     ? judge_after_the_end(view, asked_ns, suspect_ns, ret_verdict)
                     : judge(view, asked_ns, suspect_ns, ret_verdict);
 
@@ -169,8 +169,8 @@ static void put_bound(int64_t ns, char *ret_text, size_t bytes)
         snprintf(ret_text, bytes, "%" PRId64 " ms", ms);
 }
 
-void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line,
-                     size_t bytes)
+void ng_live_verdict_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line,
+                          size_t bytes)
 {
     const char *text = ng_verdict_kind_text(NG_KIND_HEALTHY);
     char line[NG_REPORT_LINE_BYTES], bound[32];
@@ -186,7 +186,7 @@ void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *r
     snprintf(ret_line, bytes, "%.*s longer than %s%s", head, line, bound, line + head);
 }
 
-bool ng_present_verdict_stays(const json_t *verdict, bool over)
+bool ng_live_verdict_verdict_stays(const json_t *verdict, bool over)
 {
     const char *action = json_string_value(json_object_get(verdict, "action"));
     const char *kind = json_string_value(json_object_get(verdict, "kind"));

@@ -15,18 +15,18 @@
 #include "core/view/view.h"
 
 /* As the library has it, where nobody says otherwise: NCCLGUARD_SUSPECT. */
-#define NG_PRESENT_SUSPECT_NS (5 * NG_S)
+#define NG_LIVE_VERDICT_SUSPECT_NS (5 * NG_S)
 
 /* It has ended, or its host is gone: it waits for nobody. Whom the guard ended is a victim, which
  * did wait. */
-bool ng_present_is_gone(enum ng_life life);
+bool ng_live_verdict_is_gone(enum ng_life life);
 
 /* Does none of its processes run any more? False where there is none. */
-bool ng_present_is_over(const struct ng_view *view);
+bool ng_live_verdict_is_over(const struct ng_view *view);
 
 /* Age of the oldest work or call of those who are not gone; 0 none. `victims`: of those, too, whom
  * the guard ended. */
-int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims);
+int64_t ng_live_verdict_oldest_wait(const struct ng_view *view, bool victims);
 
 /*
  * What the guard would say now of a sealed view: of work that is old enough to be suspect (or as
@@ -36,21 +36,21 @@ int64_t ng_present_oldest_wait(const struct ng_view *view, bool victims);
  * time is now, nobody detected it, and nothing is done about it. 0, and the caller ends it with
  * ng_verdict_fini, or -ENOMEM. The view is as before.
  */
-int ng_present_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
-                     struct ng_verdict *ret_verdict);
+int ng_live_verdict_judge(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
+                          struct ng_verdict *ret_verdict);
 
 /*
  * The verdict in one line, as ng_report_line: where nothing is stuck, also what would count as
  * that, `stuck_ns` (0: not mentioned). Work that is pending for less may be about to be told of.
  */
-void ng_present_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line,
-                     size_t bytes);
+void ng_live_verdict_line(const struct ng_verdict *verdict, int64_t stuck_ns, char *ret_line,
+                          size_t bytes);
 
 /*
  * Must `verdict`, the content of a verdict.json (NULL: none), stay when the job is judged again?
  * True where a guard acted on it. Also where the job is `over` and a guard, which saw all hosts,
  * found that a rank was gone or that calls differed: how the job ended follows from that.
  */
-bool ng_present_verdict_stays(const json_t *verdict, bool over);
+bool ng_live_verdict_verdict_stays(const json_t *verdict, bool over);
 
 #endif

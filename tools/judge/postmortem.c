@@ -53,7 +53,7 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
 /* The newest verdict on something that the ranks were still in when they told of themselves last.
  */
 static const struct ng_incident *find_told(const struct ng_view *view,
-                                           const struct ng_hindsight *hindsight)
+                                           const struct ng_postmortem *hindsight)
 {
     for (size_t i = 0; i < hindsight->told_count; i++)
         if (is_stuck_in(view, &hindsight->told[i]))
@@ -114,7 +114,7 @@ static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_u
  * count as alive then. A rank that died earlier stays dead, and one of which a guard said so.
  */
 static struct look_back look_before_the_end(struct ng_view *view,
-                                            const struct ng_hindsight *hindsight)
+                                            const struct ng_postmortem *hindsight)
 {
     struct look_back back = {.told = find_told(view, hindsight)};
     int64_t last_unix_ns = last_sign_unix_ns(view);
@@ -165,10 +165,10 @@ static bool has_nan(const struct ng_view *view)
     return false;
 }
 
-bool ng_hindsight_is_ordinary(const struct ng_view *view, const struct ng_hindsight *hindsight,
-                              const struct ng_verdict *verdict)
+bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *hindsight,
+                               const struct ng_verdict *verdict)
 {
-    int64_t oldest_ns = ng_present_oldest_wait(view, true);
+    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
 
     if (verdict->kind == NG_KIND_HEALTHY)
         return true;
@@ -233,7 +233,7 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
     bool gone = back->ended;
 
     for (uint32_t i = 0; i < view->process_count && !gone; i++)
-        gone = ng_present_is_gone(view->processes[i].life);
+        gone = ng_live_verdict_is_gone(view->processes[i].life);
     if (!gone)
         return 0;
     int error = ng_verdict_reach(view, &query, &second);
@@ -253,12 +253,12 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
 }
 
 /* The verdict at the threshold of the evidence, or at the one that was asked for. */
-static int judge(const struct ng_view *view, const struct ng_hindsight *hindsight,
+static int judge(const struct ng_view *view, const struct ng_postmortem *hindsight,
                  const struct look_back *back, struct ng_verdict_query *query,
                  struct ng_verdict *ret_verdict)
 {
     bool incident = hindsight->incident || back->told || (!back->ended && ended_badly(view));
-    int64_t oldest_ns = ng_present_oldest_wait(view, true);
+    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
 
     query->stalled_ns = hindsight->stalled_ns ? hindsight->stalled_ns : STALLED_DEFAULT_NS;
     /*
@@ -287,15 +287,15 @@ static int judge(const struct ng_view *view, const struct ng_hindsight *hindsigh
     return 0;
 }
 
-int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
-                       struct ng_verdict *ret_verdict)
+int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsight,
+                        struct ng_verdict *ret_verdict)
 {
     struct ng_verdict_query query = {0};
     struct look_back back = look_before_the_end(view, hindsight);
 
     int error = judge(view, hindsight, &back, &query, ret_verdict);
     /* Nobody need have waited for it: what was under way then was nothing unusual. */
-    if (!error && has_nan(view) && ng_hindsight_is_ordinary(view, hindsight, ret_verdict)) {
+    if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, hindsight, ret_verdict)) {
         ng_verdict_fini(ret_verdict);
         query.nan = true;
         error = ng_verdict_reach(view, &query, ret_verdict);
@@ -310,7 +310,7 @@ int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsigh
     if (ret_verdict->kind != NG_KIND_HEALTHY)
         return 0;
     error = ng_doubt_health(view, ret_verdict);
-    if (!error && back.ended && ng_present_oldest_wait(view, true) > 0) {
+    if (!error && back.ended && ng_live_verdict_oldest_wait(view, true) > 0) {
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
         error = ng_doubt_add(ret_verdict, "which rank ended first, while work was in flight");
     }

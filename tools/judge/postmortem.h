@@ -11,7 +11,7 @@
 #include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 
-struct ng_hindsight {
+struct ng_postmortem {
     int64_t asked_ns;   /* what the user calls stuck; 0 not said */
     int64_t stalled_ns; /* what the job called stuck; 0 not known */
     bool incident;      /* there was one, whatever the ages say */
@@ -22,15 +22,15 @@ struct ng_hindsight {
 
 /* Is nothing stuck, or nothing for longer than calls may take, and no device has failed? Then what
  * else the evidence tells comes before `verdict`. */
-bool ng_hindsight_is_ordinary(const struct ng_view *view, const struct ng_hindsight *hindsight,
-                              const struct ng_verdict *verdict);
+bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *hindsight,
+                               const struct ng_verdict *verdict);
 
 /*
  * Judge a sealed view, whose processes may be taken for what they were just before the end. A
  * healthy verdict is certain only where every rank of every group has told of itself; else it says
  * what is missing. 0 or -ENOMEM. `verdict` is freed with ng_verdict_fini.
  */
-int ng_hindsight_judge(struct ng_view *view, const struct ng_hindsight *hindsight,
-                       struct ng_verdict *ret_verdict);
+int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsight,
+                        struct ng_verdict *ret_verdict);
 
 #endif

@@ -73,7 +73,7 @@ static void look_at_member(const struct ng_view *view, const struct ng_view_memb
 static void look_at_call(const struct ng_view *view, const struct ng_view_call *call,
                          struct activity *activity)
 {
-    if (ng_present_is_gone(view->processes[call->process].life) ||
+    if (ng_live_verdict_is_gone(view->processes[call->process].life) ||
         (activity->doing == DOING_CALL && call->age_ns <= activity->age_ns) ||
         (activity->doing == DOING_WORK && call->age_ns < activity->age_ns / 2))
         return;
@@ -203,7 +203,7 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
     for (uint32_t i = 0; i < view->call_count; i++)
         look_at_call(view, &view->calls[i], &activities[view->calls[i].process]);
     for (uint32_t i = 0; i < count; i++)
-        if (ng_present_is_gone(view->processes[i].life))
+        if (ng_live_verdict_is_gone(view->processes[i].life))
             activities[i] = (struct activity){
                 .doing = DOING_GONE, .life = view->processes[i].life, .rank = activities[i].rank};
     qsort(activities, count, sizeof(*activities), compare_activities);
@@ -399,13 +399,13 @@ static void put_registrations(struct ng_output *output, const struct ng_view *vi
     for (uint32_t group = 0; group < view->group_count && told < REGISTRATIONS_MAX; group++) {
         char text[512] = "";
         struct ng_text line = {text, 0, sizeof(text)};
-        ng_registered_group(view, group, &sum);
+        ng_memory_sums_group(view, group, &sum);
         if (!sum.known)
             continue;
         ng_text_add(&line, "buffers");
         add_group(&line, &view->groups[group]);
         ng_text_add(&line, ": ");
-        ng_registered_add(&line, &sum);
+        ng_memory_sums_add(&line, &sum);
         put_row(output, told++ ? "" : "registered", text);
     }
 }
@@ -534,7 +534,7 @@ static void write_registrations(struct ng_json *json, const struct ng_view *view
 
     ng_json_open_array(json, "registrations", NG_JSON_LINES);
     for (uint32_t group = 0; group < view->group_count; group++) {
-        ng_registered_group(view, group, &sum);
+        ng_memory_sums_group(view, group, &sum);
         if (!sum.known)
             continue;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);

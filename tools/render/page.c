@@ -178,21 +178,21 @@ static void put_registered(struct writer *writer, uint32_t group)
     char text[256] = "";
     struct ng_text words = {text, 0, sizeof(text)};
 
-    ng_registered_group(writer->timeline.view, group, &sum);
+    ng_memory_sums_group(writer->timeline.view, group, &sum);
     if (sum.known)
-        ng_registered_add(&words, &sum);
+        ng_memory_sums_add(&words, &sum);
     ng_json_string(&writer->json, NULL, sum.known ? text : NULL);
 }
 
 static void put_hosts_and_groups(struct writer *writer)
 {
-    const struct ng_alignment *clocks = &writer->timeline.clocks;
+    const struct ng_clock_offsets *clocks = &writer->timeline.clocks;
     const struct ng_view *view = writer->timeline.view;
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "hosts", NG_JSON_LINES);
     for (uint32_t i = 0; i < clocks->host_count; i++) {
-        const struct ng_align_host *host = &clocks->hosts[i];
+        const struct ng_clock_sync_host *host = &clocks->hosts[i];
         ng_json_open_array(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, NULL, host->name);
         ng_json_uint(json, NULL, host->processes);
@@ -353,13 +353,13 @@ static void put_signatures(struct writer *writer)
     ng_json_close_array(json);
 }
 
-static void put_stacks(struct writer *writer, const struct ng_folded *stacks)
+static void put_stacks(struct writer *writer, const struct ng_stack_groups *stacks)
 {
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "stacks", NG_JSON_LINES);
     for (uint32_t i = 0; i < stacks->count; i++) {
-        const struct ng_folded_stack *stack = &stacks->stacks[i];
+        const struct ng_stack_group *stack = &stacks->stacks[i];
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "title", stack->title);
         ng_json_string(json, "text", stack->text);

@@ -22,7 +22,7 @@ struct ng_page {
     const struct ng_view *view; /* sealed */
     const struct ng_verdict *verdict;
     const struct ng_mismatches *mismatches; /* NULL: nobody looked for any */
-    const struct ng_folded *stacks;         /* may be empty */
+    const struct ng_stack_groups *stacks;   /* may be empty */
 };
 
 /*

@@ -76,7 +76,7 @@ static uint64_t hash_line(uint64_t hash, const char *line, size_t length, bool t
 
 /* ---- The table of stacks ---- */
 
-static uint32_t *place_of(const struct ng_folded *folded, uint64_t hash)
+static uint32_t *place_of(const struct ng_stack_groups *folded, uint64_t hash)
 {
     uint32_t mask = folded->place_count - 1, at = (uint32_t)(hash >> 20) & mask;
 
@@ -85,12 +85,12 @@ static uint32_t *place_of(const struct ng_folded *folded, uint64_t hash)
     return &folded->places[at];
 }
 
-static bool make_room(struct ng_folded *folded)
+static bool make_room(struct ng_stack_groups *folded)
 {
     if (folded->count < folded->room)
         return true;
     uint32_t room = folded->room ? folded->room * 2 : 64;
-    struct ng_folded_stack *stacks = realloc(folded->stacks, room * sizeof(*stacks));
+    struct ng_stack_group *stacks = realloc(folded->stacks, room * sizeof(*stacks));
     if (!stacks)
         return false;
     folded->stacks = stacks;
@@ -106,7 +106,7 @@ static bool make_room(struct ng_folded *folded)
     return true;
 }
 
-static bool add_rank(struct ng_folded_stack *stack, int rank)
+static bool add_rank(struct ng_stack_group *stack, int rank)
 {
     uint32_t at = stack->rank_count;
 
@@ -130,7 +130,7 @@ static bool add_rank(struct ng_folded_stack *stack, int rank)
 }
 
 /* One paragraph. */
-static int add_stack(struct ng_folded *folded, int rank, const char *text, size_t length)
+static int add_stack(struct ng_stack_groups *folded, int rank, const char *text, size_t length)
 {
     const char *end = memchr(text, '\n', length);
     size_t title = end ? (size_t)(end - text) : length;
@@ -148,11 +148,10 @@ static int add_stack(struct ng_folded *folded, int rank, const char *text, size_
     if (!*place) {
         if (folded->count == STACKS_MAX)
             return 0;
-        struct ng_folded_stack stack = {.title = strndup(text, title),
-                                        .text =
-                                            strndup(text + (title < length ? title + 1 : length),
-                                                    title < length ? length - title - 1 : 0),
-                                        .hash = hash};
+        struct ng_stack_group stack = {.title = strndup(text, title),
+                                       .text = strndup(text + (title < length ? title + 1 : length),
+                                                       title < length ? length - title - 1 : 0),
+                                       .hash = hash};
         if (!stack.title || !stack.text) {
             free(stack.title);
             free(stack.text);
@@ -165,7 +164,7 @@ static int add_stack(struct ng_folded *folded, int rank, const char *text, size_
 }
 
 /* From the first paragraph, which is about the process; some have none. */
-static int add_summary(struct ng_folded *folded, int rank, const char *text, size_t length)
+static int add_summary(struct ng_stack_groups *folded, int rank, const char *text, size_t length)
 {
     const char *line = memmem(text, length, SUMMARY, strlen(SUMMARY));
 
@@ -174,7 +173,8 @@ static int add_summary(struct ng_folded *folded, int rank, const char *text, siz
     line += strlen(SUMMARY);
     if (folded->summary_count == folded->summary_room) {
         uint32_t room = folded->summary_room ? folded->summary_room * 2 : 16;
-        struct ng_folded_summary *summaries = realloc(folded->summaries, room * sizeof(*summaries));
+        struct ng_stack_groups_summary *summaries =
+            realloc(folded->summaries, room * sizeof(*summaries));
         if (!summaries)
             return -ENOMEM;
         folded->summaries = summaries;
@@ -183,11 +183,11 @@ static int add_summary(struct ng_folded *folded, int rank, const char *text, siz
     char *copy = strndup(line, strcspn(line, "\n"));
     if (!copy)
         return -ENOMEM;
-    folded->summaries[folded->summary_count++] = (struct ng_folded_summary){rank, copy};
+    folded->summaries[folded->summary_count++] = (struct ng_stack_groups_summary){rank, copy};
     return 0;
 }
 
-int ng_folded_add(struct ng_folded *folded, int rank, const char *text)
+int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *text)
 {
     const char *start = text;
     int error = 0;
@@ -208,7 +208,7 @@ int ng_folded_add(struct ng_folded *folded, int rank, const char *text)
     return error;
 }
 
-void ng_folded_fini(struct ng_folded *folded)
+void ng_stack_groups_fini(struct ng_stack_groups *folded)
 {
     for (uint32_t i = 0; i < folded->count; i++) {
         free(folded->stacks[i].title);
@@ -220,7 +220,7 @@ void ng_folded_fini(struct ng_folded *folded)
     free(folded->summaries);
     free(folded->stacks);
     free(folded->places);
-    *folded = NG_FOLDED_NONE;
+    *folded = NG_STACK_GROUPS_NONE;
 }
 
 /* ---- Files ---- */
@@ -256,7 +256,7 @@ static char *read_text(int folder, const char *name)
     return text;
 }
 
-int ng_folded_add_folder(struct ng_folded *folded, const char *folder)
+int ng_stack_groups_add_folder(struct ng_stack_groups *folded, const char *folder)
 {
     struct dirent **entries;
     int error = 0;
@@ -270,7 +270,7 @@ int ng_folded_add_folder(struct ng_folded *folded, const char *folder)
     for (int i = 0; i < count; i++) {
         char *text = error ? NULL : read_text(fd, entries[i]->d_name);
         if (text)
-            error = ng_folded_add(folded, rank_of(entries[i]->d_name), text);
+            error = ng_stack_groups_add(folded, rank_of(entries[i]->d_name), text);
         free(text);
         free(entries[i]);
     }

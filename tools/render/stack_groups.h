@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 /* What is most telling of a rank, in one line. */
-struct ng_folded_summary {
+struct ng_stack_groups_summary {
     int rank;
     char *text;
 };
 
 /* The stack of one thread or more. */
-struct ng_folded_stack {
+struct ng_stack_group {
     char *title; /* first line, as the first rank has it */
     char *text;  /* the other lines, as the first rank has them */
     int *ranks;  /* ascending, each once */
@@ -26,25 +26,25 @@ struct ng_folded_stack {
     uint64_t hash;
 };
 
-struct ng_folded {
-    struct ng_folded_stack *stacks; /* in order of the ranks and the files */
+struct ng_stack_groups {
+    struct ng_stack_group *stacks; /* in order of the ranks and the files */
     uint32_t count, room;
     uint32_t *places; /* index + 1 by hash */
     uint32_t place_count;
-    struct ng_folded_summary *summaries;
+    struct ng_stack_groups_summary *summaries;
     uint32_t summary_count, summary_room;
     uint32_t files;
 };
 
-#define NG_FOLDED_NONE ((struct ng_folded){0})
+#define NG_STACK_GROUPS_NONE ((struct ng_stack_groups){0})
 
 /* Add those of all files in `folder`; none is no error. 0, -ENOMEM, or -errno of the folder. A file
  * that cannot be read is passed over. */
-int ng_folded_add_folder(struct ng_folded *folded, const char *folder);
+int ng_stack_groups_add_folder(struct ng_stack_groups *folded, const char *folder);
 
 /* Add those of one rank: the text of its file. 0 or -ENOMEM. */
-int ng_folded_add(struct ng_folded *folded, int rank, const char *text);
+int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *text);
 
-void ng_folded_fini(struct ng_folded *folded);
+void ng_stack_groups_fini(struct ng_stack_groups *folded);
 
 #endif

@@ -128,11 +128,11 @@ static void put_memory(struct writer *writer, uint32_t index)
     struct ng_json *json = &writer->json;
     struct ng_memory_sum sum;
 
-    if (!ng_registered_memory(process, &sum)) {
+    if (!ng_memory_sums_memory(process, &sum)) {
         ng_json_null(json, "memory");
         return;
     }
-    ng_registered_process(writer->table->view, index, &registration);
+    ng_memory_sums_process(writer->table->view, index, &registration);
     ng_json_open_object(json, "memory", NG_JSON_COMPACT);
     put_sum(json, &sum);
     ng_json_open_object(json, "kinds", NG_JSON_COMPACT);
@@ -158,7 +158,7 @@ static void put_registration(struct ng_json *json, const struct ng_view_registra
     put_count(json, "segment_bytes", told->segment_bytes);
     put_count(json, "bytes", told->bytes);
     put_count(json, "registered_bytes", told->registered_bytes);
-    ng_json_double(json, "share", ng_registered_share(told) / 100.0);
+    ng_json_double(json, "share", ng_memory_sums_share(told) / 100.0);
     put_count(json, "made", told->made);
     put_count(json, "ended", told->ended);
     put_count(json, "failed", told->failed);
@@ -390,7 +390,7 @@ static void put_group(struct writer *writer, uint32_t index)
     }
     ng_json_close_array(json);
     put_straggler(writer, index);
-    ng_registered_group(view, index, &registration);
+    ng_memory_sums_group(view, index, &registration);
     put_registration(json, &registration);
     ng_json_open_array(json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < count; i++)

@@ -364,14 +364,14 @@ static void put_memory(const struct ng_table *table, const struct ng_table_row *
     struct ng_memory_sum sum;
 
     if (row->process == NG_TABLE_NOBODY ||
-        !ng_registered_memory(&table->view->processes[row->process], &sum))
+        !ng_memory_sums_memory(&table->view->processes[row->process], &sum))
         return;
-    ng_registered_add_sum(&memory, sum.segments, sum.bytes);
+    ng_memory_sums_add_sum(&memory, sum.segments, sum.bytes);
     if (!row->member || !row->member->registration.known)
         return;
     const struct ng_view_registration *told = &row->member->registration;
-    ng_registered_add_sum(&registered, told->segments, told->segment_bytes);
-    ng_text_add(&registered, ", %u%%", ng_registered_share(told));
+    ng_memory_sums_add_sum(&registered, told->segments, told->segment_bytes);
+    ng_text_add(&registered, ", %u%%", ng_memory_sums_share(told));
 }
 
 static void fill(const struct ng_table *table, const struct ng_table_row *row, cells cell)
@@ -642,7 +642,7 @@ static void put_head(struct sheet *sheet, const struct ng_table *table,
         "job %s   %" PRIu32 " host%s   %" PRIu32 "%s ranks seen   %" PRIu32 " process%s: %s   %s",
         job, table->hosts, table->hosts == 1 ? "" : "s", table->seen, of,
         table->view->process_count, table->view->process_count == 1 ? "" : "es", counts, when);
-    ng_present_line(table->verdict, paper->stuck_ns, line, NG_REPORT_LINE_BYTES + 40);
+    ng_live_verdict_line(table->verdict, paper->stuck_ns, line, NG_REPORT_LINE_BYTES + 40);
     put_sentence(sheet, line, "  ", table->verdict->kind == NG_KIND_HEALTHY ? "32" : "1;31", 4);
     put_suspended(sheet, table);
     for (uint32_t i = 0; i < table->verdict->culprit_count && i < WHYS_TOLD; i++) {

@@ -55,7 +55,8 @@ void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, stru
     return NULL;
 }
 
-static void enter(const struct ng_call *call, enum ng_op_class way, struct ng_passage *ret_passage)
+static void enter(const struct ng_call *call, enum ng_op_class way,
+                  struct ng_call_context *ret_passage)
 {
     run_hook();
     pthread_mutex_lock(&lock);
@@ -76,7 +77,7 @@ static void enter(const struct ng_call *call, enum ng_op_class way, struct ng_pa
     errno = EDOM;
 }
 
-static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_passage *passage,
+static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_call_context *passage,
                   int result)
 {
     run_hook();
@@ -92,37 +93,37 @@ static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_pa
     errno = ERANGE;
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     enter(call, NG_CLASS_NONE, ret_passage);
     return atomic_load(&answer);
 }
 
-int ng_call_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     leave(call, NG_CLASS_NONE, passage, result);
     return result;
 }
 
-int ng_collective_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     enter(call, NG_CLASS_COLLECTIVE, ret_passage);
     return atomic_load(&answer);
 }
 
-int ng_collective_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     leave(call, NG_CLASS_COLLECTIVE, passage, result);
     return result;
 }
 
-int ng_p2p_enter(const struct ng_call *call, struct ng_passage *ret_passage)
+int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
 {
     enter(call, NG_CLASS_P2P, ret_passage);
     return atomic_load(&answer);
 }
 
-int ng_p2p_leave(const struct ng_call *call, struct ng_passage *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
 {
     leave(call, NG_CLASS_P2P, passage, result);
     return result;

@@ -28,14 +28,14 @@ static unsigned any(unsigned *seed, unsigned limit)
     return (unsigned)rand_r(seed) % limit;
 }
 
-static int judge(struct ng_view *view, struct ng_digest *digest, bool incident,
+static int judge(struct ng_view *view, struct ng_view_merge *digest, bool incident,
                  struct digested *ret_digested)
 {
-    struct ng_hindsight hindsight = {.incident = incident};
+    struct ng_postmortem hindsight = {.incident = incident};
     struct ng_mismatches mismatches = {0};
     struct ng_verdict verdict = {0};
 
-    int error = ng_digest_finish(digest);
+    int error = ng_view_merge_finish(digest);
     if (error)
         return error;
     ng_view_seal(view);
@@ -44,7 +44,7 @@ static int judge(struct ng_view *view, struct ng_digest *digest, bool incident,
         ret_digested->records += view->members[i].record_count;
     error = ng_mismatches_find(view, &digest->histories, &mismatches);
     if (!error)
-        error = ng_hindsight_judge(view, &hindsight, &verdict);
+        error = ng_postmortem_judge(view, &hindsight, &verdict);
     int fd = memfd_create("verdict", MFD_CLOEXEC);
     if (!error && fd >= 0)
         error = ng_analyze_write_json(view, &verdict, &mismatches, fd);
@@ -144,24 +144,24 @@ static void add_rank(struct ng_view *view, unsigned *seed, int rank, int ranks, 
 
 int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_digested)
 {
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_view view;
     unsigned plan = any(&seed, 1 << 16);
     int ranks = 2 + (int)any(&seed, RANKS_MAX - 2), error = 0;
     char why[256];
 
     ng_view_init(&view);
-    ng_digest_init(&digest, &view, records_whole);
+    ng_view_merge_init(&digest, &view, records_whole);
     for (int rank = 0; rank < ranks && !error; rank++) {
         struct ng_view told;
         ng_view_init(&told);
         add_rank(&told, &seed, rank, ranks, plan);
-        error = ng_digest_add(&digest, &told, why, sizeof(why));
+        error = ng_view_merge_add(&digest, &told, why, sizeof(why));
         ng_view_fini(&told);
     }
     if (!error)
         error = judge(&view, &digest, false, ret_digested);
-    ng_digest_fini(&digest);
+    ng_view_merge_fini(&digest);
     ng_view_fini(&view);
     return error;
 }
@@ -177,18 +177,18 @@ int digested_folder(const char *folder, uint64_t records_whole, struct digested 
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_view view;
 
     ng_view_init(&view);
-    ng_digest_init(&digest, &view, records_whole);
+    ng_view_merge_init(&digest, &view, records_whole);
     int error = ng_evidence_add_path(&paths, folder, ignore, NULL);
     if (!error)
         error = ng_evidence_gather(&paths, &digest, ignore, NULL, &evidence);
     if (!error)
         error = judge(&view, &digest, evidence.incident, ret_digested);
     ng_evidence_paths_fini(&paths);
-    ng_digest_fini(&digest);
+    ng_view_merge_fini(&digest);
     ng_view_fini(&view);
     return error;
 }
@@ -224,12 +224,12 @@ int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_view view;
     int64_t least = INT64_MAX, most = 0;
 
     ng_view_init(&view);
-    ng_digest_init(&digest, &view, 0);
+    ng_view_merge_init(&digest, &view, 0);
     int error = write_boxes(folder, count);
     if (!error)
         error = ng_evidence_add_path(&paths, folder, ignore, NULL);
@@ -243,29 +243,29 @@ int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_
     *ret_processes = view.process_count;
     *ret_apart_ns = most - least;
     ng_evidence_paths_fini(&paths);
-    ng_digest_fini(&digest);
+    ng_view_merge_fini(&digest);
     ng_view_fini(&view);
     return error;
 }
 
 int digested_dump(const char *from, const char *to, char *why, size_t why_bytes)
 {
-    struct ng_digest digest;
+    struct ng_view_merge digest;
     struct ng_view view, told;
 
     ng_view_init(&view);
     ng_view_init(&told);
-    ng_digest_init(&digest, &view, UINT64_MAX);
+    ng_view_merge_init(&digest, &view, UINT64_MAX);
     int error = ng_read_dump(&told, from, "copied", why, why_bytes);
     if (!error)
-        error = ng_digest_add(&digest, &told, why, why_bytes);
+        error = ng_view_merge_add(&digest, &told, why, why_bytes);
     if (!error)
-        error = ng_digest_finish(&digest);
+        error = ng_view_merge_finish(&digest);
     if (!error) {
         ng_view_seal(&view);
         error = ng_dump_save_process(&view, 0, to);
     }
-    ng_digest_fini(&digest);
+    ng_view_merge_fini(&digest);
     ng_view_fini(&told);
     ng_view_fini(&view);
     return error;

@@ -130,12 +130,13 @@ static bool with_frames;
 static void add_records(struct ng_box *box, uint64_t count)
 {
     struct ng_image image = {.start = 0x1000, .end = 0x9000, .path = "/opt/train/train"};
-    uint32_t module = ng_places_add_module(box, &image);
+    uint32_t module = ng_frame_table_add_module(box, &image);
 
     memset(image.build_id, 0xab, image.build_id_bytes = 20);
-    ng_places_name(box, ng_places_add(box, 0x1234, module), "train_step", 0x34);
-    ng_places_name(box, ng_places_add(box, 0x2345, ng_places_add_module(box, &image)), "main", 5);
-    ng_places_retire(box, ng_places_add(box, 0x3456, NG_PLACES_NO_MODULE), 1);
+    ng_frame_table_name(box, ng_frame_table_add(box, 0x1234, module), "train_step", 0x34);
+    ng_frame_table_name(
+        box, ng_frame_table_add(box, 0x2345, ng_frame_table_add_module(box, &image)), "main", 5);
+    ng_frame_table_retire(box, ng_frame_table_add(box, 0x3456, NG_FRAME_NO_MODULE), 1);
     static const uint8_t lines[] = {0x80, 0, 0xd8, 22, 23, 0xe8, 10};
     struct ng_python_code code = {.first_line = 7,
                                   .file = "/opt/train/train.py",
@@ -172,7 +173,7 @@ static void add_troubles(struct ng_box *box)
 {
     struct ng_box_header *header = box->header;
     const char *text = "unhandled system error: Connection reset by peer";
-    char place[NG_BOX_PLACE_BYTES] = "cuEventQuery on device 1";
+    char place[NG_BOX_FRAME_BYTES] = "cuEventQuery on device 1";
 
     snprintf(header->error_text, sizeof(header->error_text), "%s", text);
     header->error_text_bytes = (uint32_t)strlen(text);
@@ -346,11 +347,11 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
     if (error)
         return error;
     if (rank->rehearsed) {
-        struct ng_rehearsed now = {
+        struct ng_logged_fault now = {
             .rank = rank->rank, .op = NG_OP_AllReduce, .group_id = GROUP_ID, .seq = rank->entered};
-        ng_rehearsal_arm(&box, 0, "rank=9:hang");
-        ng_rehearsal_arm(&box, 1, "op=AllReduce:delay=1s");
-        ng_rehearsal_add(&box, 1, &now, ng_clock_mono_ns());
+        ng_fault_log_arm(&box, 0, "rank=9:hang");
+        ng_fault_log_arm(&box, 1, "op=AllReduce:delay=1s");
+        ng_fault_log_add(&box, 1, &now, ng_clock_mono_ns());
     }
     struct ng_signature signature = all_reduce();
     struct ng_box_group *group = &box.groups[0];
@@ -608,12 +609,12 @@ static void add_random_process(struct ng_view *view, unsigned *seed)
         call->age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     }
     for (uint64_t i = any(seed, 3); i > 0; i--) {
-        struct ng_rehearsed fault = {.text = "rank=1,group=\"a:b\":hang",
-                                     .times = 1 + any_count(seed) / 2,
-                                     .rank = (int)any(seed, 5) - 1,
-                                     .op = (enum ng_op)(1 + any(seed, NG_OP_LIMIT - 1)),
-                                     .group_id = any(seed, 0),
-                                     .seq = any_count(seed)};
+        struct ng_logged_fault fault = {.text = "rank=1,group=\"a:b\":hang",
+                                        .times = 1 + any_count(seed) / 2,
+                                        .rank = (int)any(seed, 5) - 1,
+                                        .op = (enum ng_op)(1 + any(seed, NG_OP_LIMIT - 1)),
+                                        .group_id = any(seed, 0),
+                                        .seq = any_count(seed)};
         struct ng_view_fault *told = ng_view_add_fault(view, 0, &fault);
         told->first_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
         told->last_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);

@@ -28,7 +28,7 @@ class Page
     ~Page()
     {
         json_decref(root);
-        ng_folded_fini(&stacks);
+        ng_stack_groups_fini(&stacks);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
     }
@@ -54,7 +54,7 @@ class Page
 
     struct ng_view view;
     struct ng_verdict verdict;
-    struct ng_folded stacks = {};
+    struct ng_stack_groups stacks = {};
     struct ng_mismatches mismatches = {};
 
   private:
@@ -112,18 +112,18 @@ class Stacks
   public:
     ~Stacks()
     {
-        ng_folded_fini(&folded);
+        ng_stack_groups_fini(&folded);
     }
     void add(int rank, const std::string &text)
     {
-        EXPECT_EQ(ng_folded_add(&folded, rank, text.c_str()), 0);
+        EXPECT_EQ(ng_stack_groups_add(&folded, rank, text.c_str()), 0);
     }
     std::vector<int> ranks(uint32_t stack) const
     {
-        const struct ng_folded_stack &from = folded.stacks[stack];
+        const struct ng_stack_group &from = folded.stacks[stack];
         return {from.ranks, from.ranks + from.rank_count};
     }
-    struct ng_folded folded = {};
+    struct ng_stack_groups folded = {};
 };
 
 } // namespace
@@ -151,7 +151,7 @@ TEST(Page, TheWaitForTheCulpritBeginsWithTheFirstWhoWaits)
 TEST(Page, TheDataHoldsNothingThatCouldBeMarkup)
 {
     Page page(stuck_job());
-    ASSERT_EQ(ng_folded_add(&page.stacks, 1, "Thread 1 \"<i>\"\n  <module>&\n"), 0);
+    ASSERT_EQ(ng_stack_groups_add(&page.stacks, 1, "Thread 1 \"<i>\"\n  <module>&\n"), 0);
     std::string data = page.data();
     EXPECT_EQ(data.find_first_of("<>&"), std::string::npos);
     json_t *root = page.parsed();
@@ -343,7 +343,7 @@ TEST(Folded, ThreadsOfOneRankThatAreAlikeCountOnce)
 TEST(Folded, TakesEveryFileOfAFolderThatIsOneAndNoOther)
 {
     Folder folder;
-    struct ng_folded folded = {};
+    struct ng_stack_groups folded = {};
     write_whole_file(folder / "rank_10.stacks.txt", two_threads);
     write_whole_file(folder / "rank_2.stacks.txt", two_threads);
     write_whole_file(folder / "rank_3.stacks.txt", "");
@@ -351,12 +351,12 @@ TEST(Folded, TakesEveryFileOfAFolderThatIsOneAndNoOther)
     write_whole_file(folder / "rank_x.stacks.txt", two_threads);
     write_whole_file(folder / "rank_5.json", two_threads);
     ASSERT_EQ(mkfifo((folder / "rank_6.stacks.txt").c_str(), 0600), 0);
-    EXPECT_EQ(ng_folded_add_folder(&folded, folder.path().c_str()), 0);
+    EXPECT_EQ(ng_stack_groups_add_folder(&folded, folder.path().c_str()), 0);
     ASSERT_GE(folded.count, 2u);
     EXPECT_EQ(folded.stacks[0].rank_count, 2u);
     EXPECT_EQ(folded.stacks[0].ranks[0], 2);
-    EXPECT_EQ(ng_folded_add_folder(&folded, (folder / "nowhere").c_str()), -ENOENT);
-    ng_folded_fini(&folded);
+    EXPECT_EQ(ng_stack_groups_add_folder(&folded, (folder / "nowhere").c_str()), -ENOENT);
+    ng_stack_groups_fini(&folded);
 }
 
 TEST(Folded, ManyDifferentStacksAreFoundAgain)

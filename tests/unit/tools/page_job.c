@@ -207,7 +207,7 @@ static void write_stacks(const char *folder)
 static int make(const char *file, const char *stacks_folder)
 {
     struct ng_verdict_query query = {.stalled_ns = 5 * NG_S};
-    struct ng_folded stacks = NG_FOLDED_NONE;
+    struct ng_stack_groups stacks = NG_STACK_GROUPS_NONE;
     struct ng_verdict verdict;
 
     ng_view_init(&view);
@@ -224,14 +224,14 @@ static int make(const char *file, const char *stacks_folder)
     verdict.action = "kill";
     if (stacks_folder) {
         write_stacks(stacks_folder);
-        error = ng_folded_add_folder(&stacks, stacks_folder);
+        error = ng_stack_groups_add_folder(&stacks, stacks_folder);
         for (int rank = 0; ranks == PER_HOST && rank < ranks && !error; rank++)
             error = ng_dump_save_process(&view, (uint32_t)rank, stacks_folder);
     }
     struct ng_page page = {.view = &view, .verdict = &verdict, .stacks = &stacks};
     if (!error)
         error = ng_page_write(&page, file);
-    ng_folded_fini(&stacks);
+    ng_stack_groups_fini(&stacks);
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return error;

@@ -72,8 +72,8 @@ class Stuck
   private:
     bool waits(long call) const
     {
-        struct ng_inside inside;
-        return ng_inside_read(tid_, &inside) == 0 && inside.in_system && inside.call == call;
+        struct ng_blocked_in inside;
+        return ng_blocked_in_read(tid_, &inside) == 0 && inside.in_system && inside.call == call;
     }
     int ends_[2];
     std::atomic<int> tid_{0};

@@ -29,7 +29,7 @@ void compared_begin(void)
 {
     const struct ng_box_identity identity = {.job = ""};
 
-    ng_agreement_after_fork();
+    ng_signature_compare_after_fork();
     ng_alarms_after_fork();
     ng_guard.config.check = NG_CHECK_SIGNATURE;
     ng_check_start();
@@ -87,7 +87,7 @@ void compared_call(int process, uint32_t slot, uint64_t count)
     record->rolling_hash = group->rolling_hash;
     record->entered_mono_ns = now_ns;
     record->id_state = id << 8 | NG_RECORD_SCHEDULED;
-    ng_trail_add(&box_of(process)->trails[slot], group->entered, group->rolling_hash);
+    ng_hash_log_add(&box_of(process)->trails[slot], group->entered, group->rolling_hash);
     group->scheduled++;
 }
 
@@ -105,7 +105,7 @@ void compared_round(void)
     struct ng_board board = {.ops = &ops};
 
     now_ns += NG_S;
-    ng_agreement_tend(&board, now_ns);
+    ng_signature_compare_tend(&board, now_ns);
 }
 
 char compared_across(uint32_t slot)
@@ -125,10 +125,10 @@ unsigned compared_alarms(void)
 
 void compared_told(uint64_t id)
 {
-    ng_agreement_told(id);
+    ng_signature_compare_told(id);
 }
 
 bool compared_is_news(uint32_t slot, uint64_t turn)
 {
-    return ng_agreement_is_news(&ng_guard.box, slot, turn);
+    return ng_signature_compare_is_news(&ng_guard.box, slot, turn);
 }

@@ -540,9 +540,9 @@ struct made_seen made_seen(void)
 
 uint64_t made_happened(unsigned index, uint64_t *ret_seq)
 {
-    struct ng_rehearsed fault = {0};
+    struct ng_logged_fault fault = {0};
 
-    ng_rehearsal_read(&ng_guard.box, index, &fault);
+    ng_fault_log_read(&ng_guard.box, index, &fault);
     if (ret_seq)
         *ret_seq = fault.seq;
     return fault.times;
@@ -571,7 +571,7 @@ unsigned made_reached(void)
 static int through_core(const struct ng_call *call, struct ng_injection *injection, int result,
                         int (*inside)(void *), void *argument)
 {
-    struct ng_passage passage;
+    struct ng_call_context passage;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
 
     int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
@@ -757,7 +757,7 @@ const char *made_last_error(const void *comm)
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
 {
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
-    struct ng_scope scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
+    struct ng_group_set scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
     return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
 }
 
@@ -769,7 +769,7 @@ int made_abort_state(void)
 int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,
                       int64_t wait_ms)
 {
-    struct ng_scope scope = {.all = !count, .count = count};
+    struct ng_group_set scope = {.all = !count, .count = count};
 
     if (count)
         memcpy(scope.groups, group_ids, count * sizeof(*group_ids));

@@ -50,10 +50,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
-                            struct ng_verdict *verdict);
-void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *view,
-                            struct ng_verdict *verdict)
+void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
+                          struct ng_verdict *verdict);
+void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
+                          struct ng_verdict *verdict)
 {
     (void)view;
     made_deaths.opened++;
@@ -61,12 +61,13 @@ void __wrap_ng_examine_open(const struct ng_incident *wanted, struct ng_view *vi
     made_deaths.level = wanted->level;
     made_deaths.group_id = wanted->group_id;
     made_deaths.seq = wanted->seq;
-    ng_examine_end(wanted->level, false);
+    ng_claim_end(wanted->level, false);
 }
 
-void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope,
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
                           const char *line);
-void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scope, const char *line)
+void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
+                          const char *line)
 {
     (void)scope;
     (void)line;
@@ -75,9 +76,9 @@ void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_scope *scop
 }
 
 static bool aborted;
-int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
                            enum ng_abort_origin origin);
-int __wrap_ng_abort_groups(const struct ng_scope *scope, const char *reason,
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
                            enum ng_abort_origin origin)
 {
     (void)scope;
@@ -93,7 +94,7 @@ static uint32_t ended(struct ng_board *board)
     return made_deaths.ended;
 }
 
-static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_look_cause cause)
+static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_claim_cause cause)
 {
     (void)board;
     made_deaths.asked_levels |= 1u << level;
@@ -253,7 +254,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     NG_STORE(ng_guard.box.groups[0].pending_record, 1);
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
     ng_deaths_after_fork();
-    ng_conduct_after_fork();
+    ng_response_after_fork();
     ng_alarms_after_fork();
     ng_news_after_fork();
     memset(incidents, 0, sizeof(incidents));
@@ -355,7 +356,7 @@ void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
                                    .policy = NG_ON_TIMEOUT_LOG + 1,
                                    .line = "missing_rank: of a test"};
 
-    ng_conduct_follow(&incident);
+    ng_response_follow(&incident);
 }
 
 void made_deaths_suspicion(uint64_t epoch, bool differs)
@@ -369,7 +370,7 @@ void made_deaths_suspicion(uint64_t epoch, bool differs)
                                    .claimant_pid = -1,
                                    .line = "missing_rank: of a test"};
 
-    ng_conduct_hear(&incident);
+    ng_response_hear(&incident);
 }
 
 void made_deaths_put(uint64_t epoch, const char *line)
@@ -423,7 +424,7 @@ bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
                                  .stalled_ns = NG_S};
     unsigned before = made_deaths.in_vain;
 
-    ng_examine(&wanted, false, &alarm);
+    ng_claim(&wanted, false, &alarm);
     return made_deaths.in_vain > before;
 }
 
@@ -485,10 +486,10 @@ void made_deaths_act_unjudged(const char *folder)
     /* The threads that run from the first time on read it. */
     if (ng_guard.adopt_thread != adopt)
         ng_guard.adopt_thread = adopt;
-    if (ng_tasks_start() != 0)
+    if (ng_io_workers_start() != 0)
         abort();
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
-    ng_conduct_act_unjudged(&incident);
+    ng_response_act_unjudged(&incident);
     ng_guard.dump_dir[0] = '\0';
 }
 
@@ -510,7 +511,7 @@ bool made_deaths_aborts(bool by_store)
                                 .line = "an order of a test"};
 
     aborted = false;
-    ng_orders_obey(&order);
+    ng_operator_commands_obey(&order);
     return aborted;
 }
 

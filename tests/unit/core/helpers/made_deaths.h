@@ -30,7 +30,7 @@ struct made_deaths {
         judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */
     unsigned
         unanswered; /* questions for a verdict of another host that the store does not answer */
-    unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_look_cause c */
+    unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_claim_cause c */
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
     int64_t asked_at_ns[MADE_ASKED];

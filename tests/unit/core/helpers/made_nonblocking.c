@@ -118,7 +118,7 @@ const void *made_config(size_t *ret_bytes)
 /* As the shim does it: NCCL itself is called where core says so. */
 static int make(struct ng_call *call, const struct ng_creation *creation)
 {
-    struct ng_passage passage;
+    struct ng_call_context passage;
 
     call->nccl = &nccl;
     call->creation = creation;
@@ -169,7 +169,7 @@ int made_nb_split_later(void *parent, void **comm)
     struct ng_creation creation = {.rank = -1, .new_comm = comm};
     struct ng_call call = {
         .nccl = &nccl, .op = NG_OP_CommSplit, .comm = parent, .creation = &creation};
-    struct ng_passage passage;
+    struct ng_call_context passage;
     int answer = ng_call_enter(&call, &passage);
 
     return answer == NG_CALL_PROCEED ? ng_call_leave(&call, &passage, NG_NCCL_SUCCESS) : answer;
@@ -185,7 +185,7 @@ int made_nb_all_reduce(void *comm)
                            .dtype = 7,
                            .redop = 0,
                            .root = -1};
-    struct ng_passage passage;
+    struct ng_call_context passage;
     int answer = ng_collective_enter(&call, &passage);
 
     return answer == NG_CALL_PROCEED ? ng_collective_leave(&call, &passage, NG_NCCL_IN_PROGRESS)
@@ -196,7 +196,7 @@ int made_nb_state(void *comm, int *ret_state)
 {
     struct ng_call call = {
         .nccl = &nccl, .op = NG_OP_CommGetAsyncError, .comm = comm, .recv_buffer = ret_state};
-    struct ng_passage passage;
+    struct ng_call_context passage;
     int answer = ng_call_enter(&call, &passage);
 
     return answer == NG_CALL_PROCEED
@@ -218,7 +218,7 @@ unsigned made_nb_op_inside(void)
 
 int made_nb_abort(const char *reason)
 {
-    struct ng_scope scope = NG_SCOPE_ALL;
+    struct ng_group_set scope = NG_GROUP_SET_ALL;
 
     return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
 }

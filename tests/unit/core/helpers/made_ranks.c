@@ -377,7 +377,7 @@ static int get_async_error(void *comm, int *ret_error)
 static struct made_alarm alarm;
 static unsigned objections;
 static int64_t now_ns = 1000 * NG_S;
-static struct ng_trail told[MADE_TOLD];
+static struct ng_hash_log told[MADE_TOLD];
 static bool told_any[MADE_TOLD];
 
 /* The linker gives core these in place of its own. */
@@ -404,9 +404,9 @@ void __wrap_ng_incident_raise(const struct ng_alarm *raised)
     }
 }
 
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage,
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage,
                               const char *why, int result);
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_passage *passage,
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage,
                               const char *why, int result)
 {
     (void)call, (void)passage, (void)why, (void)result;
@@ -459,7 +459,7 @@ void made_ranks_begin(int64_t records, bool arguments, bool graphs_seen)
     ng_graph_after_fork();
     ng_capture_after_fork();
     ng_watchdog_after_fork();
-    ng_agreement_after_fork();
+    ng_signature_compare_after_fork();
     memset(graphs, 0, sizeof(graphs));
     memset(streams, 0, sizeof(streams));
     memset(known, 0, sizeof(known));
@@ -503,7 +503,7 @@ void made_ranks_compare(bool later)
 {
     if (later)
         now_ns += 2 * NG_S;
-    ng_agreement_tend(NULL, now_ns);
+    ng_signature_compare_tend(NULL, now_ns);
     now_ns += NG_S;
 }
 
@@ -511,19 +511,20 @@ void made_rank_tells(const void *comm, unsigned place)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    told_any[place] = found && ng_agreement_is_clear(&ng_guard.box, found->slot) &&
-                      ng_agreement_trail(&ng_guard.box, found->slot, now_ns, &told[place]);
+    told_any[place] =
+        found && ng_signature_compare_is_clear(&ng_guard.box, found->slot) &&
+        ng_signature_compare_hash_log(&ng_guard.box, found->slot, now_ns, &told[place]);
 }
 
 bool made_rank_differs(const void *comm, unsigned place)
 {
     const struct ng_comm *found = ng_comm_find(comm);
-    struct ng_trail_difference difference;
-    struct ng_trail trail;
+    struct ng_hash_log_difference difference;
+    struct ng_hash_log trail;
 
-    return found && told_any[place] && ng_agreement_is_clear(&ng_guard.box, found->slot) &&
-           ng_agreement_trail(&ng_guard.box, found->slot, now_ns, &trail) &&
-           ng_trail_differ(&told[place], &trail, &difference);
+    return found && told_any[place] && ng_signature_compare_is_clear(&ng_guard.box, found->slot) &&
+           ng_signature_compare_hash_log(&ng_guard.box, found->slot, now_ns, &trail) &&
+           ng_hash_log_differ(&told[place], &trail, &difference);
 }
 
 struct made_standing made_rank_standing(const void *comm)
@@ -561,7 +562,7 @@ struct made_mismatch made_ranks_mismatch(void *const *comms, unsigned count)
 static struct {
     struct ng_call call;
     struct ng_creation creation;
-    struct ng_passage passage;
+    struct ng_call_context passage;
     void *handle;
     char id[128];
     struct made_making making;
@@ -616,7 +617,7 @@ void made_rank_ends_making(int rank)
 static void pass_through(const struct ng_call *call, const struct made_rank_call *what, int result)
 {
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    struct ng_passage passage;
+    struct ng_call_context passage;
 
     int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
                  : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &passage)

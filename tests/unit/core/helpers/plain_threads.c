@@ -29,7 +29,7 @@ void start_tasks(void)
 
     let_adopt();
     ng_guard.box = NG_BOX_NONE; /* another test may have left one that is gone */
-    if (!started && ng_tasks_start() != 0)
+    if (!started && ng_io_workers_start() != 0)
         abort();
     started = true;
 }
@@ -44,7 +44,7 @@ void start_log_writer(void)
 
 static void end(void *under_way)
 {
-    ng_tasks_end(under_way, 1);
+    ng_io_workers_end(under_way, 1);
 }
 
 void make_dump_pipe(const char *prefix, int rank)
@@ -58,7 +58,7 @@ void make_dump_pipe(const char *prefix, int rank)
     ng_dump_pipe_start();
     /* Tasks of one place are done in order. */
     snprintf(path, sizeof(path), "%s%d.pipe", prefix, rank);
-    if (ng_tasks_add(path, end, &under_way) != 0 ||
-        !ng_tasks_await(&under_way, 1, ng_clock_mono_ns() + 60 * NG_S))
+    if (ng_io_workers_add(path, end, &under_way) != 0 ||
+        !ng_io_workers_await(&under_way, 1, ng_clock_mono_ns() + 60 * NG_S))
         abort();
 }

@@ -37,8 +37,8 @@ int walked_start(uint32_t records)
     atomic_fetch_add(&ng_guard.generation, 1);
     int error = ng_box_create(NULL, &identity, records, &ng_guard.box);
     if (!error)
-        error = ng_tasks_start();
-    return error ? error : ng_call_places_start();
+        error = ng_io_workers_start();
+    return error ? error : ng_frame_symbolizer_start();
 }
 
 void walked_stop(void)
@@ -88,8 +88,9 @@ int walked_frames(uint64_t id, uint64_t ret_addresses[WALKED_FRAMES], uint32_t *
 {
     enum ng_frames_state state;
 
-    return ng_places_read_frames(&ng_guard.box, id, ret_addresses, ret_count, &state) ? (int)state
-                                                                                      : 0;
+    return ng_frame_table_read_frames(&ng_guard.box, id, ret_addresses, ret_count, &state)
+               ? (int)state
+               : 0;
 }
 
 int walked_await(uint64_t id, uint64_t ret_addresses[WALKED_FRAMES], uint32_t *ret_count)
@@ -105,10 +106,10 @@ int walked_await(uint64_t id, uint64_t ret_addresses[WALKED_FRAMES], uint32_t *r
 
 bool walked_name(uint64_t address, char *ret_name, size_t bytes)
 {
-    struct ng_place place;
+    struct ng_frame_place place;
 
-    for (uint32_t i = ng_places_count(&ng_guard.box); i > 0; i--) {
-        ng_places_read(&ng_guard.box, i - 1, &place);
+    for (uint32_t i = ng_frame_table_count(&ng_guard.box); i > 0; i--) {
+        ng_frame_table_read(&ng_guard.box, i - 1, &place);
         if (place.address != address || place.gone_mono_ns || !place.name[0])
             continue;
         snprintf(ret_name, bytes, "%s", place.name);
@@ -174,10 +175,10 @@ void walked_in_handler(walked_body *body, void *context)
 /* ---- Damage ---- */
 
 /* Red zones and all. */
-NG_WALK_UNCHECKED size_t walked_copy(uint8_t *ret_stack, size_t room, uint64_t *ret_place,
-                                     uint64_t *ret_pointer)
+NG_FAST_UNWIND_UNCHECKED size_t walked_copy(uint8_t *ret_stack, size_t room, uint64_t *ret_place,
+                                            uint64_t *ret_pointer)
 {
-    struct ng_walk here = ng_walk_here();
+    struct ng_walk here = ng_fast_unwind_here();
 
     ng_call_stack_find_bounds(&own);
     size_t bytes = own.stack_end - here.stack;
@@ -196,24 +197,25 @@ static uint64_t next(uint64_t *state)
 }
 
 /* A rule out of the blue, for what has none: nothing is told by it, and nothing may break. */
-static struct ng_walk_rule random_rule(uint64_t *state)
+static struct ng_fast_unwind_rule random_rule(uint64_t *state)
 {
-    return (struct ng_walk_rule){.frame_offset = (int32_t)next(state) % 4096,
-                                 .return_offset = (int32_t)next(state) % 4096 - 2048,
-                                 .pointer_offset = (int32_t)next(state) % 4096 - 2048,
-                                 .kind = next(state) % 8 ? NG_WALK_RULE : NG_WALK_POINTER,
-                                 .return_at = next(state) % 4,
-                                 .pointer_at = next(state) % 5,
-                                 .by_pointer = next(state) & 1,
-                                 .by_reference = next(state) % 4 == 0,
-                                 .signal = next(state) & 1,
-                                 .link_too = next(state) % 8 == 0};
+    return (struct ng_fast_unwind_rule){.frame_offset = (int32_t)next(state) % 4096,
+                                        .return_offset = (int32_t)next(state) % 4096 - 2048,
+                                        .pointer_offset = (int32_t)next(state) % 4096 - 2048,
+                                        .kind = next(state) % 8 ? NG_FAST_UNWIND_RULE
+                                                                : NG_FAST_UNWIND_POINTER,
+                                        .return_at = next(state) % 4,
+                                        .pointer_at = next(state) % 5,
+                                        .by_pointer = next(state) & 1,
+                                        .by_reference = next(state) % 4 == 0,
+                                        .signal = next(state) & 1,
+                                        .link_too = next(state) % 8 == 0};
 }
 
 uint32_t walked_damaged(const uint8_t *stack, size_t bytes, uint64_t place, uint64_t pointer,
                         uint32_t seed, unsigned damages)
 {
-    static struct ng_walk_table table;
+    static struct ng_fast_unwind_table table;
     uint64_t state = seed * UINT64_C(2654435761) + 1, addresses[WALKED_FRAMES];
     size_t pages = (bytes + 4095) & ~(size_t)4095;
     uint32_t count = 0;
@@ -229,14 +231,15 @@ uint32_t walked_damaged(const uint8_t *stack, size_t bytes, uint64_t place, uint
                                           : next(&state) << 33 | next(&state);
         memcpy(copy + next(&state) % (bytes / 8) * 8, &value, 8);
     }
-    struct ng_walk_memory memory = {.until = (uintptr_t)copy + bytes};
+    struct ng_fast_unwind_memory memory = {.until = (uintptr_t)copy + bytes};
     for (unsigned tries = 0; tries < 64; tries++) {
         struct ng_walk walk = {
             .place = place, .stack = (uintptr_t)copy, .pointer = (uintptr_t)copy + pointer};
-        if (ng_walk_up(&table, &memory, &walk, addresses, WALKED_FRAMES, &count) != NG_WALK_MISSED)
+        if (ng_fast_unwind_up(&table, &memory, &walk, addresses, WALKED_FRAMES, &count) !=
+            NG_FAST_UNWIND_MISSED)
             break;
-        struct ng_walk_rule rule = random_rule(&state);
-        ng_walk_table_add(&table, walk.place, &rule);
+        struct ng_fast_unwind_rule rule = random_rule(&state);
+        ng_fast_unwind_table_add(&table, walk.place, &rule);
     }
     munmap(map, pages + 2 * 4096);
     return count;

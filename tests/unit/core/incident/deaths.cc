@@ -156,7 +156,7 @@ TEST_F(Deaths, WhoSeesNoReasonOnItsHostWaitsWithTheOthers)
     for (unsigned cause : asked())
         EXPECT_EQ(cause, END);
     EXPECT_GE(made_deaths.asked_count, 4000u / 1000);
-    EXPECT_LE(made_deaths.asked_count, 4000u / (NG_LOOK_PAUSE_NS / NG_MS));
+    EXPECT_LE(made_deaths.asked_count, 4000u / (NG_CLAIM_PAUSE_NS / NG_MS));
     made_deaths.answers_busy = 0;
     made_deaths_rounds(1000);
     EXPECT_EQ(made_deaths.opened, 1u);

@@ -82,7 +82,7 @@ class Request : public testing::Test
   protected:
     void SetUp() override
     {
-        ng_request_after_fork(); /* as at the start */
+        ng_program_request_after_fork(); /* as at the start */
         test_request_set_board(&board);
     }
     void TearDown() override
@@ -95,7 +95,7 @@ class Request : public testing::Test
     {
         thread = std::thread([this] {
             while (!stopping) {
-                int ms = ng_request_serve(false);
+                int ms = ng_program_request_serve(false);
                 next_ms = ms;
                 std::this_thread::yield();
             }
@@ -117,7 +117,7 @@ std::string get(const char *key, int64_t ms, size_t room = NG_BOARD_VALUE_MAX)
 {
     char data[NG_BOARD_VALUE_MAX];
     size_t bytes = 0;
-    int error = ng_request_get(key, data, room, &bytes, in_ms(ms));
+    int error = ng_program_request_get(key, data, room, &bytes, in_ms(ms));
     return error ? strerror(-error) : std::string(data, bytes);
 }
 
@@ -130,22 +130,23 @@ TEST_F(Request, WaitsUntilSomebodyPuts)
     std::thread waiting([&] { got = get("key", 60000); });
     while (board.calls == 0)
         std::this_thread::yield();
-    EXPECT_EQ(ng_request_put("key", "value", 5, in_ms(60000)), 0);
+    EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(60000)), 0);
     waiting.join();
     EXPECT_EQ(got, "value");
     EXPECT_EQ(get("key", 60000, 4), strerror(EMSGSIZE));
-    EXPECT_EQ(ng_request_put("key", "other", 5, in_ms(60000)), -EEXIST);
+    EXPECT_EQ(ng_program_request_put("key", "other", 5, in_ms(60000)), -EEXIST);
 }
 
 TEST_F(Request, MeetsWhenAllNumbersAreThere)
 {
     serve();
     int result = 1;
-    EXPECT_EQ(ng_request_meet("at.", 0, 3, in_ms(20)), -ETIMEDOUT);
-    std::thread waiting([&] { result = ng_request_meet("at.", 2, 200, in_ms(60000)); });
+    EXPECT_EQ(ng_program_request_meet("at.", 0, 3, in_ms(20)), -ETIMEDOUT);
+    std::thread waiting([&] { result = ng_program_request_meet("at.", 2, 200, in_ms(60000)); });
     for (int i = 201; i >= 2; i--)
-        EXPECT_EQ(
-            ng_request_put_for(("at." + std::to_string(i)).c_str(), "", 0, NG_S, in_ms(60000)), 0);
+        EXPECT_EQ(ng_program_request_put_for(("at." + std::to_string(i)).c_str(), "", 0, NG_S,
+                                             in_ms(60000)),
+                  0);
     waiting.join();
     EXPECT_EQ(result, 0);
 }
@@ -156,7 +157,7 @@ TEST_F(Request, IsOverAtItsDeadline)
     EXPECT_EQ(get("never", 20), strerror(ETIMEDOUT));
     board.error = -EIO;
     EXPECT_EQ(get("never", 20), strerror(EIO));
-    EXPECT_EQ(ng_request_put("key", "value", 5, in_ms(20)), -EIO);
+    EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(20)), -EIO);
     board.error = -EACCES;
     EXPECT_EQ(get("never", 60000), strerror(EACCES)) << "what waiting does not mend";
 }
@@ -166,7 +167,7 @@ TEST_F(Request, GoesOnWhenTheStoreIsBack)
     board.error = -EIO;
     serve();
     int result = 1;
-    std::thread waiting([&] { result = ng_request_put("key", "value", 5, in_ms(60000)); });
+    std::thread waiting([&] { result = ng_program_request_put("key", "value", 5, in_ms(60000)); });
     while (board.calls < 3)
         std::this_thread::yield();
     board.error = 0;
@@ -177,9 +178,10 @@ TEST_F(Request, GoesOnWhenTheStoreIsBack)
 TEST_F(Request, IsGivenUpWhereTheIncidentThreadDoesNotCome)
 {
     int64_t before = ng_clock_mono_ns();
-    EXPECT_EQ(ng_request_put("key", "value", 5, in_ms(10)), -ETIMEDOUT);
-    EXPECT_GE(ng_clock_mono_ns() - before, NG_REQUEST_GRACE_NS);
-    EXPECT_EQ(ng_request_serve(false), -1) << "its place is free, and nothing is done for it";
+    EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(10)), -ETIMEDOUT);
+    EXPECT_GE(ng_clock_mono_ns() - before, NG_PROGRAM_REQUEST_GRACE_NS);
+    EXPECT_EQ(ng_program_request_serve(false), -1)
+        << "its place is free, and nothing is done for it";
     EXPECT_EQ(board.calls, 0);
 }
 
@@ -190,7 +192,7 @@ TEST_F(Request, ThereIsRoomForSoManyAndOthersAreTold)
     for (int i = 0; i < 40; i++)
         waiting.emplace_back([&, i] {
             std::string key = "key" + std::to_string(i);
-            int result = ng_request_put(key.c_str(), "x", 1, in_ms(60000));
+            int result = ng_program_request_put(key.c_str(), "x", 1, in_ms(60000));
             done += result == 0;
             busy += result == -EBUSY;
         });
@@ -207,13 +209,13 @@ TEST_F(Request, ThereIsRoomForSoManyAndOthersAreTold)
 TEST_F(Request, EndsWithTheThread)
 {
     int result = 1;
-    std::thread waiting([&] { result = ng_request_put("key", "value", 5, in_ms(60000)); });
-    while (ng_request_serve(false) == -1 && board.calls == 0)
+    std::thread waiting([&] { result = ng_program_request_put("key", "value", 5, in_ms(60000)); });
+    while (ng_program_request_serve(false) == -1 && board.calls == 0)
         std::this_thread::yield();
     waiting.join();
     EXPECT_EQ(result, 0);
-    ng_request_close();
-    EXPECT_EQ(ng_request_put("key", "value", 5, in_ms(60000)), -ESHUTDOWN);
+    ng_program_request_close();
+    EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(60000)), -ESHUTDOWN);
 }
 
 TEST_F(Request, WithoutABoardNothingIsShared)
@@ -226,9 +228,9 @@ TEST_F(Request, WithoutABoardNothingIsShared)
 TEST_F(Request, BoundsAreKept)
 {
     std::string long_key(NG_BOARD_KEY_MAX + 1, 'k'), large(NG_BOARD_VALUE_MAX + 1, 'x');
-    EXPECT_EQ(ng_request_put(long_key.c_str(), "x", 1, in_ms(1)), -EMSGSIZE);
-    EXPECT_EQ(ng_request_put("key", large.data(), large.size(), in_ms(1)), -EMSGSIZE);
-    EXPECT_EQ(ng_request_put("", "x", 1, in_ms(1)), -EINVAL);
+    EXPECT_EQ(ng_program_request_put(long_key.c_str(), "x", 1, in_ms(1)), -EMSGSIZE);
+    EXPECT_EQ(ng_program_request_put("key", large.data(), large.size(), in_ms(1)), -EMSGSIZE);
+    EXPECT_EQ(ng_program_request_put("", "x", 1, in_ms(1)), -EINVAL);
     EXPECT_EQ(get("", 1), strerror(EINVAL));
-    EXPECT_EQ(ng_request_dump(std::string(5000, 'd').c_str(), in_ms(1)), -ENAMETOOLONG);
+    EXPECT_EQ(ng_program_request_dump(std::string(5000, 'd').c_str(), in_ms(1)), -ENAMETOOLONG);
 }

@@ -20,9 +20,9 @@ namespace
 
 constexpr const char *HANG = "rank=1,op=AllReduce,nth=10:hang";
 
-struct ng_rehearsed at(int rank, uint64_t seq)
+struct ng_logged_fault at(int rank, uint64_t seq)
 {
-    struct ng_rehearsed now = {};
+    struct ng_logged_fault now = {};
     now.rank = rank;
     now.op = NG_OP_AllReduce;
     now.group_id = 0xaa;
@@ -71,19 +71,19 @@ TEST(Rehearsal, WhatHappenedIsReadFromOutside)
     Folder folder;
     Box written(folder, 2);
     struct ng_box box = NG_BOX_NONE;
-    struct ng_rehearsed fault, first = at(1, 10), second = at(1, 20);
+    struct ng_logged_fault fault, first = at(1, 10), second = at(1, 20);
 
-    ng_rehearsal_arm(&written.box, 0, "rank=1:stop");
-    ng_rehearsal_arm(&written.box, 1, HANG);
+    ng_fault_log_arm(&written.box, 0, "rank=1:stop");
+    ng_fault_log_arm(&written.box, 1, HANG);
     ASSERT_EQ(ng_box_open(written.path.c_str(), &box), 0);
     EXPECT_EQ(box.fault_capacity, 2u);
     EXPECT_EQ(ng_box_read(&box, NG_BOX_REST), 0);
-    EXPECT_FALSE(ng_rehearsal_read(&box, 0, &fault));
-    EXPECT_FALSE(ng_rehearsal_read(&box, 1, &fault)) << "armed, but not happened";
-    ng_rehearsal_add(&written.box, 1, &first, 1000);
-    ng_rehearsal_add(&written.box, 1, &second, 2000);
+    EXPECT_FALSE(ng_fault_log_read(&box, 0, &fault));
+    EXPECT_FALSE(ng_fault_log_read(&box, 1, &fault)) << "armed, but not happened";
+    ng_fault_log_add(&written.box, 1, &first, 1000);
+    ng_fault_log_add(&written.box, 1, &second, 2000);
     EXPECT_EQ(ng_box_read(&box, NG_BOX_REST), 0);
-    ASSERT_TRUE(ng_rehearsal_read(&box, 1, &fault));
+    ASSERT_TRUE(ng_fault_log_read(&box, 1, &fault));
     EXPECT_STREQ(fault.text, HANG);
     EXPECT_EQ(fault.times, 2u);
     EXPECT_EQ(fault.rank, 1);
@@ -92,7 +92,7 @@ TEST(Rehearsal, WhatHappenedIsReadFromOutside)
     EXPECT_EQ(fault.group_id, 0xaau);
     EXPECT_EQ(fault.first_mono_ns, 1000);
     EXPECT_EQ(fault.last_mono_ns, 2000);
-    EXPECT_FALSE(ng_rehearsal_read(&box, 2, &fault)) << "beyond its end";
+    EXPECT_FALSE(ng_fault_log_read(&box, 2, &fault)) << "beyond its end";
     ng_box_close(&box, nullptr);
 }
 
@@ -100,17 +100,17 @@ TEST(Rehearsal, DamagedTablesAreDoneWithout)
 {
     Folder folder;
     Box written(folder, 1);
-    struct ng_rehearsed fault, now = at(1, 10);
+    struct ng_logged_fault fault, now = at(1, 10);
     struct ng_box box = NG_BOX_NONE;
 
-    ng_rehearsal_arm(&written.box, 0, HANG);
-    ng_rehearsal_add(&written.box, 0, &now, 1000);
+    ng_fault_log_arm(&written.box, 0, HANG);
+    ng_fault_log_add(&written.box, 0, &now, 1000);
     written.box.faults[0].op = 5000;
-    EXPECT_FALSE(ng_rehearsal_read(&written.box, 0, &fault));
+    EXPECT_FALSE(ng_fault_log_read(&written.box, 0, &fault));
     written.box.faults[0].op = NG_OP_AllReduce;
     memset(written.box.faults[0].text, 'x', sizeof(written.box.faults[0].text));
     written.box.faults[0].text[3] = '\n';
-    ASSERT_TRUE(ng_rehearsal_read(&written.box, 0, &fault));
+    ASSERT_TRUE(ng_fault_log_read(&written.box, 0, &fault));
     EXPECT_EQ(fault.text[3], '?');
     EXPECT_EQ(strlen(fault.text), sizeof(fault.text) - 1);
     written.box.header->faults_offset = written.box.header->total_bytes - 8;
@@ -143,7 +143,7 @@ class Rehearsed : public testing::Test
     }
     void add(uint32_t process, const char *text, uint64_t times, uint64_t seq)
     {
-        struct ng_rehearsed fault = at((int)process, seq);
+        struct ng_logged_fault fault = at((int)process, seq);
         snprintf(fault.text, sizeof(fault.text), "%s", text);
         fault.times = times;
         struct ng_view_fault *added = ng_view_add_fault(&view_, process, &fault);

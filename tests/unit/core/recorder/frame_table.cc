@@ -69,8 +69,8 @@ class Places : public testing::Test
 
 TEST_F(Places, CallsOfOnePlaceShareTheirFrames)
 {
-    uint32_t module = ng_places_add_module(&box_, &image_);
-    ng_places_name(&box_, ng_places_add(&box_, 0x10100, module), "step", 16);
+    uint32_t module = ng_frame_table_add_module(&box_, &image_);
+    ng_frame_table_name(&box_, ng_frame_table_add(&box_, 0x10100, module), "step", 16);
     call(1, 100, {0x10100, 0x30000}, NG_FRAMES_WHOLE);
     call(2, 200, {0x10100, 0x30000}, NG_FRAMES_WHOLE);
     call(3, 300, {0x10100}, NG_FRAMES_CUT);
@@ -93,12 +93,12 @@ TEST_F(Places, CallsOfOnePlaceShareTheirFrames)
 
 TEST_F(Places, AnAddressIsThatOfTheTimeOfTheCall)
 {
-    uint32_t first = ng_places_add(&box_, 0x10100, ng_places_add_module(&box_, &image_));
-    ng_places_name(&box_, first, "of_first", 0);
-    ng_places_retire(&box_, first, 500);
+    uint32_t first = ng_frame_table_add(&box_, 0x10100, ng_frame_table_add_module(&box_, &image_));
+    ng_frame_table_name(&box_, first, "of_first", 0);
+    ng_frame_table_retire(&box_, first, 500);
     image_.path = "/opt/second.so";
-    uint32_t second = ng_places_add(&box_, 0x10100, ng_places_add_module(&box_, &image_));
-    ng_places_name(&box_, second, "of_second", 0);
+    uint32_t second = ng_frame_table_add(&box_, 0x10100, ng_frame_table_add_module(&box_, &image_));
+    ng_frame_table_name(&box_, second, "of_second", 0);
     call(1, 400, {0x10100}, NG_FRAMES_WHOLE);
     call(2, 600, {0x10100}, NG_FRAMES_WHOLE);
     auto stacks = read();
@@ -109,7 +109,7 @@ TEST_F(Places, AnAddressIsThatOfTheTimeOfTheCall)
 
 TEST_F(Places, WhatNobodyHasLookedAtYetIsPlacedByTheFileThatLiesThere)
 {
-    ng_places_add_module(&box_, &image_);
+    ng_frame_table_add_module(&box_, &image_);
     call(1, 400, {0x10101, 0x20001}, NG_FRAMES_PART);
     auto stacks = read();
     EXPECT_STREQ(stacks[0]->frames[0].module->path, "/opt/first.so");
@@ -130,33 +130,33 @@ TEST_F(Places, FramesThatAreWrittenOrOfAnotherRecordAreNone)
 
 TEST_F(Places, ABetterNameReplacesTheFirst)
 {
-    uint32_t place = ng_places_add(&box_, 0x10100, NG_PLACES_NO_MODULE);
-    struct ng_place read;
-    ng_places_read(&box_, place, &read);
+    uint32_t place = ng_frame_table_add(&box_, 0x10100, NG_FRAME_NO_MODULE);
+    struct ng_frame_place read;
+    ng_frame_table_read(&box_, place, &read);
     EXPECT_STREQ(read.name, "");
-    ng_places_name(&box_, place, "first", 1);
-    ng_places_name(&box_, place, std::string(1000, 'x').c_str(), 2);
-    ng_places_read(&box_, place, &read);
-    EXPECT_EQ(read.name, std::string(NG_BOX_PLACE_NAME_BYTES - 1, 'x'));
+    ng_frame_table_name(&box_, place, "first", 1);
+    ng_frame_table_name(&box_, place, std::string(1000, 'x').c_str(), 2);
+    ng_frame_table_read(&box_, place, &read);
+    EXPECT_EQ(read.name, std::string(NG_BOX_FRAME_NAME_BYTES - 1, 'x'));
     EXPECT_EQ(read.name_offset, 2u);
     box_.places[place].name_version++;
-    ng_places_read(&box_, place, &read);
+    ng_frame_table_read(&box_, place, &read);
     EXPECT_STREQ(read.name, "") << "somebody writes it";
 }
 
 TEST_F(Places, FullTablesAreCounted)
 {
     for (uint32_t i = 0; i < box_.place_capacity; i++)
-        ASSERT_EQ(ng_places_add(&box_, 1 + i, NG_PLACES_NO_MODULE), i);
-    EXPECT_EQ(ng_places_add(&box_, 9, NG_PLACES_NO_MODULE), UINT32_MAX);
+        ASSERT_EQ(ng_frame_table_add(&box_, 1 + i, NG_FRAME_NO_MODULE), i);
+    EXPECT_EQ(ng_frame_table_add(&box_, 9, NG_FRAME_NO_MODULE), UINT32_MAX);
     EXPECT_EQ(box_.header->places_lost, 1u);
     for (uint32_t i = 0; i < box_.module_capacity; i++) {
         image_.start = 0x10000 * i;
-        ASSERT_EQ(ng_places_add_module(&box_, &image_), i);
-        ASSERT_EQ(ng_places_add_module(&box_, &image_), i) << "it is there";
+        ASSERT_EQ(ng_frame_table_add_module(&box_, &image_), i);
+        ASSERT_EQ(ng_frame_table_add_module(&box_, &image_), i) << "it is there";
     }
     image_.start = 1;
-    EXPECT_EQ(ng_places_add_module(&box_, &image_), NG_PLACES_NO_MODULE);
+    EXPECT_EQ(ng_frame_table_add_module(&box_, &image_), NG_FRAME_NO_MODULE);
     EXPECT_EQ(box_.header->modules_lost, 1u);
 }
 

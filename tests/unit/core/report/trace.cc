@@ -54,10 +54,10 @@ class Timed
         judged = true;
         return &verdict;
     }
-    struct ng_alignment align()
+    struct ng_clock_offsets align()
     {
-        struct ng_alignment alignment;
-        EXPECT_EQ(ng_align_clocks(&view, &view.arena, &alignment), 0);
+        struct ng_clock_offsets alignment;
+        EXPECT_EQ(ng_clock_sync(&view, &view.arena, &alignment), 0);
         return alignment;
     }
     std::string trace(uint32_t records_max = 1000)
@@ -174,7 +174,7 @@ TEST(Align, ProcessesOfOneHostShareItsMonotonicClock)
     /* Looked at half a second later; and its calendar was set in between. */
     job.view.processes[1].moment_mono_ns += NG_S / 2;
     job.view.processes[1].moment_unix_ns += NG_S;
-    struct ng_alignment clocks = job.align();
+    struct ng_clock_offsets clocks = job.align();
     EXPECT_EQ(clocks.host_count, 2u);
     EXPECT_EQ(clocks.moments_ns[1] - clocks.moments_ns[0], NG_S / 2);
 }
@@ -183,7 +183,7 @@ TEST(Align, OneNameForTwoMachinesIsTwoClocks)
 {
     Timed job(stuck_job());
     job.view.processes[1].moment_mono_ns += 77 * NG_S;
-    struct ng_alignment clocks = job.align();
+    struct ng_clock_offsets clocks = job.align();
     EXPECT_EQ(clocks.host_count, 3u);
     EXPECT_EQ(clocks.moments_ns[1], MORNING);
 }
@@ -193,8 +193,8 @@ TEST(Align, AHostWhoseClockIsOffIsPutInStepByItsCollectives)
     for (int64_t ahead : {-3600 * NG_S, -20 * NG_MS, 20 * NG_MS, 5 * NG_S}) {
         Timed job(stuck_job());
         job.set_ahead(2, ahead);
-        struct ng_alignment clocks = job.align();
-        const struct ng_align_host &host = clocks.hosts[clocks.host_of[2]];
+        struct ng_clock_offsets clocks = job.align();
+        const struct ng_clock_sync_host &host = clocks.hosts[clocks.host_of[2]];
         EXPECT_EQ(host.samples, 3u);
         EXPECT_TRUE(host.applied);
         /* Its rank ends 0.2 ms behind the first of the others. */
@@ -208,7 +208,7 @@ TEST(Align, WhatIsWithinTheNoiseIsLeftAlone)
 {
     Timed job(stuck_job());
     job.set_ahead(2, NG_MS / 2);
-    struct ng_alignment clocks = job.align();
+    struct ng_clock_offsets clocks = job.align();
     EXPECT_EQ(clocks.hosts[clocks.host_of[2]].samples, 3u);
     EXPECT_FALSE(clocks.hosts[clocks.host_of[2]].applied);
     EXPECT_EQ(clocks.moments_ns[2], MORNING + NG_MS / 2);
@@ -226,7 +226,7 @@ TEST(Align, CollectivesThatScatterMoreThanTheOffsetProveNothing)
     job.set_ahead(1, 20 * NG_MS);
     for (uint32_t k = 0; k < 20; k++)
         job.view.members[1].records[k].completed_age_ns += (int64_t)(k % 5) * 30 * NG_MS;
-    struct ng_alignment clocks = job.align();
+    struct ng_clock_offsets clocks = job.align();
     EXPECT_GT(clocks.hosts[1].samples, 0u);
     EXPECT_GT(clocks.hosts[1].scatter_ns, 20 * NG_MS);
     EXPECT_FALSE(clocks.hosts[1].applied);
@@ -258,7 +258,7 @@ TEST(Align, HostsThatShareNoGroupWithTheFirstAreReachedThroughOthers)
     Timed job(chain);
     job.set_ahead(1, NG_S);
     job.set_ahead(3, -NG_S);
-    struct ng_alignment clocks = job.align();
+    struct ng_clock_offsets clocks = job.align();
     for (int rank = 0; rank < 4; rank++)
         EXPECT_NEAR((double)clocks.moments_ns[rank], (double)MORNING, 2e6) << rank;
     EXPECT_FALSE(clocks.hosts[2].applied);

@@ -30,7 +30,7 @@ class Work
     ~Work()
     {
         open_gate();
-        EXPECT_TRUE(ng_tasks_await(&under_way, ~0u, soon()));
+        EXPECT_TRUE(ng_io_workers_await(&under_way, ~0u, soon()));
     }
     Work(const Work &) = delete;
     Work &operator=(const Work &) = delete;
@@ -38,11 +38,11 @@ class Work
     /* The task writes its name down, once the gate is open where it is a hanging one. */
     int add(const char *place, const char *name, bool hangs = false)
     {
-        uint32_t bit = 1u << (added_++ % NG_TASKS_MAX);
+        uint32_t bit = 1u << (added_++ % NG_IO_WORKERS_MAX);
         __atomic_fetch_or(&under_way, bit, __ATOMIC_SEQ_CST);
-        int error = ng_tasks_add(place, run, new Task{this, name, hangs, bit});
+        int error = ng_io_workers_add(place, run, new Task{this, name, hangs, bit});
         if (error)
-            ng_tasks_end(&under_way, bit);
+            ng_io_workers_end(&under_way, bit);
         return error;
     }
     void open_gate()
@@ -83,7 +83,7 @@ class Work
     {
         std::unique_ptr<Task> task(static_cast<Task *>(context));
         task->work->run_one(*task);
-        ng_tasks_end(&task->work->under_way, task->bit);
+        ng_io_workers_end(&task->work->under_way, task->bit);
     }
     void run_one(const Task &task)
     {
@@ -132,12 +132,12 @@ TEST(Tasks, OneThatHangsHoldsUpItsPlaceAlone)
 TEST(Tasks, ThereIsAThreadLeftWhileOneFewerThanAllHang)
 {
     const char *const places[] = {"/a", "/b", "/c"};
-    static_assert(sizeof(places) / sizeof(places[0]) == NG_TASKS_THREADS);
+    static_assert(sizeof(places) / sizeof(places[0]) == NG_IO_WORKERS_THREADS);
     Work work;
-    for (unsigned i = 0; i + 1 < NG_TASKS_THREADS; i++)
+    for (unsigned i = 0; i + 1 < NG_IO_WORKERS_THREADS; i++)
         work.add(places[i], "hangs", true);
-    work.hanging(NG_TASKS_THREADS - 1);
-    work.add(places[NG_TASKS_THREADS - 1], "elsewhere");
+    work.hanging(NG_IO_WORKERS_THREADS - 1);
+    work.add(places[NG_IO_WORKERS_THREADS - 1], "elsewhere");
     EXPECT_EQ(work.done(1), (Names{"elsewhere"}));
 }
 
@@ -147,11 +147,11 @@ TEST(Tasks, WhoWaitsGoesOnWithoutWhatHangs)
     work.add("/a", "hangs", true);
     work.hanging(1);
     work.add("/b", "elsewhere");
-    EXPECT_FALSE(ng_tasks_await(&work.under_way, 3, ng_clock_mono_ns() + 10 * NG_MS));
-    EXPECT_FALSE(ng_tasks_await(&work.under_way, 1, 0));
-    EXPECT_TRUE(ng_tasks_await(&work.under_way, 2, Work::soon())) << "that hangs not";
+    EXPECT_FALSE(ng_io_workers_await(&work.under_way, 3, ng_clock_mono_ns() + 10 * NG_MS));
+    EXPECT_FALSE(ng_io_workers_await(&work.under_way, 1, 0));
+    EXPECT_TRUE(ng_io_workers_await(&work.under_way, 2, Work::soon())) << "that hangs not";
     work.open_gate();
-    EXPECT_TRUE(ng_tasks_await(&work.under_way, 3, Work::soon()));
+    EXPECT_TRUE(ng_io_workers_await(&work.under_way, 3, Work::soon()));
     EXPECT_EQ(work.done(2), (Names{"elsewhere", "hangs"}));
 }
 
@@ -160,13 +160,13 @@ TEST(Tasks, TooManyAreRefused)
     Work work;
     work.add("/a", "hangs", true);
     work.hanging(1);
-    for (unsigned i = 1; i < NG_TASKS_MAX; i++)
+    for (unsigned i = 1; i < NG_IO_WORKERS_MAX; i++)
         EXPECT_EQ(work.add("/a", "waits"), 0);
-    EXPECT_EQ(ng_tasks_add(
+    EXPECT_EQ(ng_io_workers_add(
                   "/a", [](void *) { ADD_FAILURE(); }, nullptr),
               -EAGAIN);
     work.open_gate();
-    EXPECT_EQ(work.done(NG_TASKS_MAX).size(), NG_TASKS_MAX);
+    EXPECT_EQ(work.done(NG_IO_WORKERS_MAX).size(), NG_IO_WORKERS_MAX);
 }
 
 TEST(Tasks, HandingOverAllocatesNothing)
@@ -174,9 +174,9 @@ TEST(Tasks, HandingOverAllocatesNothing)
     uint32_t under_way = 1;
     Work work;
     forbid_malloc(true);
-    int error = ng_tasks_add(
-        "/a", [](void *context) { ng_tasks_end((uint32_t *)context, 1); }, &under_way);
-    bool done = ng_tasks_await(&under_way, 1, Work::soon());
+    int error = ng_io_workers_add(
+        "/a", [](void *context) { ng_io_workers_end((uint32_t *)context, 1); }, &under_way);
+    bool done = ng_io_workers_await(&under_way, 1, Work::soon());
     forbid_malloc(false);
     EXPECT_EQ(error, 0);
     EXPECT_TRUE(done);

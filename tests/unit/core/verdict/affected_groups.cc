@@ -23,12 +23,12 @@ Scope scope_of(const Job &job)
     struct ng_view view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
-    struct ng_scope scope;
+    struct ng_group_set scope;
 
     query.stalled_ns = STALLED;
     job.fill(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-    ng_scope_find(&view, &verdict, &scope);
+    ng_affected_groups_find(&view, &verdict, &scope);
     Scope found = {scope.all, {scope.groups, scope.groups + scope.count}};
     EXPECT_EQ(found.groups.size(), scope.count) << "none twice";
     ng_verdict_fini(&verdict);
@@ -147,22 +147,22 @@ TEST(Scope, MoreGroupsThanThereIsRoomForAreAll)
 {
     Job job = four();
     job.process(2).life = NG_LIFE_DEAD;
-    for (uint64_t id = 0x100; id < 0x100 + NG_SCOPE_GROUPS; id++)
+    for (uint64_t id = 0x100; id < 0x100 + NG_GROUP_SET_MAX; id++)
         job.group(id, "pair", {2, 3});
     EXPECT_TRUE(scope_of(job).all);
 }
 
 TEST(Scope, HoldsWhatItLists)
 {
-    struct ng_scope some = {};
+    struct ng_group_set some = {};
     some.count = 2;
     some.groups[0] = LEFT;
     some.groups[1] = RIGHT;
-    EXPECT_TRUE(ng_scope_holds(&some, LEFT));
-    EXPECT_TRUE(ng_scope_holds(&some, RIGHT));
-    EXPECT_FALSE(ng_scope_holds(&some, CROSS));
-    EXPECT_FALSE(ng_scope_holds(&some, 0));
-    struct ng_scope all = {};
+    EXPECT_TRUE(ng_group_set_holds(&some, LEFT));
+    EXPECT_TRUE(ng_group_set_holds(&some, RIGHT));
+    EXPECT_FALSE(ng_group_set_holds(&some, CROSS));
+    EXPECT_FALSE(ng_group_set_holds(&some, 0));
+    struct ng_group_set all = {};
     all.all = true;
-    EXPECT_TRUE(ng_scope_holds(&all, 0));
+    EXPECT_TRUE(ng_group_set_holds(&all, 0));
 }

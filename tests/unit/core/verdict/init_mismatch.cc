@@ -70,17 +70,17 @@ std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
 {
     struct ng_view view;
     struct ng_arena arena = {};
-    struct ng_waits waits;
-    struct ng_processes processes;
-    char line[NG_ROLL_LINE_BYTES] = "";
+    struct ng_wait_graph waits;
+    struct ng_view_index processes;
+    char line[NG_ROLL_CALL_LINE_BYTES] = "";
     enum ng_log_level level = NG_LOG_OFF;
 
     job.fill(&view);
-    EXPECT_EQ(ng_waits_find(&view, STALLED, &arena, &waits), 0);
-    EXPECT_EQ(ng_processes_find(&view, &arena, &processes), 0);
+    EXPECT_EQ(ng_wait_graph_find(&view, STALLED, &arena, &waits), 0);
+    EXPECT_EQ(ng_view_index_find(&view, &arena, &processes), 0);
     for (uint32_t i = 0; i < waits.count && !line[0]; i++)
         if (waits.waits[i].type == type) {
-            EXPECT_EQ(ng_roll_line(&processes, &waits, i, &arena, line, &level), 0);
+            EXPECT_EQ(ng_roll_call_line(&processes, &waits, i, &arena, line, &level), 0);
         }
     ng_arena_reset(&arena);
     ng_view_fini(&view);
@@ -437,7 +437,7 @@ TEST(Roll, IsBoundedHoweverManyAreMissing)
         if (rank % 40 == 1)
             job.inside(rank, NG_OP_Broadcast, (uint64_t)rank + 100, (uint64_t)rank);
     std::string line = roll_of(job);
-    EXPECT_LT(line.size(), (size_t)NG_ROLL_LINE_BYTES);
+    EXPECT_LT(line.size(), (size_t)NG_ROLL_CALL_LINE_BYTES);
     EXPECT_TRUE(mentions(line, "...")) << line;
     EXPECT_TRUE(mentions(line, "1000 of 2000 came")) << line;
 }

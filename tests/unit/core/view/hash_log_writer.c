@@ -31,9 +31,9 @@ void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int d
 
     rank->hash = ng_signature_roll(rank->hash, &signature);
     rank->entered++;
-    ng_trail_add(&rank->trail, rank->entered, rank->hash);
+    ng_hash_log_add(&rank->trail, rank->entered, rank->hash);
     if (state == 'c')
-        ng_trail_capture(&rank->trail, rank->entered);
+        ng_hash_log_capture(&rank->trail, rank->entered);
     if (state == 't' || state == 'c')
         rank->taken = rank->entered;
     if (state == 'r') {
@@ -50,12 +50,12 @@ uint64_t trail_rank_entered(const struct trail_rank *rank)
 bool trail_ranks_differ(const struct trail_rank *a, const struct trail_rank *b, uint64_t *ret_after,
                         uint64_t *ret_seq)
 {
-    struct ng_trail_difference difference = {0};
-    struct ng_trail trail_a, trail_b;
+    struct ng_hash_log_difference difference = {0};
+    struct ng_hash_log trail_a, trail_b;
 
-    ng_trail_copy(&a->trail, a->taken, a->entered, &trail_a);
-    ng_trail_copy(&b->trail, b->taken, b->entered, &trail_b);
-    bool differ = ng_trail_differ(&trail_a, &trail_b, &difference);
+    ng_hash_log_copy(&a->trail, a->taken, a->entered, &trail_a);
+    ng_hash_log_copy(&b->trail, b->taken, b->entered, &trail_b);
+    bool differ = ng_hash_log_differ(&trail_a, &trail_b, &difference);
     *ret_after = difference.after;
     *ret_seq = difference.seq;
     return differ;

@@ -19,7 +19,7 @@ void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int d
 
 uint64_t trail_rank_entered(const struct trail_rank *rank);
 
-/* ng_trail_differ of both as they are now. */
+/* ng_hash_log_differ of both as they are now. */
 bool trail_ranks_differ(const struct trail_rank *a, const struct trail_rank *b, uint64_t *ret_after,
                         uint64_t *ret_seq);
 

@@ -565,17 +565,18 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     for (int i = 0; i < 4; i++)
         start(i < 2 ? one : two, i);
     round();
-    struct ng_observed job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
     struct ng_view view;
-    char why[NG_OBSERVE_WHY_BYTES] = "";
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
     ng_view_init(&view);
-    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
+    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
     EXPECT_STREQ(view.job, "job");
     ng_view_fini(&view);
     struct ng_incident order = about(NG_INCIDENT_ABORT, world, 0), heard = {};
     snprintf(order.line, sizeof(order.line), "aborted by a person");
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
-        EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
+        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 4)
+            << why;
         for (auto &rank : ranks) {
             EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
             EXPECT_EQ(heard.epoch, epoch);
@@ -586,10 +587,11 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     }
     /* Who claims at the same time does not get into its way, nor it into theirs. */
     std::thread tool([&] {
-        char reason[NG_OBSERVE_WHY_BYTES];
+        char reason[NG_BOARD_CLIENT_WHY_BYTES];
         for (int i = 0; i < 10; i++)
-            EXPECT_EQ(ng_observe_order(&job, &order, within(patience_ms), reason, sizeof(reason)),
-                      4);
+            EXPECT_EQ(
+                ng_board_client_order(&job, &order, within(patience_ms), reason, sizeof(reason)),
+                4);
     });
     for (uint64_t seq = 1; seq <= 10; seq++)
         EXPECT_EQ(ranks[0]->claim(about(NG_INCIDENT_SUSPECT, world, seq), &heard), 0);
@@ -599,30 +601,30 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
         EXPECT_TRUE(soon([&] { return next(*ranks[3], NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
         EXPECT_EQ(heard.epoch, ++last) << "no number is left out";
     }
-    struct ng_observed nobody = {url.c_str(), nullptr, "other", nullptr};
+    struct ng_observed_job nobody = {url.c_str(), nullptr, "other", nullptr};
     ng_view_init(&view);
-    EXPECT_EQ(ng_observe_view(&nobody, within(patience_ms), &view, why, sizeof(why)), 0);
+    EXPECT_EQ(ng_board_client_view(&nobody, within(patience_ms), &view, why, sizeof(why)), 0);
     ng_view_fini(&view);
-    EXPECT_EQ(ng_observe_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
+    EXPECT_EQ(ng_board_client_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
 }
 
 TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
 {
     struct ng_view view;
-    char why[NG_OBSERVE_WHY_BYTES] = "";
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
     ASSERT_EQ(server->ask({"CONFIG", "SET", "requirepass", "hush-hush"}), "OK");
     std::string wrong = server->url(":wrong-hush@"), right = server->url(":hush-hush@");
-    struct ng_observed job = {wrong.c_str(), nullptr, "job", nullptr};
+    struct ng_observed_job job = {wrong.c_str(), nullptr, "job", nullptr};
     ng_view_init(&view);
-    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
+    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
     EXPECT_NE(std::string(why), "");
     EXPECT_EQ(std::string(why).find("hush"), std::string::npos) << why;
     job.url = right.c_str();
-    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0) << why;
+    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 0) << why;
     job.url = "redis://";
-    EXPECT_LT(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
+    EXPECT_LT(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
     job.url = "none";
-    EXPECT_EQ(ng_observe_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
+    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
     ng_view_fini(&view);
 }
 #endif

@@ -29,17 +29,17 @@ class Blobs : public testing::Test
         one.label = label;
         return one;
     }
-    int fetch(struct ng_blob **ret_blobs, uint32_t *ret_count)
+    int fetch(struct ng_peer_progress **ret_blobs, uint32_t *ret_count)
     {
-        return ng_blobs_fetch(kv.kv, within(patience_ms), &arena, ret_blobs, ret_count);
+        return ng_peer_progress_fetch(kv.kv, within(patience_ms), &arena, ret_blobs, ret_count);
     }
     /* The store's processes added to what `view` has. */
     void add(struct ng_view *view, uint64_t root = 5)
     {
-        struct ng_blob *blobs;
+        struct ng_peer_progress *blobs;
         uint32_t count;
         ASSERT_EQ(fetch(&blobs, &count), 0);
-        ASSERT_EQ(ng_blobs_add(blobs, count, root, ttl, view), 0);
+        ASSERT_EQ(ng_peer_progress_add(blobs, count, root, ttl, view), 0);
         ng_view_seal(view);
     }
     const struct ng_view_process *find(const struct ng_view &view, int rank)
@@ -73,7 +73,7 @@ class Blobs : public testing::Test
  * its memory. */
 TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
 {
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count;
     stands(1, std::string(NG_PROGRESS_BYTES_MAX + 1, 'x'));
     stands(2, told(process(2)));
@@ -87,7 +87,7 @@ TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
 
 TEST_F(Blobs, NobodyIsThere)
 {
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count = 9;
     EXPECT_EQ(fetch(&blobs, &count), 0);
     EXPECT_EQ(count, 0u);
@@ -102,7 +102,7 @@ TEST_F(Blobs, AllOfManyPlacesAreFoundHolesAndAll)
         stands(slot, told(process((int)slot)));
         wanted.insert(slot);
     }
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count;
     ASSERT_EQ(fetch(&blobs, &count), 0);
     std::set<uint64_t> found;
@@ -206,8 +206,8 @@ TEST_F(Blobs, UnitedLabelsAreOneIncarnation)
     uint64_t root;
     stands(1, told(process(1, 5)));
     stands(2, told(process(2, 9)), -1);
-    ASSERT_EQ(ng_label_join(kv.kv, 100, 5, 0, within(patience_ms), &root), 0);
-    ASSERT_EQ(ng_label_join(kv.kv, 100, 9, 0, within(patience_ms), &root), 0);
+    ASSERT_EQ(ng_incarnation_join(kv.kv, 100, 5, 0, within(patience_ms), &root), 0);
+    ASSERT_EQ(ng_incarnation_join(kv.kv, 100, 9, 0, within(patience_ms), &root), 0);
     add(&view);
     ASSERT_NE(find(view, 2), nullptr);
     EXPECT_EQ(find(view, 2)->life, NG_LIFE_LOST);
@@ -219,10 +219,11 @@ class Halves : public Blobs
   protected:
     int may_be_one(std::vector<uint64_t> roots = {5, 9})
     {
-        struct ng_blob *blobs;
+        struct ng_peer_progress *blobs;
         uint32_t count;
         EXPECT_EQ(fetch(&blobs, &count), 0);
-        return ng_blobs_may_be_one(blobs, count, roots.data(), (uint32_t)roots.size(), &arena);
+        return ng_peer_progress_may_be_one(blobs, count, roots.data(), (uint32_t)roots.size(),
+                                           &arena);
     }
     void SetUp() override
     {
@@ -269,7 +270,7 @@ TEST_F(Blobs, MoreLabelsThanAnybodyHasDoNotHurt)
 {
     for (uint64_t i = 1; i <= 100; i++)
         stands(i, told(process((int)i, i + 10)));
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count;
     ASSERT_EQ(fetch(&blobs, &count), 0);
     EXPECT_EQ(count, 100u);
@@ -353,7 +354,7 @@ TEST_F(Blobs, AnyBytesAreSurvived)
         std::string blob = told(process(1));
         for (int k = 0; k < 5; k++)
             blob[random() % blob.size()] = (char)random();
-        struct ng_blob one = {};
+        struct ng_peer_progress one = {};
         std::vector<char> exact(blob.begin(), blob.end());
         one.data = exact.data();
         one.bytes = exact.size();
@@ -362,7 +363,7 @@ TEST_F(Blobs, AnyBytesAreSurvived)
         one.lives = random() % 2;
         struct ng_view any;
         ng_view_init(&any);
-        EXPECT_EQ(ng_blobs_add(&one, 1, 5, ttl, &any), 0);
+        EXPECT_EQ(ng_peer_progress_add(&one, 1, 5, ttl, &any), 0);
         ng_view_seal(&any);
         EXPECT_LE(any.process_count, 1u);
         ng_view_fini(&any);
@@ -371,7 +372,7 @@ TEST_F(Blobs, AnyBytesAreSurvived)
 
 TEST_F(Blobs, ACountThatIsNoneIsTold)
 {
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count;
     ASSERT_EQ(kv.set("n", "99999999999"), 0);
     EXPECT_EQ(fetch(&blobs, &count), -EPROTO);
@@ -385,11 +386,11 @@ TEST_F(Blobs, AStoreThatFailsIsTold)
 {
     stands(1, told(process(1)));
     FaultyKv faulty("local:" + folder.path(), "job");
-    struct ng_blob *blobs;
+    struct ng_peer_progress *blobs;
     uint32_t count;
     faulty.set(FaultyKv::FAIL, -ECONNREFUSED);
-    EXPECT_EQ(ng_blobs_fetch(&faulty, within(1000), &arena, &blobs, &count), -ECONNREFUSED);
+    EXPECT_EQ(ng_peer_progress_fetch(&faulty, within(1000), &arena, &blobs, &count), -ECONNREFUSED);
     EXPECT_EQ(count, 0u);
     faulty.set(FaultyKv::HANG);
-    EXPECT_EQ(ng_blobs_fetch(&faulty, within(50), &arena, &blobs, &count), -ETIMEDOUT);
+    EXPECT_EQ(ng_peer_progress_fetch(&faulty, within(50), &arena, &blobs, &count), -ETIMEDOUT);
 }

@@ -1051,7 +1051,7 @@ TEST_P(Publish, OneExaminesAtATime)
 TEST_P(Publish, WhoFoundNothingHoldsBackThoseWithNoBetterCause)
 {
     Rank &a = started(0), &b = started(1);
-    auto begin = [](Rank &rank, enum ng_look_cause cause) {
+    auto begin = [](Rank &rank, enum ng_claim_cause cause) {
         struct ng_ask question = {};
         question.kind = NG_ASK_BEGIN;
         question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);

@@ -368,7 +368,7 @@ Rank::Rank(const std::string &url, int wanted_rank, const Options &options)
     } else {
         struct ng_board *local = nullptr;
         EXPECT_EQ(ng_local_open(host->folder.path().c_str(), &box, &local), 0);
-        EXPECT_EQ(ng_shared_open(local, &kv, &publishing, &board), 0);
+        EXPECT_EQ(ng_board_multihost_open(local, &kv, &publishing, &board), 0);
     }
     kick = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     World &world = the_world();
@@ -566,8 +566,8 @@ int Rank::view(struct ng_view *view)
     question.kind = NG_ASK_VIEW;
     int error = ask(&question);
     if (!error)
-        error =
-            ng_blobs_add(question.blobs, question.blob_count, question.root, options_.ttl_ns, view);
+        error = ng_peer_progress_add(question.blobs, question.blob_count, question.root,
+                                     options_.ttl_ns, view);
     if (!error)
         ng_view_seal(view);
     ng_arena_reset(&question.arena);

@@ -38,7 +38,7 @@ constexpr int64_t bound_ns = NG_S; /* it is half of it, if nothing else is on th
 
 struct Looker {
     struct ng_publisher publisher = {};
-    enum ng_look_cause cause = NG_CAUSE_END;
+    enum ng_claim_cause cause = NG_CAUSE_END;
     bool looks = false;
 };
 
@@ -100,8 +100,8 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
             int error = ng_publisher_begin(&rank.publisher, NG_INCIDENT_SUSPECT, rank.cause);
             commands++;
             if (error == -EBUSY) {
-                come(index, ng_clock_mono_ns() + NG_LOOK_PAUSE_NS +
-                                (int64_t)(random() % (NG_LOOK_PAUSE_MAX_NS - NG_LOOK_PAUSE_NS)));
+                come(index, ng_clock_mono_ns() + NG_CLAIM_PAUSE_NS +
+                                (int64_t)(random() % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS)));
                 continue;
             }
             EXPECT_EQ(error, 0);
@@ -115,7 +115,7 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
     }
     /* How long the last one, which does not look otherwise, waits for its turn in the middle of all
      * this. */
-    int64_t wait_of_last(enum ng_look_cause cause)
+    int64_t wait_of_last(enum ng_claim_cause cause)
     {
         int64_t asked_ns = ng_clock_mono_ns();
         ranks.back()->cause = cause;
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(On, Turns,
 TEST_P(Turns, WhoKnowsMoreHasItsTurnHoweverManyLook)
 {
     std::vector<int64_t> waits;
-    for (enum ng_look_cause cause : {NG_CAUSE_LATE, NG_CAUSE_OWN})
+    for (enum ng_claim_cause cause : {NG_CAUSE_LATE, NG_CAUSE_OWN})
         for (int i = 0; i < 3; i++) {
             /* Nothing is left of the turn that it had before, and it comes at any moment. */
             look_until(ng_clock_mono_ns() + look_ns + 600 * NG_MS + (int64_t)(random() % NG_S),

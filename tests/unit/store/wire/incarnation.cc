@@ -15,19 +15,19 @@ class Label : public testing::Test
     static uint64_t root(Kv &kv, uint64_t label)
     {
         uint64_t found = 0;
-        EXPECT_EQ(ng_label_root(kv.kv, label, within(patience_ms), &found), 0);
+        EXPECT_EQ(ng_incarnation_root(kv.kv, label, within(patience_ms), &found), 0);
         return found;
     }
     static uint64_t join(Kv &kv, uint64_t group, uint64_t label)
     {
         uint64_t found = 0;
-        EXPECT_EQ(ng_label_join(kv.kv, group, label, 60000, within(patience_ms), &found), 0);
+        EXPECT_EQ(ng_incarnation_join(kv.kv, group, label, 60000, within(patience_ms), &found), 0);
         return found;
     }
     static std::string key(uint64_t label)
     {
-        char text[NG_LABEL_KEY_BYTES];
-        ng_label_key(label, text);
+        char text[NG_INCARNATION_KEY_BYTES];
+        ng_incarnation_key(label, text);
         return text;
     }
     static std::string number(uint64_t label)
@@ -150,8 +150,8 @@ TEST_F(Label, IsGoneAfterItsTime)
 {
     Kv kv(url());
     uint64_t found;
-    ASSERT_EQ(ng_label_join(kv.kv, 100, 9, 300, within(patience_ms), &found), 0);
-    ASSERT_EQ(ng_label_join(kv.kv, 100, 5, 300, within(patience_ms), &found), 0);
+    ASSERT_EQ(ng_incarnation_join(kv.kv, 100, 9, 300, within(patience_ms), &found), 0);
+    ASSERT_EQ(ng_incarnation_join(kv.kv, 100, 5, 300, within(patience_ms), &found), 0);
     EXPECT_TRUE(eventually([&] { return kv.all().empty(); }));
 }
 
@@ -160,8 +160,8 @@ TEST_F(Label, AStoreThatFailsIsTold)
     FaultyKv kv(url());
     uint64_t found;
     kv.set(FaultyKv::FAIL, -ECONNREFUSED);
-    EXPECT_EQ(ng_label_root(&kv, 9, within(1000), &found), -ECONNREFUSED);
-    EXPECT_EQ(ng_label_join(&kv, 100, 9, 1000, within(1000), &found), -ECONNREFUSED);
+    EXPECT_EQ(ng_incarnation_root(&kv, 9, within(1000), &found), -ECONNREFUSED);
+    EXPECT_EQ(ng_incarnation_join(&kv, 100, 9, 1000, within(1000), &found), -ECONNREFUSED);
     kv.set(FaultyKv::HANG);
-    EXPECT_EQ(ng_label_join(&kv, 100, 9, 1000, within(50), &found), -ETIMEDOUT);
+    EXPECT_EQ(ng_incarnation_join(&kv, 100, 9, 1000, within(50), &found), -ETIMEDOUT);
 }

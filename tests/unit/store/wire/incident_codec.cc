@@ -24,7 +24,7 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.differs = random() % 2;
     incident.failed = random() % 2;
     incident.scope.all = random() % 8 == 0;
-    incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_SCOPE_GROUPS + 1));
+    incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_GROUP_SET_MAX + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
         incident.scope.groups[i] = random();
     size_t length = random() % sizeof(incident.line);
@@ -202,8 +202,8 @@ TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
     struct ng_incident before = random_incident(random), after;
     before.scope = {};
     std::string bytes = encoded(before);
-    bytes[8 * 14] = NG_SCOPE_GROUPS + 1;
-    bytes += std::string(8 * (NG_SCOPE_GROUPS + 1), 'g');
+    bytes[8 * 14] = NG_GROUP_SET_MAX + 1;
+    bytes += std::string(8 * (NG_GROUP_SET_MAX + 1), 'g');
     EXPECT_EQ(decoded(bytes, &after), -EBADMSG);
 }
 

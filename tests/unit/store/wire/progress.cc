@@ -220,7 +220,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         failure->member.ended_age_ns = (int64_t)(any(random) >> 2);
     }
     for (uint64_t faults = random() % 3; faults > 0; faults--) {
-        struct ng_rehearsed fault = {};
+        struct ng_logged_fault fault = {};
         any_text(random, fault.text, sizeof(fault.text));
         fault.times = any(random);
         fault.rank = any_int(random);
@@ -556,7 +556,7 @@ TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
     struct ng_view_process *process = &view->processes[0];
     /* Also one that comes again behind it. */
     snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s", view->groups[1].name);
-    struct ng_rehearsed fault = {};
+    struct ng_logged_fault fault = {};
     snprintf(fault.text, sizeof(fault.text), "*:hang");
     fault.times = 1;
     ASSERT_NE(ng_view_add_fault(&view.view, 0, &fault), nullptr);
