@@ -41,7 +41,12 @@ VARIABLES = {
 KINDS = ("healthy", "missing_rank", "dead_rank", "stopped_rank", "left_early", "mismatch", "order_deadlock",
          "gpu_stall", "init_missing_rank", "init_mismatch", "async_error", "straggler", "nan", "watchdog_stuck",
          "abort_stuck", "unknown")
+README_LINES, README_BYTES = 200, 16384
 BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
+
+# The table of kinds, wherever it lies in core.
+VERDICTS, = (os.path.relpath(path, documents.ROOT)
+             for path in glob.glob(os.path.join(documents.ROOT, "core/**/verdict.def"), recursive=True))
 
 # What the objects of a room must not call, whatever their headers say.
 _CORE = (r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
@@ -125,7 +130,7 @@ class Contract(unittest.TestCase):
                     self.assertIn(f"| `{default}` |", known[name])
 
     def test_each_kind_of_verdict_is_known(self):
-        known = re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict/verdict.def"), re.M)
+        known = re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read(VERDICTS), re.M)
         self.assertLessEqual(set(KINDS), set(known))
 
     def test_the_build_has_the_promised_options(self):
@@ -151,10 +156,27 @@ class Rooms(unittest.TestCase):
 
 
 class Documents(unittest.TestCase):
-    def test_the_option_table_of_the_readme_is_the_one_of_the_command(self):
+    def test_the_readme_is_short(self):
         text = documents.read("README.md")
-        self.assertEqual(documents.with_option_table(text, documents.option_table(BUILD)), text,
-                         "run tests/house/update-readme")
+        self.assertLessEqual(len(text.splitlines()), README_LINES)
+        self.assertLessEqual(len(text.encode()), README_BYTES)
+
+    def test_each_relative_link_leads_to_a_file_and_a_heading(self):
+        for page in documents.pages():
+            with self.subTest(page=page):
+                self.assertEqual(documents.broken_links(page, documents.read(page)), [])
+
+    def test_each_page_is_in_the_index(self):
+        index = documents.read("docs/README.md")
+        for page in documents.pages():
+            if page.startswith("docs/") and page != "docs/README.md":
+                with self.subTest(page=page):
+                    self.assertIn(f"({os.path.relpath(page, 'docs')})", index)
+
+    def test_the_pages_have_the_variables_and_the_help_of_the_command(self):
+        for page, text in documents.generated_pages(BUILD).items():
+            with self.subTest(page=page):
+                self.assertEqual(documents.read(page), text, "run tests/house/update-readme")
 
     def test_each_subcommand_stands_in_the_readme(self):
         text = documents.read("README.md")
@@ -162,35 +184,43 @@ class Documents(unittest.TestCase):
             with self.subTest(subcommand=name):
                 self.assertIn(f"`ncclguard {name}", text)
 
-    def test_each_option_of_a_subcommand_stands_in_the_readme(self):
-        text = documents.read("README.md")
-        for name in documents.subcommands(BUILD):
-            for option in re.findall(r"(?m)^ +(--[a-z-]+)", documents.command(BUILD, name, "--help")[1]):
-                with self.subTest(subcommand=name, option=option):
-                    self.assertIn(option, text)
-
-    def test_each_kind_of_verdict_stands_in_the_readme(self):
-        text = documents.read("README.md")
-        for kind in re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read("core/verdict/verdict.def"), re.M):
+    def test_each_kind_of_verdict_has_a_line(self):
+        text = documents.read("docs/verdicts.md")
+        for kind in re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', documents.read(VERDICTS), re.M):
             with self.subTest(kind=kind):
-                self.assertIn(f"`{kind}`", text)
+                self.assertIn(f"\n| `{kind}` |", text)
 
     def test_no_document_names_a_variable_that_does_not_exist(self):
         known = set(documents.options_of(documents.option_table(BUILD))) | {"NCCLGUARD_LIB", "NCCLGUARD_RUN_ID"}
         known |= set(re.findall(r"\bNCCLGUARD_[A-Z_]+\b", documents.read("include/ncclguard.h")))
-        for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for document in (*documents.pages(), "CHANGELOG.md"):
             for name in re.findall(r"\bNCCLGUARD(?:_[A-Z_]*[A-Z])?\b(?!_)", documents.read(document)):
                 with self.subTest(document=document, variable=name):
                     self.assertIn(name, known)
 
     def test_each_path_that_a_document_names_exists(self):
-        for document in ("README.md", "CONTRIBUTING.md"):
+        total = 0
+        for document in documents.pages():
             named = documents.paths_named(documents.read(document))
-            self.assertGreater(len(named), 10)
+            total += len(named)
             for name in named:
                 with self.subTest(document=document, path=name):
                     path = built(name[6:]) if name.startswith("build/") else os.path.join(documents.ROOT, name)
                     self.assertTrue(glob.glob(path))
+        self.assertGreater(total, 50)
+
+    def test_each_source_file_that_a_document_names_exists(self):
+        named = {name for page in documents.pages() for name in documents.sources_named(documents.read(page))}
+        self.assertGreater(len(named), 30)
+        there = {os.path.basename(path) for room in (*documents.ROOMS, "include")
+                 for path in glob.glob(os.path.join(documents.ROOT, room, "**"), recursive=True)}
+        self.assertLessEqual(named, there)
+
+    def test_each_room_of_core_stands_in_the_architecture(self):
+        rooms = re.findall(r"^\| `(\w+)` \|", documents.read("docs/architecture.md"), re.M)
+        folders = [entry.name for entry in os.scandir(os.path.join(documents.ROOT, "core"))
+                   if entry.is_dir() and not entry.name.startswith((".", "__"))]
+        self.assertLessEqual(set(folders), set(rooms))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checks of includes and of style: the repository passes them, and each of their rules can fail."""
+"""The checks of includes, style and links: each of their rules can fail, and the repository keeps to them."""
 import os
 import subprocess
 import sys
@@ -9,6 +9,7 @@ import unittest
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
+import documents
 
 # A tree that keeps to the rule, as {file: text}.
 GOOD = {
@@ -163,6 +164,28 @@ class Style(unittest.TestCase):
     def test_slashes_in_strings_and_comments_are_no_comments(self):
         with Tree({"core/a.c": '/* http://a // b */\nconst char *a = "redis://host", b = \'"\'; /* // */\n'}) as root:
             self.assertEqual(run("style", root), (0, ""))
+
+
+class Links(unittest.TestCase):
+    PAGES = {"README.md": "# A\n",
+             "docs/a.md": "# One `word`, two!\n\n## Same\n\n## Same\n\n```\n# no heading\n```\n"}
+
+    def broken(self, link, page="docs/b.md"):
+        with Tree({**self.PAGES, page: f"# Here\n\n{link}\n"}) as root:
+            return documents.broken_links(page, f"# Here\n\n{link}\n", root)
+
+    def test_links_to_files_and_headings_that_are_there_pass(self):
+        for link in ("[x](a.md)", "[x](../README.md#a)", "[x](a.md#one-word-two)", "[x](a.md#same-1)", "[x](#here)",
+                     "[x](https://example.org/none)", "`[x](none.md)`", "```\n[x](none.md)\n```"):
+            with self.subTest(link=link):
+                self.assertEqual(self.broken(link), [])
+
+    def test_each_broken_link_is_named(self):
+        for target in ("none.md", "docs/a.md", "../../README.md", "a.md#two", "a.md#no-heading", "a.md#same-2",
+                       "#there"):
+            with self.subTest(target=target):
+                broken = self.broken(f"[x]({target})")
+                self.assertEqual([line.partition(":")[0] for line in broken], [target])
 
 
 if __name__ == "__main__":

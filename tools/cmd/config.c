@@ -1,7 +1,7 @@
 /*
  * `ncclguard config`: every variable, from the option table in core.
  *
- * The README's option table is this command's --markdown output; a test compares them.
+ * The table in docs/configuration.md is this command's --markdown output; a test compares them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 enum { OPTION_MARKDOWN, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
-    [OPTION_MARKDOWN] = {"markdown", NULL, "print the table as the README has it"},
+    [OPTION_MARKDOWN] = {"markdown", NULL, "print the table as docs/configuration.md has it"},
 };
 
 static const struct ng_usage usage = {
