@@ -1,10 +1,9 @@
 /*
  * Which copy of NCCL serves a call: the one that it would have gone to without us.
  *
- * Step 5 of a call's life, before the real function: calls without a communicator, and all calls
- * where there are several copies. Entered by the program's threads, several at once, perhaps before
- * our constructor or from another library's constructor. Must never call the dynamic linker with
- * our lock held.
+ * Looked at before the real function: calls without a communicator, and all calls where there are
+ * several copies. Entered by the program's threads, several at once, perhaps before our constructor
+ * or from another library's constructor. Must never call the dynamic linker with our lock held.
  */
 #include <dlfcn.h>
 #include <errno.h>

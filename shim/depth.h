@@ -2,8 +2,7 @@
  * What a thread is in: inside a NCCL call already (the guard against recording NCCL's own calls),
  * or on its way from a stub to the wrapper.
  *
- * Steps 1 to 6. Each thread has its own. A call of the program finds all of it 0, which is one
- * test.
+ * Each thread has its own. A call of the program finds all of it 0, which is one test.
  */
 #ifndef NCCLGUARD_SHIM_DEPTH_H
 #define NCCLGUARD_SHIM_DEPTH_H

@@ -1,11 +1,11 @@
 /*
  * dlsym and dlvsym as the program calls them, and the stubs that they hand out.
  *
- * Before step 1 of a call's life. Entered by any thread at any time, also before constructors, in a
- * replacement of malloc, and from the dynamic linker's own callers. The C library looks at the
- * return address of its dlsym (RTLD_NEXT, RTLD_DEFAULT in a namespace), so what is not ours to
- * answer is jumped to, never called: the caller stays the caller. No stack, no register that a
- * caller could miss, no memory but what is listed here.
+ * Entered by any thread at any time, also before constructors, in a replacement of malloc, and from
+ * the dynamic linker's own callers. The C library looks at the return address of its dlsym
+ * (RTLD_NEXT, RTLD_DEFAULT in a namespace), so what is not ours to answer is jumped to, never
+ * called: the caller stays the caller. No stack, no register that a caller could miss, no memory
+ * but what is listed here.
  */
 
 /*

@@ -1,9 +1,9 @@
 /*
  * What dlsym and dlvsym answer for the names that are ours.
  *
- * Before step 1. Entered by the program's threads out of dlsym.S, for names that begin with "nc" or
- * "cu" alone. Must never answer where the C library's answer depends on the caller, and never
- * change what dlerror says.
+ * Entered by the program's threads out of dlsym.S, for names that begin with "nc" or "cu" alone.
+ * Must never answer where the C library's answer depends on the caller, and never change what
+ * dlerror says.
  */
 #include "shim/dlsym.h"
 

@@ -1,8 +1,8 @@
 /*
  * The front door that plain preloading misses: dlsym and dlvsym, and the C library's own ones.
  *
- * Before step 1: here a program that fetches NCCL by name gets our wrappers. The exported dlsym and
- * dlvsym stand in dlsym.S; everybody but us calls them under those names.
+ * Here a program that fetches NCCL by name gets our wrappers. The exported dlsym and dlvsym stand
+ * in dlsym.S; everybody but us calls them under those names.
  */
 #ifndef NCCLGUARD_SHIM_DLSYM_H
 #define NCCLGUARD_SHIM_DLSYM_H

@@ -1,8 +1,8 @@
 /*
  * The table of CUDA driver functions, from the libcuda.so.1 that the program itself has loaded.
  *
- * Serves steps 4, 6 and 7. Entered by the thread that makes the first communicator, and by guard
- * threads. Never loads a driver, never calls one.
+ * Entered by the thread that makes the first communicator, and by guard threads. Never loads a
+ * driver, never calls one.
  */
 #include "shim/driver.h"
 

@@ -1,9 +1,9 @@
 /*
  * The exported functions: one wrapper for each row of nccl_api.def.
  *
- * Step 1 of a call's life, and the frame around steps 2 to 6. Entered by the program's threads, by
- * NCCL's own, and by NCCL itself through the PLT (ncclBcast calls ncclBroadcast). Must never change
- * a result, an argument or errno, and does nothing on the way but enter, the real function, leave.
+ * Entered by the program's threads, by NCCL's own, and by NCCL itself through the PLT (ncclBcast
+ * calls ncclBroadcast). Must never change a result, an argument or errno, and does nothing on the
+ * way but enter, the real function, leave.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,11 +1,10 @@
 /*
  * Finds the copies of NCCL in this process and fills the table of real functions of each.
  *
- * Step 5 of a call's life, at the first call only. Entered by the program's threads, several at
- * once, perhaps before our constructor or from another library's constructor. Must never load a
- * library that the program has not loaded, and never call the dynamic linker with our lock held or
- * from inside dl_iterate_phdr: a thread in dlopen holds the linker's lock and may be waiting for
- * ours.
+ * At the first call only. Entered by the program's threads, several at once, perhaps before our
+ * constructor or from another library's constructor. Must never load a library that the program has
+ * not loaded, and never call the dynamic linker with our lock held or from inside dl_iterate_phdr:
+ * a thread in dlopen holds the linker's lock and may be waiting for ours.
  */
 #include "shim/instance.h"
 

@@ -1,10 +1,10 @@
 /*
  * The copies of NCCL in this process, each with the table of its real functions.
  *
- * Step 5 of a call's life. Read by every thread of the program on every call, without a lock;
- * written only when a library is met for the first time. Never loads a library that is not loaded
- * yet, and never lets go of one that it knows: a library of which functions were handed out stays
- * loaded, also after the program's dlclose.
+ * Read by every thread of the program on every call, without a lock; written only when a library is
+ * met for the first time. Never loads a library that is not loaded yet, and never lets go of one
+ * that it knows: a library of which functions were handed out stays loaded, also after the
+ * program's dlclose.
  */
 #ifndef NCCLGUARD_SHIM_INSTANCE_H
 #define NCCLGUARD_SHIM_INSTANCE_H

@@ -1,9 +1,9 @@
 /*
  * The CPython of this process: where its objects have what.
  *
- * A word at the guard's start, before step 1. Entered by the thread that makes the first
- * communicator, and for a moment by the interpreter's first thread, with its lock. Must never be
- * noticed by the program: it finds no module more in its own, no exception.
+ * Entered by the thread that makes the first communicator, and for a moment by the interpreter's
+ * first thread, with its lock. Must never be noticed by the program: it finds no module more in its
+ * own, no exception.
  *
  * CPython promises no layout between releases, but within one from its first candidate on. 3.13 and
  * later tell it in _PyRuntime, for debuggers; for 3.11 and 3.12 it is written here, as their

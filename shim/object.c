@@ -1,9 +1,9 @@
 /*
  * The objects (program and shared libraries) that are loaded in this process, as glibc tells them.
  *
- * Helps step 5. Entered by the program's threads. Must never call the dynamic linker from inside
- * dl_iterate_phdr, and never with a lock of ours held: a thread in dlopen holds the linker's lock
- * and may be waiting for ours.
+ * Entered by the program's threads. Must never call the dynamic linker from inside dl_iterate_phdr,
+ * and never with a lock of ours held: a thread in dlopen holds the linker's lock and may be waiting
+ * for ours.
  */
 #include "shim/object.h"
 

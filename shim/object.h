@@ -1,9 +1,8 @@
 /*
  * The objects (program and shared libraries) that are loaded in this process.
  *
- * Helps step 5. Any thread. Nothing here loads an object. Where glibc is 2.35 or newer, only
- * ng_object_next, ng_object_missed, ng_object_pin and ng_object_unpin take a lock of the dynamic
- * linker.
+ * Any thread. Nothing here loads an object. Where glibc is 2.35 or newer, only ng_object_next,
+ * ng_object_missed, ng_object_pin and ng_object_unpin take a lock of the dynamic linker.
  */
 #ifndef NCCLGUARD_SHIM_OBJECT_H
 #define NCCLGUARD_SHIM_OBJECT_H

@@ -1,9 +1,9 @@
 /*
  * Python's own stacks, of an interpreter that the program has in this process.
  *
- * Step 11, and a word at the guard's start. Entered by the guard's threads, and for a moment by the
- * interpreter's first thread, with its lock. Must never be noticed by the program: it finds no
- * module more in its own, no signal handler, no exception.
+ * Entered by the guard's threads, and for a moment by the interpreter's first thread, with its
+ * lock. Must never be noticed by the program: it finds no module more in its own, no signal
+ * handler, no exception.
  *
  * CPython has a function that writes the stacks of all threads and asks for no lock, as it is made
  * for crashes: _Py_DumpTracebackThreads. Builds of 3.7, 3.8, 3.11 and 3.12 were seen to export it.

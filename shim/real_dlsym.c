@@ -2,11 +2,11 @@
  * Finds the C library's own dlsym and dlvsym, which our exported ones hide even from ourselves, and
  * those that come next after ours.
  *
- * Before step 1. Entered by any thread at any time: in the constructors of libraries that start
- * before us, in a replacement of malloc, in the start of a sanitizer's runtime, even before this
- * library is linked. So it takes no lock of ours, allocates nothing, calls nothing but the dlsym
- * that it finds (dl_iterate_phdr belongs to ThreadSanitizer, which is not there yet), and is built
- * without sanitizers and stack protectors.
+ * Entered by any thread at any time: in the constructors of libraries that start before us, in a
+ * replacement of malloc, in the start of a sanitizer's runtime, even before this library is linked.
+ * So it takes no lock of ours, allocates nothing, calls nothing but the dlsym that it finds
+ * (dl_iterate_phdr belongs to ThreadSanitizer, which is not there yet), and is built without
+ * sanitizers and stack protectors.
  */
 #include <dlfcn.h>
 #include <elf.h>

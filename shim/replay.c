@@ -1,8 +1,8 @@
 /*
  * Makes a call of the program again, from what core kept of it.
  *
- * After step 6. Entered by the program's threads, where faults are armed. The call goes through its
- * wrapper, so that it is recorded where NCCL meets it; it must never reach NCCL in another way.
+ * Entered by the program's threads, where faults are armed. The call goes through its wrapper, so
+ * that it is recorded where NCCL meets it; it must never reach NCCL in another way.
  */
 #include "shim/replay.h"
 

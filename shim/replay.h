@@ -1,7 +1,7 @@
 /*
  * Calls that an injected fault has put off (`swap`), made in their turn.
  *
- * After step 6 of the call that they come after, on the same thread, as if the program made them
+ * After the end of the call that they come after, on the same thread, as if the program made them
  * then. Only where faults are armed.
  */
 #ifndef NCCLGUARD_SHIM_REPLAY_H

@@ -2,8 +2,8 @@
  * Stubs: what a program gets that fetched a function of NCCL by name. One for each row of the table
  * and each library.
  *
- * Step 1 of a call's life, before the wrapper: a stub notes the library in a thread-local and jumps
- * into the wrapper, which takes the note away. Read by dlsym.S too, hence the two parts.
+ * What a program gets from dlsym: a stub notes the library in a thread-local and jumps into the
+ * wrapper, which takes the note away. Read by dlsym.S too, hence the two parts.
  */
 #ifndef NCCLGUARD_SHIM_STUB_H
 #define NCCLGUARD_SHIM_STUB_H

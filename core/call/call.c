@@ -1,7 +1,7 @@
 /*
  * A call's way through core: communicator, record, events.
  *
- * Steps 2 to 4 before the real function, step 6 after it: collectives, sends and receives here, the
+ * What is done before the real function and after it: collectives, sends and receives here, the
  * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but
  * where NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's
  * result; what cannot be recorded goes through unrecorded, and is counted.

@@ -1,7 +1,7 @@
 /*
  * From what a creating call says about itself back to NCCL's arguments.
  *
- * Step 5. Entered by the program's threads.
+ * Entered by the program's threads.
  */
 #include "core/call/create_comm.h"
 

@@ -1,7 +1,7 @@
 /*
  * NCCL's own functions that make communicators, called by the guard in the program's place.
  *
- * Step 5. Program threads.
+ * Program threads.
  */
 #ifndef NCCLGUARD_CORE_CALL_CREATE_COMM_H
 #define NCCLGUARD_CORE_CALL_CREATE_COMM_H

@@ -1,10 +1,10 @@
 /*
  * Making and ending communicators.
  *
- * Steps 2 to 6 of such calls. Entered by the program's threads. The handle of a communicator comes
- * with the return of the call, with the end of the NCCL group around it, or, in nonblocking mode,
- * some time later: then the program's own questions to NCCL tell when. Must never block, or ask
- * NCCL what may not be asked while a communicator is in progress.
+ * Entered by the program's threads. The handle of a communicator comes with the return of the call,
+ * with the end of the NCCL group around it, or, in nonblocking mode, some time later: then the
+ * program's own questions to NCCL tell when. Must never block, or ask NCCL what may not be asked
+ * while a communicator is in progress.
  */
 #include "core/call/creation.h"
 

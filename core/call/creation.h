@@ -1,7 +1,5 @@
 /*
  * Making and ending communicators, blocking or not, alone or inside a NCCL group.
- *
- * Steps 2 to 6 of calls of the classes CREATE and END.
  */
 #ifndef NCCLGUARD_CORE_CALL_CREATION_H
 #define NCCLGUARD_CORE_CALL_CREATION_H

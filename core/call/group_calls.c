@@ -1,8 +1,8 @@
 /*
  * NCCL groups: all calls on one communicator and stream become one work when the group is closed.
  *
- * Steps 2 to 6 of grouped calls. Entered by the program's threads. Must never block; allocates only
- * when a group grows larger than any before it on its thread.
+ * Entered by the program's threads. Must never block; allocates only when a group grows larger than
+ * any before it on its thread.
  */
 #include "core/call/group_calls.h"
 

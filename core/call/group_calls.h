@@ -1,8 +1,8 @@
 /*
  * NCCL groups: what a thread calls between ncclGroupStart and ncclGroupEnd.
  *
- * Steps 2 to 6 of grouped calls. Each copy of NCCL counts the groups of a thread for itself, so all
- * of this is per thread and library.
+ * Each copy of NCCL counts the groups of a thread for itself, so all of this is per thread and
+ * library.
  */
 #ifndef NCCLGUARD_CORE_CALL_GROUP_CALLS_H
 #define NCCLGUARD_CORE_CALL_GROUP_CALLS_H

@@ -1,10 +1,10 @@
 /*
  * Attempts to make a communicator, and what all ranks agree on about each.
  *
- * Around step 5. The program's thread makes the attempt and then agrees; a thread of the guard's
- * own beside it ends the attempt where another rank's has failed or its time is over, by an abort,
- * as the program's thread is inside NCCL. Must never hold a lock while it waits, and every wait has
- * a bound.
+ * The program's thread makes the attempt and then agrees; a thread of the guard's own beside it
+ * ends the attempt where another rank's has failed or its time is over, by an abort, as the
+ * program's thread is inside NCCL. Must never hold a lock while it waits, and every wait has a
+ * bound.
  */
 #include "core/call/init_retry.h"
 

@@ -4,11 +4,11 @@
  * and make another one, with a unique id that rank 0 of the group has made. The program sees one
  * call.
  *
- * Around step 5. All ranks take the same decision, by entries of the board under one prefix for
- * each attempt, which names the group by the program's own unique id: numbers 0 to n - 1 are the
- * ranks that have come, n to 2n - 1 those that have ended the attempt, 2n says that it failed, and
- * how. When all have ended it, rank 0 puts the outcome: it is done, again, or given up. So a rank
- * whose init succeeded returns only when all others' have, too; what it has made is aborted else.
+ * All ranks take the same decision, by entries of the board under one prefix for each attempt,
+ * which names the group by the program's own unique id: numbers 0 to n - 1 are the ranks that have
+ * come, n to 2n - 1 those that have ended the attempt, 2n says that it failed, and how. When all
+ * have ended it, rank 0 puts the outcome: it is done, again, or given up. So a rank whose init
+ * succeeded returns only when all others' have, too; what it has made is aborted else.
  *
  * Never with a rank that has died or did not come: then the deadline is that of the watchdog, with
  * its verdict. Where ranks turn out not to share a board, what NCCL says counts.

@@ -1,8 +1,8 @@
 /*
  * Making communicators nonblocking behind the program's back, and waiting in its place.
  *
- * Around step 5. Entered by the program's threads, any number at once. Must never hold a lock, ask
- * for a state that another thread may put away, or sleep where a cancelled thread would end.
+ * Entered by the program's threads, any number at once. Must never hold a lock, ask for a state
+ * that another thread may put away, or sleep where a cancelled thread would end.
  */
 #include "core/call/nonblocking.h"
 

@@ -2,10 +2,10 @@
  * Communicators that the guard has NCCL make nonblocking (NCCLGUARD_INIT=nonblocking), and that
  * look blocking to the program.
  *
- * Around step 5. Such a communicator is called converted. Whoever has made a call on it waits
- * here, asking NCCL with growing pauses, until it is done, until an abort from outside ends it, or,
- * for one that makes a communicator under the policy `log`, until its deadline. The thread is still
- * inside its call for all who watch it, so that deadlines and verdicts are those of a blocked call.
+ * Such a communicator is called converted. Whoever has made a call on it waits here, asking NCCL
+ * with growing pauses, until it is done, until an abort from outside ends it, or, for one that
+ * makes a communicator under the policy `log`, until its deadline. The thread is still inside its
+ * call for all who watch it, so that deadlines and verdicts are those of a blocked call.
  *
  * What is converted. Everything that makes a communicator, where the program's configuration does
  * not ask for nonblocking itself, NCCL_COMM_BLOCKING does not overrule it, and the library can

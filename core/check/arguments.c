@@ -1,7 +1,7 @@
 /*
  * Checks of the arguments of one call.
  *
- * Step 2. Program threads. Must never change the current context, an error or a buffer.
+ * Program threads. Must never change the current context, an error or a buffer.
  */
 #include "core/check/arguments.h"
 

@@ -1,8 +1,8 @@
 /*
  * Are the arguments of a call what NCCL and the device can work with (NCCLGUARD_CHECK=…+args)?
  *
- * Step 2. Program threads, only where it is asked for: it asks the CUDA driver about each buffer.
- * The rules are those of NCCL's own checks (its argument check, and NCCL_CHECK_POINTERS) and of its
+ * Program threads, only where it is asked for: it asks the CUDA driver about each buffer. The rules
+ * are those of NCCL's own checks (its argument check, and NCCL_CHECK_POINTERS) and of its
  * documentation of in-place operations; beyond them what a kernel would fault on.
  */
 #ifndef NCCLGUARD_CORE_CHECK_ARGUMENTS_H

@@ -1,8 +1,8 @@
 /*
  * Checks of calls: configuration, rules, and the way to each check.
  *
- * Step 2. Entered by the program's threads; never where NCCLGUARD_CHECK wants none of `strict`,
- * `+args` and `+nan`.
+ * Entered by the program's threads; never where NCCLGUARD_CHECK wants none of `strict`, `+args` and
+ * `+nan`.
  */
 #include "core/check/check.h"
 

@@ -1,8 +1,8 @@
 /*
  * Checks of calls (NCCLGUARD_CHECK): what is wanted, and what happens before a call is made.
  *
- * Step 2. `signature` costs nothing here: core/check/signature_compare.h compares what is recorded
- * anyway. `strict` (core/check/lockstep_check.h), `+args` (core/check/arguments.h) and `+nan`
+ * `signature` costs nothing here: core/check/signature_compare.h compares what is recorded anyway.
+ * `strict` (core/check/lockstep_check.h), `+args` (core/check/arguments.h) and `+nan`
  * (core/check/nan.h) look at each call, behind one branch. Program threads; a rule
  * (core/comm/rules.h) may say otherwise for a group.
  */

@@ -1,10 +1,10 @@
 /*
  * Agreeing before each launch.
  *
- * Step 2. What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing
- * needs to be sent: the calling thread puts what it waits for into a slot and sleeps; the incident
- * thread, which alone may look at the neighbours' black boxes, looks every millisecond while
- * somebody waits.
+ * What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing needs to be
+ * sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread,
+ * which alone may look at the neighbours' black boxes, looks every millisecond while somebody
+ * waits.
  *
  * Where the group has ranks on other hosts, the lowest rank of a host says in its trail which
  * collective all of its host have come to; the store's thread tells that to the other hosts, and

@@ -2,12 +2,12 @@
  * Agreeing before each launch (NCCLGUARD_CHECK=strict): a collective is made when every rank of the
  * group has come to it with the same call: first those of a host, then the hosts among themselves.
  *
- * Step 2, for debugging: each collective costs a round of the incident threads, about a
- * millisecond, and where a group has several hosts some round trips to the store. So ranks that
- * differ get an error from the call, and nothing hangs; and one that does not come is missing
- * before anything is launched. While the store cannot be used, or with NCCL_COMM_ID, the ranks of
- * each host agree alone. Calls of NCCL groups are not waited for: what a group has collected can no
- * longer be taken back.
+ * For debugging: each collective costs a round of the incident threads, about a millisecond, and
+ * where a group has several hosts some round trips to the store. So ranks that differ get an error
+ * from the call, and nothing hangs; and one that does not come is missing before anything is
+ * launched. While the store cannot be used, or with NCCL_COMM_ID, the ranks of each host agree
+ * alone. Calls of NCCL groups are not waited for: what a group has collected can no longer be taken
+ * back.
  */
 #ifndef NCCLGUARD_CORE_CHECK_LOCKSTEP_CHECK_H
 #define NCCLGUARD_CORE_CHECK_LOCKSTEP_CHECK_H

@@ -1,8 +1,7 @@
 /*
  * Looking for numbers that are none: scans on the device, and what they found.
  *
- * Between step 2 and 4, on the program's threads, and in the watchdog's rounds. An essay, for what
- * is not obvious here.
+ * On the program's threads, and in the watchdog's rounds. An essay, for what is not obvious here.
  *
  * A scan is a launch of the guard's kernel (core/check/nan_kernel.h) on the program's stream,
  * before NCCL's. It writes its answer, at its end, into pinned memory, which the watchdog looks at:

@@ -1,10 +1,9 @@
 /*
  * Numbers that are none (NaN) in what a call is to send: NCCLGUARD_CHECK=…+nan.
  *
- * Between step 2 and 4: before a call is made, a kernel of the guard looks through its send buffer,
- * on the program's stream, and neither the program's thread nor its device waits for the host. The
- * watchdog finds the answer. Where the policy is to kill, the stream goes on only if nothing was
- * found.
+ * Before a call is made, a kernel of the guard looks through its send buffer, on the program's
+ * stream, and neither the program's thread nor its device waits for the host. The watchdog finds
+ * the answer. Where the policy is to kill, the stream goes on only if nothing was found.
  */
 #ifndef NCCLGUARD_CORE_CHECK_NAN_H
 #define NCCLGUARD_CORE_CHECK_NAN_H

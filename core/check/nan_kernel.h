@@ -1,11 +1,11 @@
 /*
  * Looking for numbers that are none in a buffer: what the device does, in C and in CUDA.
  *
- * Before step 5, on the program's stream. One source for the kernel (core/check/nan_kernel.cu), for
- * unit tests, and for drivers that run it on a CPU. Whatever the floating type, a number's
- * magnitude is its bits without the sign, and those beyond the infinity's are none: so all types
- * are one loop over words of 8 bytes, each of 1 to 8 lanes. A magnitude leaves its lane's highest
- * bit free, and `addend` carries into that bit where the magnitude is beyond the limit.
+ * On the program's stream. One source for the kernel (core/check/nan_kernel.cu), for unit tests,
+ * and for drivers that run it on a CPU. Whatever the floating type, a number's magnitude is its
+ * bits without the sign, and those beyond the infinity's are none: so all types are one loop over
+ * words of 8 bytes, each of 1 to 8 lanes. A magnitude leaves its lane's highest bit free, and
+ * `addend` carries into that bit where the magnitude is beyond the limit.
  */
 #ifndef NCCLGUARD_CORE_CHECK_NAN_KERNEL_H
 #define NCCLGUARD_CORE_CHECK_NAN_KERNEL_H

@@ -1,8 +1,8 @@
 /*
  * The frames of a call.
  *
- * Step 3. Entered by the program's threads. Must never allocate, lock, make a system call, or read
- * anything but the thread's own stack, upwards from where it is.
+ * Entered by the program's threads. Must never allocate, lock, make a system call, or read anything
+ * but the thread's own stack, upwards from where it is.
  */
 #include "core/comm/call_stack.h"
 

@@ -1,7 +1,7 @@
 /*
  * Where a call was made: the innermost frames of the program's thread, kept with its record.
  *
- * Step 3, where NCCLGUARD_STACKS is `call`. The thread walks its own stack by rules that a guard
+ * Only where NCCLGUARD_STACKS is `call`. The thread walks its own stack by rules that a guard
  * thread has made (core/comm/frame_symbolizer.h): no lock, no allocation, no system call, and no
  * look at a library's tables. Where a rule is missing, the rest of the stack is copied, and the
  * guard thread completes the record; from then on the rule is there.

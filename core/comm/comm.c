@@ -1,9 +1,9 @@
 /*
  * The registry of communicators.
  *
- * Step 2. Must never give back memory that a program thread may still look at: records are reused,
- * oldest first, and only after many others have ended in between, which also keeps their evidence
- * in the black box for a while.
+ * Must never give back memory that a program thread may still look at: records are reused, oldest
+ * first, and only after many others have ended in between, which also keeps their evidence in the
+ * black box for a while.
  */
 #include "core/comm/comm.h"
 

@@ -1,7 +1,7 @@
 /*
  * Communicators of this process: from NCCL's handle to the group record.
  *
- * Step 2. Lookups by any program thread, lock-free; making and ending under one mutex. Records are
+ * Lookups by any program thread, lock-free; making and ending under one mutex. Records are
  * type-stable: a pointer to one stays readable for ever, though after the end of its communicator
  * it may be given to another.
  */

@@ -1,8 +1,8 @@
 /*
  * Deadlines of communicators and operations.
  *
- * Step 7. Entered by the watchdog, by the incident thread and by program threads. All state is
- * atomic words, each complete by itself. Must never wait: the watchdog asks here on its rounds.
+ * Entered by the watchdog, by the incident thread and by program threads. All state is atomic
+ * words, each complete by itself. Must never wait: the watchdog asks here on its rounds.
  */
 #include "core/comm/deadline.h"
 

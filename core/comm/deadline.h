@@ -2,7 +2,7 @@
  * Deadlines: the one place that says how long something may take, when it becomes suspect, and
  * whether its clock rests.
  *
- * Step 7. What holds for a communicator and an operation, the first that says anything:
+ * What holds for a communicator and an operation, the first that says anything:
  *
  *   - timeout: the program itself (ng_deadline_set_timeout), a rule (core/comm/rules.h), the
  * configuration;

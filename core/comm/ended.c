@@ -1,8 +1,7 @@
 /*
  * What calls on ended communicators return.
  *
- * Steps 2 to 6. Entered by the program's threads, where a handle is not found among the living:
- * rarely.
+ * Entered by the program's threads, where a handle is not found among the living: rarely.
  */
 #include "core/comm/ended.h"
 

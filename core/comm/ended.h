@@ -1,13 +1,12 @@
 /*
  * Calls on a communicator that the program itself has destroyed or aborted.
  *
- * Steps 2 to 6 of such calls. NCCL has freed what they name, and would read or free it again. So
- * NCCL sees none of them: Destroy, Abort, Finalize, Revoke and the giving back of registrations
- * return success, since there is nothing to be done; all others ncclInvalidArgument, the reason as
- * ncclGetLastError's text, and a line in the log. Until NCCL gives the handle to a new
- * communicator; and as long as there is a record of the old one, which is given away again only
- * after 64 others have ended. Any thread; takes no lock, but where the handle is one that has
- * ended.
+ * NCCL has freed what they name, and would read or free it again. So NCCL sees none of them:
+ * Destroy, Abort, Finalize, Revoke and the giving back of registrations return success, since there
+ * is nothing to be done; all others ncclInvalidArgument, the reason as ncclGetLastError's text, and
+ * a line in the log. Until NCCL gives the handle to a new communicator; and as long as there is a
+ * record of the old one, which is given away again only after 64 others have ended. Any thread;
+ * takes no lock, but where the handle is one that has ended.
  */
 #ifndef NCCLGUARD_CORE_COMM_ENDED_H
 #define NCCLGUARD_CORE_COMM_ENDED_H

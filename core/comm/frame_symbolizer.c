@@ -1,8 +1,8 @@
 /*
  * Rules, frames and names for calls.
  *
- * Beside step 3. Entered by its own thread, and by one task at a time for names from files. Must
- * never lock or allocate with malloc, nor wait for what the program may hold.
+ * Entered by its own thread, and by one task at a time for names from files. Must never lock or
+ * allocate with malloc, nor wait for what the program may hold.
  */
 #include "core/comm/frame_symbolizer.h"
 

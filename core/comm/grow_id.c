@@ -1,9 +1,9 @@
 /*
  * Groups that grew: ranks that joined learn the id that the others use.
  *
- * Between steps 2 and 8. Entered by the incident thread, while the program's threads make
- * communicators: what they derive from an id that is corrected at the same moment is corrected in
- * the next round. Must never wait or lock.
+ * Entered by the incident thread, while the program's threads make communicators: what they derive
+ * from an id that is corrected at the same moment is corrected in the next round. Must never wait
+ * or lock.
  */
 #include "core/comm/grow_id.h"
 

@@ -1,9 +1,8 @@
 /*
  * Where the program's threads are, by their slots in the black box.
  *
- * Beside steps 2 to 6. Entered by the guard's threads, and by program threads that ask for the
- * state of a communicator or meet one that is held. Must never keep a communicator held while it
- * waits.
+ * Entered by the guard's threads, and by program threads that ask for the state of a communicator
+ * or meet one that is held. Must never keep a communicator held while it waits.
  */
 #include "core/comm/in_flight_calls.h"
 

@@ -2,9 +2,9 @@
  * Threads of the program inside calls on a communicator: who is there, and keeping them away for a
  * moment.
  *
- * Beside steps 2 to 6. A program thread writes where it is before it looks at the communicator's
- * fate; who changes the fate first fences for both sides, and then looks where the threads are.
- * So either is seen by the other, and the way of a call has no fence.
+ * A program thread writes where it is before it looks at the communicator's fate; who changes the
+ * fate first fences for both sides, and then looks where the threads are. So either is seen by the
+ * other, and the way of a call has no fence.
  */
 #ifndef NCCLGUARD_CORE_COMM_IN_FLIGHT_CALLS_H
 #define NCCLGUARD_CORE_COMM_IN_FLIGHT_CALLS_H

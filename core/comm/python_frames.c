@@ -1,8 +1,8 @@
 /*
  * The frames of Python of a call.
  *
- * Step 3. Entered by the program's threads, and once by who ends the interpreter. Must never
- * allocate, lock, make a system call, or read objects that no frame of the calling thread holds.
+ * Entered by the program's threads, and once by who ends the interpreter. Must never allocate,
+ * lock, make a system call, or read objects that no frame of the calling thread holds.
  */
 #include "core/comm/python_frames.h"
 

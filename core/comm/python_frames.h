@@ -2,7 +2,7 @@
  * Where a call was made in Python: the innermost frames of the interpreter on the program's thread,
  * kept with its record.
  *
- * Step 3, where NCCLGUARD_STACKS is `call` and the process has a CPython whose objects' layout is
+ * Only where NCCLGUARD_STACKS is `call` and the process has a CPython whose objects' layout is
  * known. The thread reads its own frames, and needs no lock of the interpreter for it: nobody but
  * itself pushes or pops them, they hold the code objects that they run, and those never change.
  * What a code object is called is copied when it is met first, and compared at each later call,

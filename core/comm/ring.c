@@ -1,7 +1,7 @@
 /*
  * The ring of the newest calls.
  *
- * Step 3. An essay, for what is not obvious here.
+ * An essay, for what is not obvious here.
  *
  * The ring is written at the speed of calls by many threads and read by other processes at any
  * moment, among them after the writer was killed between any two instructions. There is no lock

@@ -1,9 +1,9 @@
 /*
  * Records of calls in the black box.
  *
- * Step 3. Written by the program's threads, each record by one thread until it is on the stream,
- * then by the watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one
- * atomic increment and stores.
+ * Written by the program's threads, each record by one thread until it is on the stream, then by
+ * the watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one atomic
+ * increment and stores.
  */
 #ifndef NCCLGUARD_CORE_COMM_RING_H
 #define NCCLGUARD_CORE_COMM_RING_H

@@ -1,8 +1,8 @@
 /*
  * The grammar of a rules file, and which rules hold for a communicator.
  *
- * Step 2, and with a reload. Any thread: pure. Must never trust the text, which a person wrote, nor
- * match anything but short strings: fnmatch would allocate for long ones.
+ * Any thread: pure. Must never trust the text, which a person wrote, nor match anything but short
+ * strings: fnmatch would allocate for long ones.
  */
 #include "core/comm/rules.h"
 

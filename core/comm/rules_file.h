@@ -1,9 +1,9 @@
 /*
  * The rules of NCCLGUARD_RULES: read at the start and on request, applied to every communicator.
  *
- * Step 2, and the orders of a person. The file is read by a thread of its own, since nobody knows
- * whether its file system answers. A file with a mistake is refused as a whole: at the start the
- * guard then does without rules, later it keeps those that it has.
+ * Read with the first communicator, and when a person says so. The file is read by a thread of its
+ * own, since nobody knows whether its file system answers. A file with a mistake is refused as a
+ * whole: at the start the guard then does without rules, later it keeps those that it has.
  */
 #ifndef NCCLGUARD_CORE_COMM_RULES_FILE_H
 #define NCCLGUARD_CORE_COMM_RULES_FILE_H

@@ -1,7 +1,7 @@
 /*
  * Communicators that share resources of NCCL: the family of each record, and its turn.
  *
- * Step 2. Entered by the program's threads. Must never wait.
+ * Entered by the program's threads. Must never wait.
  */
 #include "core/comm/shared_resources.h"
 

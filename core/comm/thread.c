@@ -1,9 +1,9 @@
 /*
  * Per-thread state, found through one thread-local pointer.
  *
- * Steps 1 to 6. Entered by program threads only. Must never allocate after a thread's first call,
- * but for its first call in another copy of NCCL, and when a NCCL group grows larger than any
- * before it on this thread.
+ * Entered by program threads only. Must never allocate after a thread's first call, but for its
+ * first call in another copy of NCCL, and when a NCCL group grows larger than any before it on this
+ * thread.
  */
 #include "core/comm/thread.h"
 

@@ -2,7 +2,7 @@
  * The state of the store's injected faults: of its own, since tools use the store and inject
  * nothing.
  *
- * Step 8. Must never be anything but off where NCCLGUARD_FAULT is not set.
+ * Must never be anything but off where NCCLGUARD_FAULT is not set.
  */
 #include "core/config/store_fault.h"
 

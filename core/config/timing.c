@@ -1,7 +1,7 @@
 /*
  * Which works are measured.
  *
- * Step 4, pure but for the communicator's own counter; entered by program threads for few calls.
+ * Pure but for the communicator's own counter; entered by program threads for few calls.
  */
 #include "core/config/timing.h"
 

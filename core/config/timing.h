@@ -1,11 +1,11 @@
 /*
  * Which works are measured: NCCLGUARD_TIMING.
  *
- * Step 4. A pair of events with timing costs about 5 us, nearly as much as a small collective, so
- * `sampled` measures few: one work of each 128 of its kind, and some early ones, so that short
- * programs have any. Which ones follows from their number alone: the same on all ranks of a group,
- * so that the ranks' durations of one collective can be compared, and at changing places, so that a
- * program whose iterations have 128 collectives does not always show the same of them.
+ * A pair of events with timing costs about 5 us, nearly as much as a small collective, so `sampled`
+ * measures few: one work of each 128 of its kind, and some early ones, so that short programs have
+ * any. Which ones follows from their number alone: the same on all ranks of a group, so that the
+ * ranks' durations of one collective can be compared, and at changing places, so that a program
+ * whose iterations have 128 collectives does not always show the same of them.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_TIMING_H
 #define NCCLGUARD_CORE_CONFIG_TIMING_H

@@ -1,7 +1,7 @@
 /*
  * NCCL's own variables, as a text that ranks compare.
  *
- * Between steps 2 and 9. Must never write to the environment.
+ * Must never write to the environment.
  */
 #include "core/config/variables.h"
 

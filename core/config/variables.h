@@ -2,7 +2,7 @@
  * NCCL's own variables, as a text that ranks compare: "NAME=value" of those in
  * core/config/variables.def that are set, in the order of the table, a space between.
  *
- * Between steps 2 and 9. Pure, but for ng_variables_read.
+ * Pure, but for ng_variables_read.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_VARIABLES_H
 #define NCCLGUARD_CORE_CONFIG_VARIABLES_H

@@ -1,9 +1,9 @@
 /*
  * Asking NCCL for asynchronous errors.
  *
- * Step 7. The watchdog's thread asks, program threads free what is asked: either the one who asks
- * is seen by the one who frees, or sees that it is being freed, since both write first and then
- * look. Must never ask of a handle that NCCL may have freed.
+ * The watchdog's thread asks, program threads free what is asked: either the one who asks is seen
+ * by the one who frees, or sees that it is being freed, since both write first and then look. Must
+ * never ask of a handle that NCCL may have freed.
  */
 #include "core/device/async.h"
 

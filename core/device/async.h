@@ -1,8 +1,8 @@
 /*
  * Asynchronous errors: what NCCL finds out about a communicator while no call of it is under way.
  *
- * Step 7. The watchdog asks for them; what the program's own questions tell is heard as well, and
- * its answers are never changed.
+ * The watchdog asks for them; what the program's own questions tell is heard as well, and its
+ * answers are never changed.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_ASYNC_H
 #define NCCLGUARD_CORE_DEVICE_ASYNC_H

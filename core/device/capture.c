@@ -1,9 +1,9 @@
 /*
  * Captured calls, their events, and the end of both.
  *
- * Step 6. Entered by the program's threads in a capture, and by whichever thread the driver gives
- * up a graph's last reference on. Must never break a capture: everything here is done in relaxed
- * mode, and nothing waits.
+ * Entered by the program's threads in a capture, and by whichever thread the driver gives up a
+ * graph's last reference on. Must never break a capture: everything here is done in relaxed mode,
+ * and nothing waits.
  */
 #include "core/device/capture.h"
 

@@ -2,7 +2,7 @@
  * Calls that were captured into CUDA graphs, and the events that tell of them when they are
  * replayed.
  *
- * Step 6, in place of a work: what is captured does not run. Behind each call an event is recorded
+ * What is captured does not run, so no work is made of it. Behind each call an event is recorded
  * with the external flag, which makes it a node of the graph: after a launch it tells whether that
  * replay has come so far. Not before it, too: on its stream the end of the call before tells the
  * same, and each node is one more for the device. A user object of the graph tells when neither it

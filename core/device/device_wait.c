@@ -1,9 +1,9 @@
 /*
  * Waiting for the device on the program's behalf.
  *
- * Step 6, behind it. Entered by the program's threads, any number at once; the incident thread
- * tells the verdict. Must never hold a lock, nor sleep where a cancelled thread would end: the way
- * out of a call is left by returning.
+ * Entered by the program's threads, any number at once; the incident thread tells the verdict. Must
+ * never hold a lock, nor sleep where a cancelled thread would end: the way out of a call is left by
+ * returning.
  */
 #include "core/device/device_wait.h"
 

@@ -2,9 +2,9 @@
  * Blocking wait (NCCLGUARD_BLOCKING_WAIT): a collective, or the closing of a NCCL group, returns
  * when the device has finished it, or with an error once its deadline has passed.
  *
- * Step 6, behind it. Program threads wait here, without any lock and without spinning; the watchdog
- * says when a deadline has passed, the incident thread what the verdict is. So there is one clock
- * for a work, and time in which the process did not run is credited here as everywhere.
+ * Program threads wait here, without any lock and without spinning; the watchdog says when a
+ * deadline has passed, the incident thread what the verdict is. So there is one clock for a work,
+ * and time in which the process did not run is credited here as everywhere.
  *
  * What a call returns at its deadline depends on the policy. `log`: ncclSystemError, or
  * ncclRemoteError where a peer is to blame, with the verdict as ncclGetLastError's text; it waits

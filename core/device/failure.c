@@ -1,7 +1,7 @@
 /*
  * Lines about failed calls.
  *
- * Step 6. Entered by the program's threads after a call that failed, and by the watchdog.
+ * Entered by the program's threads after a call that failed, and by the watchdog.
  */
 #include "core/device/failure.h"
 

@@ -1,8 +1,8 @@
 /*
  * What is told of results of NCCL that are no success: which, of what, and what it may mean.
  *
- * Step 6. Any thread; takes no lock, keeps errno. Identical ones are counted, and told of at the
- * first, the tenth, the hundredth time.
+ * Any thread; takes no lock, keeps errno. Identical ones are counted, and told of at the first, the
+ * tenth, the hundredth time.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_FAILURE_H
 #define NCCLGUARD_CORE_DEVICE_FAILURE_H

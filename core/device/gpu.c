@@ -1,9 +1,9 @@
 /*
  * Pools of works and their events.
  *
- * Steps 4 and 6: entered by program threads (take, record) and by the watchdog (ask, give). Must
- * never change the current context, break a capture, or leave a CUDA error behind: only the driver
- * API is used, which has no pending error.
+ * Entered by program threads (take, record) and by the watchdog (ask, give). Must never change the
+ * current context, break a capture, or leave a CUDA error behind: only the driver API is used,
+ * which has no pending error.
  */
 #include "core/device/gpu.h"
 

@@ -1,10 +1,9 @@
 /*
  * Work on the device: events that tell when it begins and ends.
  *
- * Steps 4 and 6. Program threads take a work, record its events on their own stream and hand it to
- * the watchdog, which asks the events and gives the work back. Events come from a pool for each
- * CUDA context; none is made on the way of a call but when the pool has to grow, in steps, up to
- * its limit.
+ * Program threads take a work, record its events on their own stream and hand it to the watchdog,
+ * which asks the events and gives the work back. Events come from a pool for each CUDA context;
+ * none is made on the way of a call but when the pool has to grow, in steps, up to its limit.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GPU_H
 #define NCCLGUARD_CORE_DEVICE_GPU_H

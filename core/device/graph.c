@@ -1,9 +1,8 @@
 /*
  * What each executable graph holds, and what a launch of it means.
  *
- * Steps 2 to 6 of replayed calls, on the program's threads; how far a replay is, on the watchdog's.
- * A launch looks a handle up, and only where the graph holds calls does more: no lock, no
- * allocation.
+ * On the program's threads; how far a replay is, on the watchdog's. A launch looks a handle up, and
+ * only where the graph holds calls does more: no lock, no allocation.
  */
 #include "core/device/graph.h"
 

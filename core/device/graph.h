@@ -1,13 +1,13 @@
 /*
  * Executable CUDA graphs that hold captured calls, and their replays.
  *
- * Steps 2 to 7 of replayed calls. NCCL is not called when a graph is launched, so a launch stands
- * for all of the graph's calls: each gets its next number in its group and a record, as if the
- * program had made it. Numbers thus mean the same on every rank, replayed or not, and nothing else
- * in core has to know: who launches once less has not come to the first call of that replay. The
- * calls themselves counted for nothing when they were captured. All calls of a launch on one
- * communicator are one work, which ends with the launch; events inside the graph tell how far it is
- * meanwhile, as long as no later launch of the same calls is queued: CUDA then tells of that one.
+ * NCCL is not called when a graph is launched, so a launch stands for all of the graph's calls:
+ * each gets its next number in its group and a record, as if the program had made it. Numbers thus
+ * mean the same on every rank, replayed or not, and nothing else in core has to know: who launches
+ * once less has not come to the first call of that replay. The calls themselves counted for nothing
+ * when they were captured. All calls of a launch on one communicator are one work, which ends with
+ * the launch; events inside the graph tell how far it is meanwhile, as long as no later launch of
+ * the same calls is queued: CUDA then tells of that one.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GRAPH_H
 #define NCCLGUARD_CORE_DEVICE_GRAPH_H

@@ -1,8 +1,8 @@
 /*
  * Calls of the program that are in progress.
  *
- * Steps 5 and 6. Entered by the program's threads: by the one that has made the call, and by the
- * one that asks for the state, which may be another. Must never ask NCCL anything.
+ * Entered by the program's threads: by the one that has made the call, and by the one that asks for
+ * the state, which may be another. Must never ask NCCL anything.
  */
 #include "core/device/in_progress.h"
 

@@ -1,11 +1,11 @@
 /*
  * The program's own nonblocking communicators, while a call on them is in progress.
  *
- * Steps 5 and 6. The program sees what NCCL shows, untouched: it asks for the state until the call
- * is done, and until then may call nothing else but an abort. So the call stays visible in the slot
- * of its thread, its records stay entered, and deadlines hold as for a call that blocks; what it
- * has put on a stream gets its end event when the program hears that NCCL has launched it. A thread
- * that goes on to another communicator meanwhile is seen there instead.
+ * The program sees what NCCL shows, untouched: it asks for the state until the call is done, and
+ * until then may call nothing else but an abort. So the call stays visible in the slot of its
+ * thread, its records stay entered, and deadlines hold as for a call that blocks; what it has put
+ * on a stream gets its end event when the program hears that NCCL has launched it. A thread that
+ * goes on to another communicator meanwhile is seen there instead.
  *
  * Program threads; nothing waits.
  */

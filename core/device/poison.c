@@ -1,10 +1,10 @@
 /*
  * Who depends on whom, and who is poisoned.
  *
- * Steps 6 and 10. One table for streams and events, by handle, in which nothing is ever waited for:
- * each entry is one word of communicators, by their slots, and of a number that grows with whatever
- * is added; so who has synchronised takes away what was there before, and nothing that another
- * thread has added meanwhile.
+ * One table for streams and events, by handle, in which nothing is ever waited for: each entry is
+ * one word of communicators, by their slots, and of a number that grows with whatever is added; so
+ * who has synchronised takes away what was there before, and nothing that another thread has added
+ * meanwhile.
  */
 #include "core/device/poison.h"
 

@@ -11,10 +11,10 @@
  * that were cut off, and what programs treat as the loss of what was computed; until the program
  * has made another communicator, or acknowledges.
  *
- * Steps 6 and 10; entered by the program's threads through the hooks of shim/cuda_poison.c, and by
- * the thread that aborts. No lock, nothing allocated. What is not known errs towards poison, but
- * for: work that NCCL launches later (nonblocking communicators), copies that synchronise by
- * themselves (cuMemcpyDtoH), and streams that wait for the legacy default stream implicitly.
+ * Entered by the program's threads through the hooks of shim/cuda_poison.c, and by the thread that
+ * aborts. No lock, nothing allocated. What is not known errs towards poison, but for: work that
+ * NCCL launches later (nonblocking communicators), copies that synchronise by themselves
+ * (cuMemcpyDtoH), and streams that wait for the legacy default stream implicitly.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_POISON_H
 #define NCCLGUARD_CORE_DEVICE_POISON_H

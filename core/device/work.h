@@ -2,7 +2,7 @@
  * A work's way from the call that put it on a stream to the watchdog, for single calls and for
  * those of a NCCL group alike.
  *
- * Step 6. Program threads. Nothing here waits or allocates.
+ * Program threads. Nothing here waits or allocates.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_WORK_H
 #define NCCLGUARD_CORE_DEVICE_WORK_H

@@ -1,8 +1,8 @@
 /*
  * What a thread of this process is inside.
  *
- * Serves step 11. Entered by the guard's threads. Must never look at a file that the program has
- * open: its file system may be the reason why the program is stuck.
+ * Entered by the guard's threads. Must never look at a file that the program has open: its file
+ * system may be the reason why the program is stuck.
  */
 #include "core/evidence/blocked_in.h"
 

@@ -1,9 +1,9 @@
 /*
  * The FIFO that asks for a dump.
  *
- * Step 11. Made by a task, since its folder may be of a file server that is dead; read by the
- * incident thread in each of its rounds, so that nobody is woken for it. Must never block, and
- * never touch what is not a FIFO of this user's.
+ * Made by a task, since its folder may be of a file server that is dead; read by the incident
+ * thread in each of its rounds, so that nobody is woken for it. Must never block, and never touch
+ * what is not a FIFO of this user's.
  */
 #include "core/evidence/dump_pipe.h"
 

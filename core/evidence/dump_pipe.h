@@ -2,8 +2,8 @@
  * NCCLGUARD_DUMP_PIPE: a FIFO that has this process dump itself when somebody writes to it, as
  * PyTorch's TORCH_NCCL_DEBUG_INFO_PIPE_FILE.
  *
- * Step 11. It is <prefix><rank>.pipe, or <prefix>unknown_<pid>.pipe where no launcher told the
- * rank; mode 0600. What is written does not matter.
+ * It is <prefix><rank>.pipe, or <prefix>unknown_<pid>.pipe where no launcher told the rank; mode
+ * 0600. What is written does not matter.
  */
 #ifndef NCCLGUARD_CORE_EVIDENCE_DUMP_PIPE_H
 #define NCCLGUARD_CORE_EVIDENCE_DUMP_PIPE_H

@@ -1,9 +1,8 @@
 /*
  * Writing the evidence of an incident.
  *
- * Step 11. Begun by the incident thread, done by the threads of core/runtime/io_workers.h; no
- * malloc, no lock. A file that cannot be written is logged and left out: the others are written all
- * the same.
+ * Begun by the incident thread, done by the threads of core/runtime/io_workers.h; no malloc, no
+ * lock. A file that cannot be written is logged and left out: the others are written all the same.
  */
 #include "core/evidence/evidence.h"
 

@@ -1,7 +1,7 @@
 /*
  * The evidence of an incident: which files a process writes, for itself and for others.
  *
- * Step 11. The incident thread says what is to be written, and threads of their own do it
+ * The incident thread says what is to be written, and threads of their own do it
  * (core/runtime/io_workers.h), as a dead disk may hold them for ever. The folder is made where it
  * is not there yet; what cannot be written is logged, and never keeps the rest from being written.
  * What comes after nobody waits for it any more is written all the same.

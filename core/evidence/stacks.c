@@ -1,9 +1,9 @@
 /*
  * Taking the host stacks of this process.
  *
- * Step 11. Entered by the incident thread. While the program's threads are held still it must wait
- * for nothing that they may hold, and never touch the memory that it walks: all reading goes
- * through the kernel.
+ * Entered by the incident thread. While the program's threads are held still it must wait for
+ * nothing that they may hold, and never touch the memory that it walks: all reading goes through
+ * the kernel.
  */
 #include "core/evidence/stacks.h"
 

@@ -1,8 +1,8 @@
 /*
  * The host stacks of this process, written down.
  *
- * Step 11. Entered by the incident thread; the summary also by who writes a verdict. Must never let
- * a name that the program chose reach a terminal raw.
+ * Entered by the incident thread; the summary also by who writes a verdict. Must never let a name
+ * that the program chose reach a terminal raw.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
  * Holding all threads of this process still for a moment.
  *
- * Serves step 11. Entered by a guard's thread. While the threads are held it must wait for none of
- * them, and so take no lock: malloc's and the dynamic linker's least of all.
+ * Entered by a guard's thread. While the threads are held it must wait for none of them, and so
+ * take no lock: malloc's and the dynamic linker's least of all.
  *
  * Why not a signal and a handler in each thread, as crash reporters do: threads that block all
  * signals, as ours do, would stay unseen; poll, sleep and others would return EINTR to programs

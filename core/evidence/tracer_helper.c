@@ -1,9 +1,9 @@
 /*
  * The helper process that holds this process's threads still.
  *
- * Serves step 11. It runs in our memory, and with the thread-local storage of the guard's thread
- * that waits for it: it must never touch errno or call into the C library, and it is built without
- * sanitizers, whose runtimes keep their own state there.
+ * It runs in our memory, and with the thread-local storage of the guard's thread that waits for it:
+ * it must never touch errno or call into the C library, and it is built without sanitizers, whose
+ * runtimes keep their own state there.
  */
 #include "core/evidence/tracer.h"
 

@@ -1,8 +1,8 @@
 /*
  * Matching and counting of calls for faults.
  *
- * Step 2. Must never depend on anything but the calls themselves: not on the clock, nor on what
- * differs from run to run, as unique ids and process numbers do.
+ * Must never depend on anything but the calls themselves: not on the clock, nor on what differs
+ * from run to run, as unique ids and process numbers do.
  */
 #include "core/fault/fault_match.h"
 

@@ -1,7 +1,7 @@
 /*
  * Is it this call's turn? Which calls a fault of NCCLGUARD_FAULT means, and how they are counted.
  *
- * Step 2, where faults are armed. Any program thread, lock-free; for the same calls of each rank in
+ * Only where faults are armed. Any program thread, lock-free; for the same calls of each rank in
  * the same order always the same answers.
  */
 #ifndef NCCLGUARD_CORE_FAULT_FAULT_MATCH_H

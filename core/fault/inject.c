@@ -1,9 +1,9 @@
 /*
  * What injected faults do to a call.
  *
- * Step 2. Entered by the program's threads, by the guard's abort threads, and once before main. A
- * fault is in the black box and in the log before it happens: it may be the last that is heard of
- * this process.
+ * Entered by the program's threads, by the guard's abort threads, and once before main. A fault is
+ * in the black box and in the log before it happens: it may be the last that is heard of this
+ * process.
  */
 #include "core/fault/inject.h"
 

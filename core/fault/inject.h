@@ -1,9 +1,9 @@
 /*
  * Fault injection (NCCLGUARD_FAULT): on purpose, what the guard is there for.
  *
- * Step 2 of a call's life, before anything else of it, so that the guard sees what NCCL sees; and
- * between step 5 and 6, where NCCL's answer is changed. Off by default, and then one predictable
- * branch. Armed, it may block, allocate and end the process: that is what it is for.
+ * Before anything else of a call, so that the guard sees what NCCL sees; and right behind NCCL's
+ * function, where its answer is changed. Off by default, and then one predictable branch. Armed, it
+ * may block, allocate and end the process: that is what it is for.
  */
 #ifndef NCCLGUARD_CORE_FAULT_INJECT_H
 #define NCCLGUARD_CORE_FAULT_INJECT_H

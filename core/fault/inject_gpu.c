@@ -1,8 +1,8 @@
 /*
  * Injected faults on the device.
  *
- * Step 2. Program threads. A stream of the program may be under capture: what would break that is
- * done in relaxed mode, and what is queued becomes part of the graph.
+ * Program threads. A stream of the program may be under capture: what would break that is done in
+ * relaxed mode, and what is queued becomes part of the graph.
  */
 #include "core/fault/inject_gpu.h"
 

@@ -1,8 +1,8 @@
 /*
  * Faults on the device: work that never begins, and numbers that are none.
  *
- * Step 2, on the program's thread, by the driver's functions that core was given. What is queued
- * ends with the process; no setting of a device is touched.
+ * On the program's thread, by the driver's functions that core was given. What is queued ends with
+ * the process; no setting of a device is touched.
  */
 #ifndef NCCLGUARD_CORE_FAULT_INJECT_GPU_H
 #define NCCLGUARD_CORE_FAULT_INJECT_GPU_H

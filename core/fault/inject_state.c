@@ -1,8 +1,8 @@
 /*
  * The memory of injected faults.
  *
- * Steps 2 to 7. A communicator's record may be given to another one: what belongs to it says which
- * generation of its slot it means.
+ * A communicator's record may be given to another one: what belongs to it says which generation of
+ * its slot it means.
  */
 #include "core/fault/inject_state.h"
 

@@ -2,7 +2,7 @@
  * What injected faults leave behind on communicators: answers to ncclCommGetAsyncError, and calls
  * that were put off.
  *
- * Steps 2 to 7, where faults are armed. Lock-free; any thread.
+ * Only where faults are armed. Lock-free; any thread.
  */
 #ifndef NCCLGUARD_CORE_FAULT_INJECT_STATE_H
 #define NCCLGUARD_CORE_FAULT_INJECT_STATE_H

@@ -1,7 +1,5 @@
 /*
  * Alarms of this process.
- *
- * Step 9.
  */
 #include "core/incident/alarms.h"
 

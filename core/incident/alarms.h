@@ -1,8 +1,8 @@
 /*
  * Alarms of this process, from the thread that raises one to its examination.
  *
- * Step 9. ng_incident_raise (core/incident/incident_thread.h) is any guard thread's; all here is
- * the incident thread's.
+ * Ng_incident_raise (core/incident/incident_thread.h) is any guard thread's; all here is the
+ * incident thread's.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_ALARMS_H
 #define NCCLGUARD_CORE_INCIDENT_ALARMS_H

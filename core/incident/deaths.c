@@ -1,7 +1,5 @@
 /*
  * Ends of other processes.
- *
- * Step 9.
  */
 #include "core/incident/deaths.h"
 

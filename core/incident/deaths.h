@@ -1,8 +1,8 @@
 /*
  * Ends of other processes: news of their own.
  *
- * Step 9. If work is pending that needs one that is gone, there is no reason to wait for the
- * suspect time. Incident thread alone, but for ng_deaths_hear.
+ * If work is pending that needs one that is gone, there is no reason to wait for the suspect time.
+ * Incident thread alone, but for ng_deaths_hear.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_DEATHS_H
 #define NCCLGUARD_CORE_INCIDENT_DEATHS_H

@@ -1,7 +1,5 @@
 /*
  * When this process writes its evidence.
- *
- * Step 11.
  */
 #include "core/incident/dumps.h"
 

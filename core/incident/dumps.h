@@ -1,8 +1,7 @@
 /*
  * When this process writes its evidence: at a deadline, and where somebody asks for it.
  *
- * Step 11. Incident thread alone. Other threads write (core/evidence/evidence.h), as the folder may
- * hang.
+ * Incident thread alone. Other threads write (core/evidence/evidence.h), as the folder may hang.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_DUMPS_H
 #define NCCLGUARD_CORE_INCIDENT_DUMPS_H

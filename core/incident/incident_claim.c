@@ -1,8 +1,8 @@
 /*
  * From an alarm to an incident that is claimed.
  *
- * Step 9. Every rank that is stuck raises the same alarm within moments of the others. One of them
- * claims the incident on the board; the claim is exclusive, and a claimant that dies loses it.
+ * Every rank that is stuck raises the same alarm within moments of the others. One of them claims
+ * the incident on the board; the claim is exclusive, and a claimant that dies loses it.
  */
 #include "core/incident/incident_claim.h"
 

@@ -1,7 +1,7 @@
 /*
  * From an alarm, or somebody's unfinished incident, to an incident that is claimed.
  *
- * Step 9. Incident thread alone.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_INCIDENT_CLAIM_H
 #define NCCLGUARD_CORE_INCIDENT_INCIDENT_CLAIM_H

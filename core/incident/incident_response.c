@@ -1,14 +1,14 @@
 /*
  * An incident that has been claimed.
  *
- * Step 10. At a suspect time the claimant judges and publishes the verdict, and everybody logs one
- * line. At a deadline everybody also writes its evidence first: the claimant judges before anything
- * changes, waits for the others' dumps, but not for long and never for the dead, writes verdict and
- * the dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the
- * verdict is on disk, as the launcher may kill the rest once the first is gone; and nobody waits
- * for a claimant that hangs: after the bound each acts alone. Evidence is written by other threads,
- * as the folder, or memory that is looked at, may be of a file server that is dead; then it is gone
- * on without.
+ * At a suspect time the claimant judges and publishes the verdict, and everybody logs one line. At
+ * a deadline everybody also writes its evidence first: the claimant judges before anything changes,
+ * waits for the others' dumps, but not for long and never for the dead, writes verdict and the
+ * dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict
+ * is on disk, as the launcher may kill the rest once the first is gone; and nobody waits for a
+ * claimant that hangs: after the bound each acts alone. Evidence is written by other threads, as
+ * the folder, or memory that is looked at, may be of a file server that is dead; then it is gone on
+ * without.
  */
 #include "core/incident/incident_response.h"
 

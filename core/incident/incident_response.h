@@ -1,7 +1,7 @@
 /*
  * An incident that has been claimed, by this process or another: evidence, verdict, policy.
  *
- * Step 10. Incident thread alone, but for the question whether one is under way.
+ * Incident thread alone, but for the question whether one is under way.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_INCIDENT_RESPONSE_H
 #define NCCLGUARD_CORE_INCIDENT_INCIDENT_RESPONSE_H

@@ -1,10 +1,10 @@
 /*
  * The incident thread.
  *
- * Steps 9 and 10. What it hears, and what it does in a round: news of the board
- * (core/incident/news.h), alarms of this process (core/incident/alarms.h), ends of others
- * (core/incident/deaths.h), requests of the program. What an alarm leads to is in
- * core/incident/incident_claim.h and core/incident/incident_response.h.
+ * What it hears, and what it does in a round: news of the board (core/incident/news.h), alarms of
+ * this process (core/incident/alarms.h), ends of others (core/incident/deaths.h), requests of the
+ * program. What an alarm leads to is in core/incident/incident_claim.h and
+ * core/incident/incident_response.h.
  */
 #include "core/incident/incident_thread.h"
 

@@ -1,8 +1,7 @@
 /*
  * Incidents: from an alarm of this process, or news of another, to a verdict and its consequences.
  *
- * Steps 9 and 10. One thread per process, which never calls CUDA or NCCL: it must work when those
- * hang.
+ * One thread per process, which never calls CUDA or NCCL: it must work when those hang.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_INCIDENT_THREAD_H
 #define NCCLGUARD_CORE_INCIDENT_INCIDENT_THREAD_H

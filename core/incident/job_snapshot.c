@@ -1,7 +1,5 @@
 /*
  * What the incident thread sees.
- *
- * Step 9.
  */
 #include "core/incident/job_snapshot.h"
 

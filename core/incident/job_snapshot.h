@@ -1,7 +1,7 @@
 /*
  * What the incident thread sees of the job, and what it judges of it.
  *
- * Step 9. Incident thread alone.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_JOB_SNAPSHOT_H
 #define NCCLGUARD_CORE_INCIDENT_JOB_SNAPSHOT_H

@@ -1,8 +1,8 @@
 /*
  * The metrics file.
  *
- * After step 7. Entered by the status thread. Reads what others count; must never write to it, nor
- * allocate. What is read may change meanwhile: every figure is right by itself.
+ * Entered by the status thread. Reads what others count; must never write to it, nor allocate. What
+ * is read may change meanwhile: every figure is right by itself.
  */
 #include "core/incident/metrics.h"
 

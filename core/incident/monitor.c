@@ -1,8 +1,8 @@
 /*
  * The monitor's thread.
  *
- * Beside step 7. Entered by its own thread alone. Must never call CUDA or NCCL, wait for a lock
- * that the watchdog or the program can hold, or take its own standstill for the watchdog's.
+ * Entered by its own thread alone. Must never call CUDA or NCCL, wait for a lock that the watchdog
+ * or the program can hold, or take its own standstill for the watchdog's.
  */
 #include "core/incident/monitor.h"
 

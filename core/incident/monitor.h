@@ -1,12 +1,12 @@
 /*
  * The monitor: who watches the watchdog.
  *
- * Beside step 7. One thread per process, which never calls CUDA or NCCL, and takes no lock that the
- * watchdog or the program holds: it must see that the watchdog hangs in one of those. The watchdog
- * is stuck when it has made no round for NCCLGUARD_HEARTBEAT_TIMEOUT of the monitor's own time.
- * Then the black box says so (ng_box_header.watchdog_stuck_mono_ns), and the incident thread deals
- * with it as with a deadline: verdict `watchdog_stuck`, evidence, policy. Where that thread does
- * not come round either, the monitor ends the process, if the policy ends it at all.
+ * One thread per process, which never calls CUDA or NCCL, and takes no lock that the watchdog or
+ * the program holds: it must see that the watchdog hangs in one of those. The watchdog is stuck
+ * when it has made no round for NCCLGUARD_HEARTBEAT_TIMEOUT of the monitor's own time. Then the
+ * black box says so (ng_box_header.watchdog_stuck_mono_ns), and the incident thread deals with it
+ * as with a deadline: verdict `watchdog_stuck`, evidence, policy. Where that thread does not come
+ * round either, the monitor ends the process, if the policy ends it at all.
  *
  * Own time: what passes between two rounds of the monitor, but never more than half as much again
  * as it meant to sleep. While the process was stopped, sat in a debugger or its machine slept, the

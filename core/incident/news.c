@@ -1,9 +1,9 @@
 /*
  * News from the board: incidents that others claimed.
  *
- * Steps 9 and 10. Each is read once, in the order of its source; a suspicion that has no verdict
- * yet is passed, and looked at again, so that it holds up nothing that comes after it, a deadline
- * or an order. Incident thread alone.
+ * Each is read once, in the order of its source; a suspicion that has no verdict yet is passed, and
+ * looked at again, so that it holds up nothing that comes after it, a deadline or an order.
+ * Incident thread alone.
  */
 #include "core/incident/news.h"
 

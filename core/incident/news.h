@@ -1,7 +1,7 @@
 /*
  * News from the board: incidents that others claimed.
  *
- * Steps 9 and 10. Incident thread alone.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_NEWS_H
 #define NCCLGUARD_CORE_INCIDENT_NEWS_H

@@ -1,7 +1,5 @@
 /*
  * What a person orders.
- *
- * Step 10.
  */
 #include "core/incident/operator_commands.h"
 

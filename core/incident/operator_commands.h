@@ -1,7 +1,7 @@
 /*
  * What a person orders through the command, and each process of the job obeys.
  *
- * Step 10. Incident thread alone.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H
 #define NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H

@@ -1,9 +1,9 @@
 /*
  * The roll call of those who wait inside NCCL for others.
  *
- * Between steps 9 and 10. The line is made from a view and nothing else; when it is due, and by
- * whom of all that wait, is settled by an entry on the board, which one of them puts there for as
- * long as nobody else is to tell. Entered by the incident thread.
+ * The line is made from a view and nothing else; when it is due, and by whom of all that wait, is
+ * settled by an entry on the board, which one of them puts there for as long as nobody else is to
+ * tell. Entered by the incident thread.
  */
 #include "core/incident/roll_call.h"
 

@@ -2,8 +2,8 @@
  * The roll call of those who wait inside NCCL for others: who has come, who has not, and where
  * those are instead.
  *
- * Between steps 9 and 10: told while a communicator is made, or while the first collective of a
- * cold one connects its ranks, long before a deadline.
+ * Told while a communicator is made, or while the first collective of a cold one connects its
+ * ranks, long before a deadline.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_ROLL_CALL_H
 #define NCCLGUARD_CORE_INCIDENT_ROLL_CALL_H

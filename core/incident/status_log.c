@@ -1,8 +1,7 @@
 /*
  * The status thread.
  *
- * After step 7. Reads what others count. Must never touch CUDA or NCCL, nor hold anything that
- * others wait for.
+ * Reads what others count. Must never touch CUDA or NCCL, nor hold anything that others wait for.
  */
 #include "core/incident/status_log.h"
 

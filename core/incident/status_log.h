@@ -2,8 +2,8 @@
  * What the guard tells while nothing is wrong: a line for each group now and then, with the rank
  * that its others wait for, where there is one, and the file of metrics.
  *
- * After step 7. One thread, "ncclguard/status", where either is wanted; nobody waits for it, so
- * that a disk or a pipe that hangs holds up nothing else.
+ * One thread, "ncclguard/status", where either is wanted; nobody waits for it, so that a disk or a
+ * pipe that hangs holds up nothing else.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_STATUS_LOG_H
 #define NCCLGUARD_CORE_INCIDENT_STATUS_LOG_H

@@ -1,7 +1,7 @@
 /*
  * Stragglers of a running job.
  *
- * After step 9. Written by the incident thread, read by the status thread.
+ * Written by the incident thread, read by the status thread.
  */
 #include "core/incident/straggler_monitor.h"
 

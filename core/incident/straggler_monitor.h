@@ -1,10 +1,10 @@
 /*
  * Whom the ranks of a group wait for, while the job runs.
  *
- * After step 9. Now and then the incident thread looks at what ranks have measured
- * (core/verdict/straggler.h), for the status lines and the metrics of this process's groups: of
- * groups whose ranks are all on this host, by their black boxes; of others, where this process has
- * global rank 0, by the board. Nothing is done about it.
+ * Now and then the incident thread looks at what ranks have measured (core/verdict/straggler.h),
+ * for the status lines and the metrics of this process's groups: of groups whose ranks are all on
+ * this host, by their black boxes; of others, where this process has global rank 0, by the board.
+ * Nothing is done about it.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_STRAGGLER_MONITOR_H
 #define NCCLGUARD_CORE_INCIDENT_STRAGGLER_MONITOR_H

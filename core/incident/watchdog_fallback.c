@@ -1,7 +1,5 @@
 /*
  * In the watchdog's place.
- *
- * Step 7.
  */
 #include "core/incident/watchdog_fallback.h"
 

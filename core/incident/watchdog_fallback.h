@@ -1,7 +1,7 @@
 /*
  * What the incident thread does in the watchdog's place when that does not come round.
  *
- * Step 7. Incident thread alone.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_WATCHDOG_FALLBACK_H
 #define NCCLGUARD_CORE_INCIDENT_WATCHDOG_FALLBACK_H

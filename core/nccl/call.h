@@ -1,11 +1,10 @@
 /*
  * One intercepted NCCL call, as the shim hands it to core: the door between the two.
  *
- * Steps 1 to 6 of a call's life: the shim fills a struct ng_call from its row in nccl_api.def,
- * calls ng_call_enter, the real function, ng_call_leave. Entered by the program's threads, any
- * number at once. Must never block, allocate memory (but for a thread's or communicator's first
- * call), change errno, or change NCCL's result; but where core/device/device_wait.h is asked to
- * wait for the device.
+ * The shim fills a struct ng_call from its row in nccl_api.def, calls ng_call_enter, the real
+ * function, ng_call_leave. Entered by the program's threads, any number at once. Must never block,
+ * allocate memory (but for a thread's or communicator's first call), change errno, or change NCCL's
+ * result; but where core/device/device_wait.h is asked to wait for the device.
  */
 #ifndef NCCLGUARD_CORE_NCCL_CALL_H
 #define NCCLGUARD_CORE_NCCL_CALL_H

@@ -1,7 +1,7 @@
 /*
  * Group ids: hashes of what all ranks of a group know alike.
  *
- * Step 2, at creation. Pure.
+ * Pure.
  */
 #include "core/nccl/group_id.h"
 

@@ -1,7 +1,7 @@
 /*
  * Names and properties of operations, data types and reductions, from op.def and nccl.h.
  *
- * Part of step 1 and of every report. Pure data: any thread, no state.
+ * Pure data: any thread, no state.
  */
 #include "core/nccl/op.h"
 

@@ -1,9 +1,9 @@
 /*
  * Orders to abort, and the threads that carry them out.
  *
- * Step 10. One thread marks the communicators of an order and keeps its bound; for each copy of
- * NCCL another one waits for program threads to get out of the way, and calls ncclCommAbort. Must
- * never call NCCL with a handle that the program is ending or has ended.
+ * One thread marks the communicators of an order and keeps its bound; for each copy of NCCL another
+ * one waits for program threads to get out of the way, and calls ncclCommAbort. Must never call
+ * NCCL with a handle that the program is ending or has ended.
  */
 #include "core/policy/abort.h"
 

@@ -1,9 +1,8 @@
 /*
  * Aborting communicators from outside, and what the program's calls get to hear afterwards.
  *
- * Step 10, and steps 2 and 6 of calls on a communicator that the guard has aborted. Threads of its
- * own ("ncclguard/abort", and "ncclguard/await", which keeps the bound) call NCCL; the incident
- * thread, which gives the order, never does.
+ * Threads of its own ("ncclguard/abort", and "ncclguard/await", which keeps the bound) call NCCL;
+ * the incident thread, which gives the order, never does.
  *
  * What is guaranteed. Once a communicator is condemned (enum ng_comm_fate), no call of the program
  * that comes through our wrappers reaches NCCL with its handle, so nothing touches what NCCL frees:

@@ -1,8 +1,8 @@
 /*
  * Telling of an abort that is stuck.
  *
- * Step 10. Incident thread. Nothing is asked of the board: no other rank knows more, or has
- * anything to do about it.
+ * Incident thread. Nothing is asked of the board: no other rank knows more, or has anything to do
+ * about it.
  */
 #include "core/policy/escalate.h"
 

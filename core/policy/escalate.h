@@ -1,7 +1,7 @@
 /*
  * An abort of a policy that does not return: the verdict abort_stuck.
  *
- * Step 10. The process ends after it.
+ * The process ends after it.
  */
 #ifndef NCCLGUARD_CORE_POLICY_ESCALATE_H
 #define NCCLGUARD_CORE_POLICY_ESCALATE_H

@@ -1,7 +1,7 @@
 /*
  * Releases of NCCL in which a blocking init must not be aborted.
  *
- * Step 10. Pure.
+ * Pure.
  */
 #include "core/policy/init_abort.h"
 

@@ -1,8 +1,8 @@
 /*
  * May a blocking init be aborted from another thread in this release of NCCL?
  *
- * Step 10, before an abort is ordered. Pure: one row of core/policy/init_abort.def for each range
- * of releases where it may not.
+ * Asked before an abort is ordered. Pure: one row of core/policy/init_abort.def for each range of
+ * releases where it may not.
  */
 #ifndef NCCLGUARD_CORE_POLICY_INIT_ABORT_H
 #define NCCLGUARD_CORE_POLICY_INIT_ABORT_H

@@ -1,9 +1,9 @@
 /*
  * Ends ranks of this host that cannot end themselves.
  *
- * Step 10. Incident thread. All ranks come here at about the same time; the first of those that are
- * here stays until the others have begun to end or are ended, and the rest leave it to that one.
- * Must never end a process that is not of the job and the incident, nor wait beyond its bounds: the
+ * Incident thread. All ranks come here at about the same time; the first of those that are here
+ * stays until the others have begun to end or are ended, and the rest leave it to that one. Must
+ * never end a process that is not of the job and the incident, nor wait beyond its bounds: the
  * bound of core/policy/policy.c is above it.
  */
 #include "core/policy/neighbours.h"

@@ -1,7 +1,7 @@
 /*
  * Ranks of this host that a verdict ends, and that cannot end themselves.
  *
- * Step 10. Incident thread, right before it ends its own process.
+ * Incident thread, right before it ends its own process.
  */
 #ifndef NCCLGUARD_CORE_POLICY_NEIGHBOURS_H
 #define NCCLGUARD_CORE_POLICY_NEIGHBOURS_H

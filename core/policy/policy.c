@@ -1,13 +1,13 @@
 /*
  * Ending the process, aborting its communicators, or leaving it alone.
  *
- * Step 10. The incident thread decides and acts; a thread of its own ("ncclguard/end") keeps two
- * bounds, and never logs or writes a file, which may be what hangs. The first is for the incident
- * thread: when it has not acted by then, the process ends, or under policy `abort` all its
- * communicators are aborted unseen. The second is for an abort: when it has neither returned by
- * then nor been told of as stuck, the process ends. Must end what it was told to end even when the
- * program's own SIGABRT handler hangs, and must never run the program's exit handlers: they may
- * wait for the very thing that is stuck.
+ * The incident thread decides and acts; a thread of its own ("ncclguard/end") keeps two bounds, and
+ * never logs or writes a file, which may be what hangs. The first is for the incident thread: when
+ * it has not acted by then, the process ends, or under policy `abort` all its communicators are
+ * aborted unseen. The second is for an abort: when it has neither returned by then nor been told of
+ * as stuck, the process ends. Must end what it was told to end even when the program's own SIGABRT
+ * handler hangs, and must never run the program's exit handlers: they may wait for the very thing
+ * that is stuck.
  */
 #include "core/policy/policy.h"
 

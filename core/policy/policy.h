@@ -1,7 +1,7 @@
 /*
  * What a deadline leads to.
  *
- * Step 10. Called by the incident thread, after verdict and dumps.
+ * Called by the incident thread, after verdict and dumps.
  */
 #ifndef NCCLGUARD_CORE_POLICY_POLICY_H
 #define NCCLGUARD_CORE_POLICY_POLICY_H

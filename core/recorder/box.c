@@ -1,8 +1,8 @@
 /*
  * Making, mapping and locking black boxes, and opening those of others.
  *
- * Step 3, the slow half: entered at the first communicator, by readers, at exit. Must never let the
- * program meet SIGBUS: every page that it will write is reserved first.
+ * Entered at the first communicator, by readers, at exit. Must never let the program meet SIGBUS:
+ * every page that it will write is reserved first.
  */
 #include "core/recorder/box.h"
 

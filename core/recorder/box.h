@@ -1,10 +1,10 @@
 /*
  * The black box: what one process tells about itself, in a file that outlives it.
  *
- * Step 3. Layout, version 1. The file is mapped shared by its process, and read, never mapped, by
- * anybody with the rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during
- * SIGSTOP. All numbers are the host's byte order; offsets in the header, so that a reader needs no
- * constant of the writer's but this file.
+ * Layout, version 1. The file is mapped shared by its process, and read, never mapped, by anybody
+ * with the rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All
+ * numbers are the host's byte order; offsets in the header, so that a reader needs no constant of
+ * the writer's but this file.
  *
  *   header     one page: who, since when, how it lives
  *   groups     group_capacity slots: one per communicator handle

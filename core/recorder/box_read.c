@@ -1,9 +1,9 @@
 /*
  * What the black box of another process says: a copy of it, read from the file.
  *
- * Beside step 3, between steps 8 and 9. Entered by the incident thread, and by tools. Must never
- * map the file: a mapping of a file that somebody cuts off ends whoever looks at it, by SIGBUS.
- * What was read before the file was cut off is kept.
+ * Entered by the incident thread, and by tools. Must never map the file: a mapping of a file that
+ * somebody cuts off ends whoever looks at it, by SIGBUS. What was read before the file was cut off
+ * is kept.
  *
  * The writer goes on meanwhile, and a copy is made in any order. So a slot with a guard word is
  * read three times: the guard words of the first and the third count for what the second has.

@@ -1,8 +1,8 @@
 /*
  * Measured durations in the black box.
  *
- * Step 7: written by the watchdog. No lock, no memory, a bounded search. Must never believe a box
- * that it reads: it may be of another process, and damaged.
+ * Written by the watchdog. No lock, no memory, a bounded search. Must never believe a box that it
+ * reads: it may be of another process, and damaged.
  */
 #include "core/recorder/durations.h"
 

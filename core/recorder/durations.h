@@ -1,10 +1,10 @@
 /*
  * Measured durations: what is kept of them in the black box, and reading it.
  *
- * Step 7. Two tables (core/recorder/box.h): figures of each group, operation and size since the
- * process began, and the newest samples of collectives in which every rank waits for every other,
- * which ranks compare (core/verdict/straggler.h). Written by the watchdog alone; read by anybody,
- * any thread, without a lock, while it is written.
+ * Two tables (core/recorder/box.h): figures of each group, operation and size since the process
+ * began, and the newest samples of collectives in which every rank waits for every other, which
+ * ranks compare (core/verdict/straggler.h). Written by the watchdog alone; read by anybody, any
+ * thread, without a lock, while it is written.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_DURATIONS_H
 #define NCCLGUARD_CORE_RECORDER_DURATIONS_H

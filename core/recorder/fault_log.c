@@ -1,9 +1,8 @@
 /*
  * Injected faults in the black box.
  *
- * Step 2: written by the thread that the fault happens to, before it does: it may be its last act.
- * No lock, no memory. Must never believe a box that it reads: it may be of another process, and
- * damaged.
+ * Written by the thread that the fault happens to, before it does: it may be its last act. No lock,
+ * no memory. Must never believe a box that it reads: it may be of another process, and damaged.
  */
 #include "core/recorder/fault_log.h"
 

@@ -2,7 +2,7 @@
  * Which injected faults have happened: what the black box keeps of them, so that nobody takes a
  * rehearsal for an accident.
  *
- * Step 2, where NCCLGUARD_FAULT is set; a box has no such table otherwise. Written by the program's
+ * Only where NCCLGUARD_FAULT is set; a box has no such table otherwise. Written by the program's
  * threads, read by anybody, any thread, without a lock.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_FAULT_LOG_H

@@ -1,8 +1,8 @@
 /*
  * Frames, modules and places in the black box.
  *
- * Step 3: written by one guard thread, frames by the program's threads too. No lock, no memory.
- * Must never believe a box that it reads: it may be of another process, and damaged.
+ * Written by one guard thread, frames by the program's threads too. No lock, no memory. Must never
+ * believe a box that it reads: it may be of another process, and damaged.
  */
 #include "core/recorder/frame_table.h"
 

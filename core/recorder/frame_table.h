@@ -1,10 +1,10 @@
 /*
  * Where calls were made: what the black box keeps of it, and reading it.
  *
- * Step 3. Three tables (core/recorder/box.h): the frames of each record, as addresses; the
- * program's files in memory; and what is known of each address that occurs in frames: its file, and
- * the name of its function. So a box tells by itself, wherever it is read. Modules and places are
- * written by one guard thread; read by anybody, any thread, without a lock, while they are written.
+ * Three tables (core/recorder/box.h): the frames of each record, as addresses; the program's files
+ * in memory; and what is known of each address that occurs in frames: its file, and the name of its
+ * function. So a box tells by itself, wherever it is read. Modules and places are written by one
+ * guard thread; read by anybody, any thread, without a lock, while they are written.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_FRAME_TABLE_H
 #define NCCLGUARD_CORE_RECORDER_FRAME_TABLE_H

@@ -1,8 +1,8 @@
 /*
  * Code objects of Python, and frames in them, in the black box.
  *
- * Step 3: written by the program's threads. No lock, no memory. Must never believe a box that it
- * reads: it may be of another process, and damaged.
+ * Written by the program's threads. No lock, no memory. Must never believe a box that it reads: it
+ * may be of another process, and damaged.
  */
 #include "core/recorder/python_code.h"
 

@@ -1,8 +1,8 @@
 /*
  * Where calls were made in Python: what the black box keeps of it, and reading it.
  *
- * Step 3. Three tables (core/recorder/box.h): the frames of each record, as code objects and places
- * in them; what is told of each code object; and their line tables. A code object may be freed, and
+ * Three tables (core/recorder/box.h): the frames of each record, as code objects and places in
+ * them; what is told of each code object; and their line tables. A code object may be freed, and
  * another one lie at its address, so nothing here is an address. Written by the program's threads;
  * read by anybody, any thread, without a lock, while they are written.
  */

@@ -3,9 +3,8 @@
  * given back by the thread of core/registration/registration_thread.h, or by the communicator's
  * next call.
  *
- * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by
- * that thread. Must never keep a free waiting for longer than a moment, nor ask a peer that may not
- * answer.
+ * Entered by the program's threads, in calls on a communicator and in frees, and by that thread.
+ * Must never keep a free waiting for longer than a moment, nor ask a peer that may not answer.
  */
 #include "core/registration/registration_frees.h"
 

@@ -2,9 +2,8 @@
  * What is about to be freed, and is still registered: asked for by the free, and given back by
  * whoever next holds the table.
  *
- * Steps 2 and 6; inside of the guard's registrations (core/registration/registrations.h) only,
- * where the program's side of it is: ng_registrations_forget. "Held" is as in
- * core/registration/registration_table.h.
+ * Inside of the guard's registrations (core/registration/registrations.h) only, where the program's
+ * side of it is: ng_registrations_forget. "Held" is as in core/registration/registration_table.h.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_REGISTRATION_FREES_H
 #define NCCLGUARD_CORE_REGISTRATION_REGISTRATION_FREES_H

@@ -2,9 +2,9 @@
  * The registrations of each communicator: who holds them, what NCCL is asked to register and to
  * give back, and that a communicator is closed for good.
  *
- * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and in frees, and by
- * the one that gives registrations back. Must never call NCCL with a communicator that is condemned
- * or has ended, nor change the context or the capture mode of the thread by it.
+ * Entered by the program's threads, in calls on a communicator and in frees, and by the one that
+ * gives registrations back. Must never call NCCL with a communicator that is condemned or has
+ * ended, nor change the context or the capture mode of the thread by it.
  */
 #include "core/registration/registration_table.h"
 

@@ -2,9 +2,9 @@
  * What the guard has registered with a communicator: a table of up to 256 segments, and who holds
  * it.
  *
- * Steps 2 and 6; inside of the guard's registrations (core/registration/registrations.h) only,
- * which says what is promised of them. A table lies at the slot of its communicator's record, and
- * stays there when the record is given to another.
+ * Inside of the guard's registrations (core/registration/registrations.h) only, which says what is
+ * promised of them. A table lies at the slot of its communicator's record, and stays there when the
+ * record is given to another.
  *
  * "Held": the caller has the turn of the communicator's family (core/comm/shared_resources.h), on
  * whichever thread, and `comm` is the communicator that the table is of. Where that gives back or

@@ -2,9 +2,9 @@
  * What calls, segments and the ends of communicators do with registrations, and what may be
  * registered.
  *
- * Steps 2 and 6. Entered by the program's threads, in calls on a communicator and where memory is
- * allocated. Must never call NCCL with a communicator that is condemned or has ended, nor let a
- * call reach NCCL whose buffers have to be given back before.
+ * Entered by the program's threads, in calls on a communicator and where memory is allocated. Must
+ * never call NCCL with a communicator that is condemned or has ended, nor let a call reach NCCL
+ * whose buffers have to be given back before.
  */
 #include "core/registration/registrations.h"
 

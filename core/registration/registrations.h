@@ -2,10 +2,10 @@
  * Buffers that the guard registers with communicators (NCCLGUARD_REGISTER), so that NCCL moves data
  * between them without a copy.
  *
- * Steps 2 and 6: a call on a communicator holds its registrations from before the real function
- * until after it. NCCL keeps them without a lock, and its rule is one thread at a time, also of
- * communicators that share resources (core/comm/shared_resources.h); so whoever registers or
- * deregisters holds them too.
+ * A call on a communicator holds its registrations from before the real function until after it.
+ * NCCL keeps them without a lock, and its rule is one thread at a time, also of communicators that
+ * share resources (core/comm/shared_resources.h); so whoever registers or deregisters holds them
+ * too.
  *
  * What is guaranteed.
  *   When    Only where a table by NCCL's version says that it was seen to be safe, which is on

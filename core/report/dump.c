@@ -1,8 +1,8 @@
 /*
  * rank_<r>.json: all that one process told of itself.
  *
- * Step 11: entered by the guard's threads at an incident. Must never allocate or lock; must be able
- * to write a view built from a damaged black box, whatever numbers it holds.
+ * Entered by the guard's threads at an incident. Must never allocate or lock; must be able to write
+ * a view built from a damaged black box, whatever numbers it holds.
  */
 #include "core/report/dump.h"
 

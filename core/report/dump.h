@@ -1,8 +1,8 @@
 /*
  * rank_<r>.json: all that one process told of itself, in a file that outlives its black box.
  *
- * Step 11. Entered by the guard's threads; no malloc, no lock. A verdict can be reached again from
- * these files, with the verdict engine alone: tools/ingest/read_dump.c rebuilds the view. Schema
+ * Entered by the guard's threads; no malloc, no lock. A verdict can be reached again from these
+ * files, with the verdict engine alone: tools/ingest/read_dump.c rebuilds the view. Schema
  * "ncclguard.rank/1", one object:
  *
  *   schema           "ncclguard.rank/1"

@@ -1,8 +1,8 @@
 /*
  * fr/rank_<r>: the evidence in the format of PyTorch's flight recorder.
  *
- * Step 11: entered by the guard's threads at an incident. Must never allocate but from an arena, or
- * lock; must be able to write a view built from a damaged black box, whatever numbers it holds.
+ * Entered by the guard's threads at an incident. Must never allocate but from an arena, or lock;
+ * must be able to write a view built from a damaged black box, whatever numbers it holds.
  *
  * Sequence numbers go on from where the ring begins: the black box counts what was joined in NCCL
  * groups since the communicator was made, and what the records still show is subtracted.

@@ -1,8 +1,8 @@
 /*
  * fr/rank_<r>: the evidence in the format of PyTorch's flight recorder, for `torchfrtrace`.
  *
- * Step 11. Entered by the guard's threads; no malloc, no lock. One file for each global rank, also
- * where one process drives several devices. Format version "2.10" (PyTorch 2.11): a pickle
+ * Entered by the guard's threads; no malloc, no lock. One file for each global rank, also where one
+ * process drives several devices. Format version "2.10" (PyTorch 2.11): a pickle
  * (core/util/pickle.h) of one dictionary:
  *
  *   version           "2.10"

@@ -1,9 +1,8 @@
 /*
  * A verdict for programs, for people and for the log.
  *
- * Steps 10 and 11: entered by the watchdog of the rank that claimed the incident, and by the
- * command. Must never allocate, lock or wait, nor let a name that the program chose reach a
- * terminal raw.
+ * Entered by the watchdog of the rank that claimed the incident, and by the command. Must never
+ * allocate, lock or wait, nor let a name that the program chose reach a terminal raw.
  */
 #include "core/report/report.h"
 

@@ -1,8 +1,7 @@
 /*
  * A verdict for programs (verdict.json), for people (verdict.txt) and for the log (one line).
  *
- * Steps 10 and 11. Any thread; no malloc, no lock, no stdio stream: it runs in processes that are
- * stuck.
+ * Any thread; no malloc, no lock, no stdio stream: it runs in processes that are stuck.
  */
 #ifndef NCCLGUARD_CORE_REPORT_REPORT_H
 #define NCCLGUARD_CORE_REPORT_REPORT_H

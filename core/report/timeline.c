@@ -1,8 +1,8 @@
 /*
  * A job as people draw it: which rows, which records, from when to when.
  *
- * Step 11. Entered by the guard's threads and by the command. Must never call malloc, and must bear
- * whatever numbers a damaged black box held.
+ * Entered by the guard's threads and by the command. Must never call malloc, and must bear whatever
+ * numbers a damaged black box held.
  */
 #include "core/report/timeline.h"
 

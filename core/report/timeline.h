@@ -1,8 +1,8 @@
 /*
  * A job as people draw it: its ranks from top to bottom, their calls from left to right.
  *
- * Step 11. What trace.json and the page of `ncclguard analyze` have in common: who has a row, which
- * of its records are drawn, and from when to when. Pure, without malloc; linear in the records.
+ * What trace.json and the page of `ncclguard analyze` have in common: who has a row, which of its
+ * records are drawn, and from when to when. Pure, without malloc; linear in the records.
  */
 #ifndef NCCLGUARD_CORE_REPORT_TIMELINE_H
 #define NCCLGUARD_CORE_REPORT_TIMELINE_H

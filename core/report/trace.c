@@ -1,8 +1,8 @@
 /*
  * trace.json: the job as a timeline that Perfetto and chrome://tracing open.
  *
- * Step 11. Entered by the guard's threads at an incident and by the command. Must never call malloc
- * or lock; must be able to draw a view built from a damaged black box, whatever numbers it holds.
+ * Entered by the guard's threads at an incident and by the command. Must never call malloc or lock;
+ * must be able to draw a view built from a damaged black box, whatever numbers it holds.
  *
  * Slices of one track have to nest, or viewers drop them. Operations of a stream come one after the
  * other on the device, but both ends are seen by polling and may overlap by a little: a slice

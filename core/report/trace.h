@@ -1,8 +1,8 @@
 /*
  * trace.json: the job as a timeline that Perfetto and chrome://tracing open.
  *
- * Step 11. Entered by the guard's threads at an incident and by the command; no malloc, no lock.
- * One JSON object in the Chrome trace event format. What is in it:
+ * Entered by the guard's threads at an incident and by the command; no malloc, no lock. One JSON
+ * object in the Chrome trace event format. What is in it:
  *
  *   traceEvents
  *     a process per rank       "rank 3 (host:pid)", in order of ranks; what it is running, and how

@@ -1,7 +1,7 @@
 /*
  * A short list of tasks, and the threads that do them.
  *
- * Step 11. Entered by the guard's threads; no malloc, and never a wait but on a futex of its own.
+ * Entered by the guard's threads; no malloc, and never a wait but on a futex of its own.
  */
 #include "core/runtime/io_workers.h"
 

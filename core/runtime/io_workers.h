@@ -2,10 +2,10 @@
  * Threads for what may never come back: files, and mapped pages of files, on a file system whose
  * server is dead.
  *
- * Step 11. The incident thread must get through to the verdict whatever hangs, so it hands such
- * work over and waits for it as long as it likes. Tasks of one place are done in the order in which
- * they were added, one at a time; one that hangs keeps a thread, and holds up its own place alone.
- * The threads are there from the start: making one needs malloc, which the program may be stuck in.
+ * The incident thread must get through to the verdict whatever hangs, so it hands such work over
+ * and waits for it as long as it likes. Tasks of one place are done in the order in which they were
+ * added, one at a time; one that hangs keeps a thread, and holds up its own place alone. The
+ * threads are there from the start: making one needs malloc, which the program may be stuck in.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_IO_WORKERS_H
 #define NCCLGUARD_CORE_RUNTIME_IO_WORKERS_H

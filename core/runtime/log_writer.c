@@ -1,8 +1,8 @@
 /*
  * The log's own thread.
  *
- * Beside steps 9 and 10. Entered by it, by the incident thread, and by whoever logs. Must never
- * make those wait for long, nor allocate.
+ * Entered by it, by the incident thread, and by whoever logs. Must never make those wait for long,
+ * nor allocate.
  */
 #include "core/runtime/log_writer.h"
 

@@ -1,10 +1,9 @@
 /*
  * A thread that writes the log for one that must not be held up by it.
  *
- * Beside steps 9 and 10. A log in a file may be of a file server that is dead, and then whoever
- * writes to it, or opens it, does not come back. The incident thread must, so its lines go by way
- * of this one: it waits for each, but not for long. Where nothing of the kind can happen there is
- * no such thread.
+ * A log in a file may be of a file server that is dead, and then whoever writes to it, or opens it,
+ * does not come back. The incident thread must, so its lines go by way of this one: it waits for
+ * each, but not for long. Where nothing of the kind can happen there is no such thread.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 #define NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H

@@ -1,8 +1,8 @@
 /*
  * Reading call frame information.
  *
- * Serves step 11, and the walks of core/unwind/fast_unwind.h. Entered by the guard's threads. Must
- * never trust a byte of what it reads.
+ * Also makes the tables of core/unwind/fast_unwind.h. Entered by the guard's threads. Must never
+ * trust a byte of what it reads.
  */
 #include "core/unwind/cfi.h"
 

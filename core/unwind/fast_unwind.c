@@ -1,8 +1,8 @@
 /*
  * Walking up a stack by prepared rules.
  *
- * Step 3. Entered by the program's threads, and by one of the guard's with copies of their stacks.
- * Must never read outside of the bounds that it is given, lock, or call anything.
+ * Entered by the program's threads, and by one of the guard's with copies of their stacks. Must
+ * never read outside of the bounds that it is given, lock, or call anything.
  */
 #include "core/unwind/fast_unwind.h"
 

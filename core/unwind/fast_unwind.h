@@ -1,11 +1,11 @@
 /*
  * Walking up a stack in a few nanoseconds a frame, by rules that somebody has prepared.
  *
- * Step 3, where NCCLGUARD_STACKS is `call`. The program's thread walks its own stack, and may not
- * read libraries' tables for that: a rule says where, at one place in the code, the caller's
- * registers lie, in 16 bytes. Rules are kept in a table that any number of threads read, without a
- * lock, while one adds to it (core/unwind/unwind_table.h makes them). A place without a rule ends
- * the walk.
+ * Only where NCCLGUARD_STACKS is `call`. The program's thread walks its own stack, and may not read
+ * libraries' tables for that: a rule says where, at one place in the code, the caller's registers
+ * lie, in 16 bytes. Rules are kept in a table that any number of threads read, without a lock,
+ * while one adds to it (core/unwind/unwind_table.h makes them). A place without a rule ends the
+ * walk.
  *
  * A rule may be wrong, or stale, and the stack damaged: nothing outside of the stack's bounds is
  * ever read, the walk only goes up, and it is short. Then frames are wrong; nothing else is.

@@ -1,8 +1,8 @@
 /*
  * The ELF images in this process's memory.
  *
- * Serves step 11. Entered by the guard's threads. Must never ask the dynamic linker, nor believe
- * what an image's headers say: numbers are bounded before they are used.
+ * Entered by the guard's threads. Must never ask the dynamic linker, nor believe what an image's
+ * headers say: numbers are bounded before they are used.
  */
 #include "core/unwind/image.h"
 

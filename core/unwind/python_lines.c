@@ -1,8 +1,7 @@
 /*
  * Reading line tables of CPython's code objects.
  *
- * Between steps 8 and 9. Entered by whoever reads a black box. Must never believe the table: it may
- * be damaged.
+ * Entered by whoever reads a black box. Must never believe the table: it may be damaged.
  */
 #include "core/unwind/python_lines.h"
 

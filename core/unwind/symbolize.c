@@ -1,7 +1,7 @@
 /*
  * Names for addresses of several images.
  *
- * Serves step 11, and the frames of calls. Entered by the guard's threads.
+ * For host stacks and the frames of calls. Entered by the guard's threads.
  */
 #include "core/unwind/symbolize.h"
 

@@ -1,8 +1,8 @@
 /*
  * Names for addresses in an ELF image.
  *
- * Serves step 11. Entered by the guard's threads. Must never map a file: one that is cut short
- * meanwhile would be a bus error in the program. Nor believe a number of it.
+ * Entered by the guard's threads. Must never map a file: one that is cut short meanwhile would be a
+ * bus error in the program. Nor believe a number of it.
  */
 #include "core/unwind/symbols.h"
 

@@ -1,8 +1,8 @@
 /*
  * Walking up a thread's stack.
  *
- * Serves step 11. Entered by the guard's threads. Must never trust a byte of what it reads, neither
- * of the stack nor of the rules: every number is bounded, every loop ends.
+ * Entered by the guard's threads. Must never trust a byte of what it reads, neither of the stack
+ * nor of the rules: every number is bounded, every loop ends.
  *
  * The ways to fail are told apart as far as they say something to a reader of the stack.
  */

@@ -1,8 +1,8 @@
 /*
  * Making rules for walks.
  *
- * Serves step 3. Entered by the guard's threads. Must never trust what a library's tables say; what
- * does not fit a rule's few terms is not followed.
+ * Entered by the guard's threads. Must never trust what a library's tables say; what does not fit a
+ * rule's few terms is not followed.
  */
 #include "core/unwind/unwind_table.h"
 

@@ -1,7 +1,7 @@
 /*
  * HMAC with SHA-256.
  *
- * Between steps 8 and 9. Names as in FIPS 180-4.
+ * Names as in FIPS 180-4.
  */
 #include "core/util/hmac.h"
 

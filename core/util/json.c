@@ -1,8 +1,8 @@
 /*
  * Text and JSON into a file descriptor, through a fixed buffer.
  *
- * Step 11, and the command's output. Entered by the guard's threads and by the command, one thread
- * per writer. Must never allocate, lock, or print by the program's locale.
+ * Entered by the guard's threads and by the command, one thread per writer. Must never allocate,
+ * lock, or print by the program's locale.
  */
 #include "core/util/json.h"
 

@@ -1,8 +1,8 @@
 /*
  * Reading this process's own memory where it may not be there.
  *
- * Serves step 11. Entered by the guard's threads. Must never touch the memory itself: it belongs to
- * a program that is stuck, and what lies there may be anything.
+ * Entered by the guard's threads. Must never touch the memory itself: it belongs to a program that
+ * is stuck, and what lies there may be anything.
  */
 #include "core/util/memory.h"
 

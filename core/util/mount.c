@@ -1,8 +1,8 @@
 /*
  * Is a file system one of another machine's?
  *
- * Serves step 11. Entered by the guard's threads, at a time when such a file system may be the
- * reason why the program is stuck. Must never touch the file system itself.
+ * Entered by the guard's threads, at a time when such a file system may be the reason why the
+ * program is stuck. Must never touch the file system itself.
  */
 #include "core/util/mount.h"
 

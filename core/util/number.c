@@ -1,7 +1,7 @@
 /*
  * Properties of floating types, and their numbers as text.
  *
- * Before step 5 (core/check/nan.c) and in reports. Pure: any thread, no state.
+ * For core/check/nan.c and for reports. Pure: any thread, no state.
  */
 #include "core/util/number.h"
 

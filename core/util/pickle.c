@@ -1,8 +1,8 @@
 /*
  * Python's pickle format, protocol 2, into a file descriptor, through a fixed buffer.
  *
- * Step 11. Entered by the guard's threads and by the command, one thread per writer. Must never
- * allocate or lock.
+ * Entered by the guard's threads and by the command, one thread per writer. Must never allocate or
+ * lock.
  *
  * Opcodes are those of Python's pickletools, which documents each.
  */

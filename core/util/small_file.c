@@ -1,8 +1,8 @@
 /*
  * A small file, read whole.
  *
- * Serves steps 7 to 11. Entered at start and by the guard's threads. Must never call malloc, nor
- * read what may be without an end.
+ * Entered at start and by the guard's threads. Must never call malloc, nor read what may be without
+ * an end.
  */
 #include "core/util/small_file.h"
 

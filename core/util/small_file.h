@@ -1,8 +1,7 @@
 /*
  * A small file, read whole: a key, rules, a file of /proc.
  *
- * Serves steps 7 to 11. Any thread; never calls malloc, and never waits for somebody who writes
- * into a pipe.
+ * Any thread; never calls malloc, and never waits for somebody who writes into a pipe.
  */
 #ifndef NCCLGUARD_CORE_UTIL_SMALL_FILE_H
 #define NCCLGUARD_CORE_UTIL_SMALL_FILE_H

@@ -1,7 +1,7 @@
 /*
  * Text into an array.
  *
- * Steps 9 to 11. Must never write beyond the array, nor leave it without an end.
+ * Must never write beyond the array, nor leave it without an end.
  */
 #include "core/util/text.h"
 

@@ -1,7 +1,7 @@
 /*
  * From a verdict to the groups that it dooms.
  *
- * Step 10, pure. Linear in members.
+ * Pure. Linear in members.
  */
 #include "core/verdict/affected_groups.h"
 

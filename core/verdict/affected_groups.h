@@ -1,8 +1,8 @@
 /*
  * Which groups a verdict is about: those whose communicators a policy aborts.
  *
- * Step 10. Pure. Found once, by the rank that reaches the verdict, which sees the whole job; every
- * rank then acts on the same list.
+ * Pure. Found once, by the rank that reaches the verdict, which sees the whole job; every rank then
+ * acts on the same list.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H
 #define NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H

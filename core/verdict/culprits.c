@@ -1,7 +1,7 @@
 /*
  * Who is to blame for ranks that have not come, calls that differ, and devices that do not finish.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include "core/verdict/culprits.h"
 

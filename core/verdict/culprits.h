@@ -2,8 +2,7 @@
  * Who is to blame for a wait whose cause is known: the culprits of the verdict, each with a
  * sentence.
  *
- * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or
- * -ENOMEM.
+ * Pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_CULPRITS_H
 #define NCCLGUARD_CORE_VERDICT_CULPRITS_H

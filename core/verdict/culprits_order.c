@@ -3,7 +3,7 @@
  * be they of one communicator or of two; else the one that departs from its own earlier rounds;
  * where nothing tells, all.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /*
  * The shortest cycle in the wait-for relation.
  *
- * Step 9, pure. The nodes are waits; but those of sends and receives, in which every rank waits for
- * its own peers, are one node for each rank. Nodes are numbered by group id, so that nothing
- * depends on the order in which evidence was read. A breadth-first search from each node that may
- * lie on a cycle finds the shortest one through it, and looks no further than the shortest so far.
+ * Pure. The nodes are waits; but those of sends and receives, in which every rank waits for its own
+ * peers, are one node for each rank. Nodes are numbered by group id, so that nothing depends on the
+ * order in which evidence was read. A breadth-first search from each node that may lie on a cycle
+ * finds the shortest one through it, and looks no further than the shortest so far.
  */
 #include "core/verdict/cycle.h"
 

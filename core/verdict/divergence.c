@@ -1,8 +1,8 @@
 /*
  * Where the calls of a group parted, by rolling hashes.
  *
- * Step 9, pure. Ranks are compared at one collective: the newest of those of which most ranks know
- * the hash. From there one rank of each side tells how far back the difference goes.
+ * Pure. Ranks are compared at one collective: the newest of those of which most ranks know the
+ * hash. From there one rank of each side tells how far back the difference goes.
  */
 #include "core/verdict/divergence.h"
 

@@ -2,7 +2,7 @@
  * Ranks whose calls parted longer ago than anybody has records of: told by rolling hashes.
  *
  * A rolling hash is that of the signatures of all collectives of a group up to one of them, so two
- * ranks that have different ones there have called something different before. Step 9, pure.
+ * ranks that have different ones there have called something different before. Pure.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_DIVERGENCE_H
 #define NCCLGUARD_CORE_VERDICT_DIVERGENCE_H

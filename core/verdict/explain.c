@@ -1,7 +1,7 @@
 /*
  * The one sentence that says why a rank is a culprit.
  *
- * Step 9, pure. It begins with a verb, since the report puts the rank before it.
+ * Pure. It begins with a verb, since the report puts the rank before it.
  */
 #include "core/verdict/explain.h"
 

@@ -1,5 +1,5 @@
 /*
- * The one sentence that says why a rank is a culprit. Step 9, pure.
+ * The one sentence that says why a rank is a culprit. Pure.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_EXPLAIN_H
 #define NCCLGUARD_CORE_VERDICT_EXPLAIN_H

@@ -1,9 +1,9 @@
 /*
  * Ranks that came to the making of a communicator, and do not mean the same one.
  *
- * Step 9, pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with
- * most others is right; else who does as its launcher numbered it, which makes it likely; else
- * nobody knows.
+ * Pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with most
+ * others is right; else who does as its launcher numbered it, which makes it likely; else nobody
+ * knows.
  */
 #include "core/verdict/init_mismatch.h"
 

@@ -1,10 +1,10 @@
 /*
  * Ranks that came to the making of a communicator, and do not mean the same one.
  *
- * Step 9, pure. What NCCL's bootstrap does not forgive: one rank number twice, another number of
- * ranks, another unique id; and what it refuses once all have come: another version, one device
- * twice. Sources: NCCL 2.28.9, bootstrap.cc (bootstrapRoot gives up without a word to those who
- * have come) and init.cc (initTransportsRank); for variables core/config/variables.def.
+ * Pure. What NCCL's bootstrap does not forgive: one rank number twice, another number of ranks,
+ * another unique id; and what it refuses once all have come: another version, one device twice.
+ * Sources: NCCL 2.28.9, bootstrap.cc (bootstrapRoot gives up without a word to those who have come)
+ * and init.cc (initTransportsRank); for variables core/config/variables.def.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H
 #define NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H

@@ -1,7 +1,7 @@
 /*
  * Stragglers, from durations that all ranks of a group measured for the same collectives.
  *
- * Step 9, pure. A group's work: samples times the logarithm of the samples, for each rank.
+ * Pure. A group's work: samples times the logarithm of the samples, for each rank.
  */
 #include "core/verdict/straggler.h"
 

@@ -1,11 +1,10 @@
 /*
  * Stragglers: the rank that the others of its group wait for, again and again.
  *
- * Step 9, pure: no clock, no file, no globals; the live library and the tools share it. A
- * collective in which every rank waits for every other ends on all of them at about the same time,
- * and begins on each as it arrives. So of the durations that the ranks measured for one collective
- * the shortest is that of the rank that came last, and what the others took longer is what they
- * waited for it.
+ * Pure: no clock, no file, no globals; the live library and the tools share it. A collective in
+ * which every rank waits for every other ends on all of them at about the same time, and begins on
+ * each as it arrives. So of the durations that the ranks measured for one collective the shortest
+ * is that of the rank that came last, and what the others took longer is what they waited for it.
  *
  * Compared are only collectives that *every* rank of the group has measured: of others nobody knows
  * who came last. A rank is a straggler where

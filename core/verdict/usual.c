@@ -1,10 +1,10 @@
 /*
  * Does a rank call what it called after the same calls before?
  *
- * Step 9, pure. A call departs where the longest row of calls before it that has come earlier, too,
- * was never followed by such a call, but by another. The row is looked for in the newest calls of
- * each communicator alone: so it takes no time to speak of, and a large job of which the newest are
- * kept has the same verdict.
+ * Pure. A call departs where the longest row of calls before it that has come earlier, too, was
+ * never followed by such a call, but by another. The row is looked for in the newest calls of each
+ * communicator alone: so it takes no time to speak of, and a large job of which the newest are kept
+ * has the same verdict.
  */
 #include "core/verdict/usual.h"
 

@@ -3,7 +3,7 @@
  * calls again and again, so of ranks that wait for each other the one that departs from its own
  * earlier rounds is likely the reason.
  *
- * Step 9, pure.
+ * Pure.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_USUAL_H
 #define NCCLGUARD_CORE_VERDICT_USUAL_H

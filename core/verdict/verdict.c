@@ -1,7 +1,7 @@
 /*
  * The verdict engine.
  *
- * Step 9, pure. An essay, since this is what all the rest is for.
+ * Pure. An essay, since this is what all the rest is for.
  *
  * A stall is seen as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck, each
  * with the ranks that it needs and that have not come. Most waits are victims: their absentees are

@@ -1,9 +1,9 @@
 /*
  * The verdict engine: a job's progress in, the reason of a stall out.
  *
- * Step 9. Pure functions: no clock, no file, no lock, no globals; the live library and the offline
- * tool share them. Linear in members and records. Calibrated: a rank without evidence is never
- * blamed, it is listed as missing evidence, and the confidence says how far the evidence goes.
+ * Pure functions: no clock, no file, no lock, no globals; the live library and the offline tool
+ * share them. Linear in members and records. Calibrated: a rank without evidence is never blamed,
+ * it is listed as missing evidence, and the confidence says how far the evidence goes.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_H

@@ -1,8 +1,7 @@
 /*
  * What was passed to the operation that a verdict is about, and how long it may take.
  *
- * Step 9, pure. Only what all ranks that are known passed alike: what differs is told by the
- * reason.
+ * Pure. Only what all ranks that are known passed alike: what differs is told by the reason.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
  * What the parts of the verdict engine write in the same way: culprits, group, and who waits.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include "core/verdict/verdict_builder.h"
 

@@ -2,8 +2,8 @@
  * What the parts of the verdict engine share: one judgement under way, and what is written into its
  * verdict by more than one of them.
  *
- * Step 9, pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread
- * that judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
+ * Pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread that
+ * judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H

@@ -1,8 +1,8 @@
 /*
  * Where those whom a verdict concerns called NCCL.
  *
- * Step 9, pure. Only where the evidence has frames (NCCLGUARD_STACKS=call): of each culprit its
- * newest call, after which it went astray, and of the ranks that wait for it one.
+ * Pure. Only where the evidence has frames (NCCLGUARD_STACKS=call): of each culprit its newest
+ * call, after which it went astray, and of the ranks that wait for it one.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * What the sends and receives that ranks are stuck in make up together.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include "core/verdict/verdict_parts.h"
 #include "core/view/p2p_patterns.h"

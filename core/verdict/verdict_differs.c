@@ -1,7 +1,7 @@
 /*
  * Calls that are not alike, though nothing need be stuck.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /*
  * What NCCL itself reports.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include <errno.h>
 #include <stdio.h>

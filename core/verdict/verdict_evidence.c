@@ -1,7 +1,7 @@
 /*
  * What a verdict could not see, and which faults were injected on purpose.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include <errno.h>
 #include <inttypes.h>

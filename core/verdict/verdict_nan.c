@@ -1,8 +1,8 @@
 /*
  * Numbers that are none (NaN) in what ranks send.
  *
- * Step 9, pure. They spread: whoever receives one sends it on. So of those that were found in one
- * group, the first call tells where they came from.
+ * Pure. They spread: whoever receives one sends it on. So of those that were found in one group,
+ * the first call tells where they came from.
  */
 #include <errno.h>
 

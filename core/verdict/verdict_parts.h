@@ -1,8 +1,7 @@
 /*
  * What a verdict is made of beside the stall that it tells of.
  *
- * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or
- * -ENOMEM.
+ * Pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_PARTS_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_PARTS_H

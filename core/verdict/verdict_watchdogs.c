@@ -1,7 +1,7 @@
 /*
  * A watchdog that is stuck.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * The cause of a wait.
  *
- * Step 9, pure.
+ * Pure.
  */
 #include "core/verdict/wait_cause.h"
 

@@ -1,7 +1,7 @@
 /*
  * Whether a wait has a cause of its own, and which.
  *
- * Step 9, pure; inside of the verdict engine (core/verdict/verdict.h) only.
+ * Pure; inside of the verdict engine (core/verdict/verdict.h) only.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_WAIT_CAUSE_H
 #define NCCLGUARD_CORE_VERDICT_WAIT_CAUSE_H

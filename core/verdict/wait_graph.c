@@ -1,8 +1,7 @@
 /*
  * The wait-for relation: from counters and pending work to waits and absentees.
  *
- * Step 9, pure. Each group is looked at once per kind of wait; the cost is linear in members and
- * records.
+ * Pure. Each group is looked at once per kind of wait; the cost is linear in members and records.
  */
 #include "core/verdict/wait_graph.h"
 

@@ -3,7 +3,7 @@
  *
  * A wait is one operation of one group in which at least one rank has been stuck for long enough.
  * Ranks that it needs and that have not come are its absentees; an absentee that is itself stuck in
- * another wait is an edge from this wait to that one. Step 9, pure.
+ * another wait is an edge from this wait to that one. Pure.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_WAIT_GRAPH_H
 #define NCCLGUARD_CORE_VERDICT_WAIT_GRAPH_H

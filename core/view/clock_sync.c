@@ -1,8 +1,8 @@
 /*
  * One clock for the processes of a job: which share one, and how far the others are off.
  *
- * Step 11, before a timeline is drawn. Entered by the guard's threads and by the command. Must
- * never allocate but from its arena, and must bear whatever times a damaged black box held.
+ * Used before a timeline is drawn. Entered by the guard's threads and by the command. Must never
+ * allocate but from its arena, and must bear whatever times a damaged black box held.
  */
 #include "core/view/clock_sync.h"
 

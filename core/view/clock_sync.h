@@ -10,7 +10,7 @@
  * is applied only where it is larger than what the evidence scatters by: completion is seen by
  * polling, and clocks that are kept in step by NTP or PTP are mostly better than that.
  *
- * Step 11. Pure: no clock, no file, no lock, no malloc. Linear in the records.
+ * Pure: no clock, no file, no lock, no malloc. Linear in the records.
  */
 #ifndef NCCLGUARD_CORE_VIEW_CLOCK_SYNC_H
 #define NCCLGUARD_CORE_VIEW_CLOCK_SYNC_H

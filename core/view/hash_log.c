@@ -1,7 +1,7 @@
 /*
  * Trails of rolling hashes, and comparing two of them.
  *
- * Step 3 for ng_hash_log_mark, on the program's threads; the rest is pure.
+ * Ng_hash_log_mark runs on the program's threads; the rest is pure.
  */
 #include "core/view/hash_log.h"
 

@@ -2,13 +2,12 @@
  * Trails: which rolling hash a group had after which collective, for comparing two ranks that are
  * not at the same one.
  *
- * Step 3, written by the calling thread with each collective; read by other processes at any
- * moment. A word has both, 40 bits of the hash and the lower 24 of the number, so that no
- * reader ever takes the hash of one collective for that of another. There are words of the newest
- * collectives, and of the newest two multiples of each power of two from 16: so two ranks that go
- * on, and whose calls are not further apart than 2^20, sooner or later have one in common, however
- * seldom they are looked at. No lock, no system call: one store, and every sixteenth time a few
- * more.
+ * Written by the calling thread with each collective; read by other processes at any moment. A word
+ * has both, 40 bits of the hash and the lower 24 of the number, so that no reader ever takes the
+ * hash of one collective for that of another. There are words of the newest collectives, and of the
+ * newest two multiples of each power of two from 16: so two ranks that go on, and whose calls are
+ * not further apart than 2^20, sooner or later have one in common, however seldom they are looked
+ * at. No lock, no system call: one store, and every sixteenth time a few more.
  */
 #ifndef NCCLGUARD_CORE_VIEW_HASH_LOG_H
 #define NCCLGUARD_CORE_VIEW_HASH_LOG_H

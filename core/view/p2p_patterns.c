@@ -1,8 +1,8 @@
 /*
  * What NCCL launched together, and the collectives that programs compose of sends and receives.
  *
- * Step 11, and whoever shows evidence later. Entered by the guard's threads. Must never allocate
- * but from the arena, and must take whatever numbers a damaged black box holds.
+ * Entered by the guard's threads. Must never allocate but from the arena, and must take whatever
+ * numbers a damaged black box holds.
  */
 #include "core/view/p2p_patterns.h"
 

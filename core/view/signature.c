@@ -1,7 +1,7 @@
 /*
  * Signatures of collectives: equal or not, and who deviates.
  *
- * Step 9, pure. NCCL itself never compares them: ranks that differ hang or mix data.
+ * Pure. NCCL itself never compares them: ranks that differ hang or mix data.
  */
 #include "core/view/signature.h"
 

@@ -1,8 +1,7 @@
 /*
  * Building and asking a view: growth, groups by id, members in order.
  *
- * Between steps 8 and 9: entered by whoever wants a verdict. No clock, no files but what it is
- * given.
+ * Entered by whoever wants a verdict. No clock, no files but what it is given.
  */
 #include "core/view/view.h"
 

@@ -1,9 +1,9 @@
 /*
  * A black box becomes part of a view.
  *
- * Between steps 8 and 9. The box may be written to while we read, be a damaged file, or be cut off:
- * every number is checked before it is used, and a slot whose guard word changed under us is read
- * again, or left out.
+ * The box may be written to while we read, be a damaged file, or be cut off: every number is
+ * checked before it is used, and a slot whose guard word changed under us is read again, or left
+ * out.
  */
 #include <errno.h>
 #include <stdio.h>

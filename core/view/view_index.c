@@ -1,7 +1,7 @@
 /*
  * The processes of a view, looked up quickly.
  *
- * Step 9, pure. Linear in members and processes, but for putting hosts in order.
+ * Pure. Linear in members and processes, but for putting hosts in order.
  */
 #include "core/view/view_index.h"
 

@@ -2,8 +2,7 @@
  * The processes of a view, looked up quickly: what each drives, on which host, and what its ranks
  * are called.
  *
- * Step 9, pure. Made once for a verdict; nothing here is linear in the whole view for each
- * question.
+ * Pure. Made once for a verdict; nothing here is linear in the whole view for each question.
  */
 #ifndef NCCLGUARD_CORE_VIEW_VIEW_INDEX_H
 #define NCCLGUARD_CORE_VIEW_VIEW_INDEX_H

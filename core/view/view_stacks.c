@@ -1,8 +1,8 @@
 /*
  * Where calls were made: the frames of a black box's records become part of a view.
  *
- * Between steps 8 and 9. Nearly all calls are made from a few places, so records share what is
- * known of them. The box may be written to while we read, or be damaged; no file is opened here.
+ * Nearly all calls are made from a few places, so records share what is known of them. The box may
+ * be written to while we read, or be damaged; no file is opened here.
  */
 #include <errno.h>
 #include <string.h>

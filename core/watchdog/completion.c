@@ -1,9 +1,9 @@
 /*
  * The queue of completions, and the thread that empties it.
  *
- * After step 7. The watchdog is the only producer (whoever takes its last round has its lock), the
- * thread the only consumer. Must never let the callback hold up anybody else, nor call it with a
- * lock held, nor after the program was told that it will not be.
+ * The watchdog is the only producer (whoever takes its last round has its lock), the thread the
+ * only consumer. Must never let the callback hold up anybody else, nor call it with a lock held,
+ * nor after the program was told that it will not be.
  */
 #include "core/watchdog/completion.h"
 

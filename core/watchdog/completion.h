@@ -1,9 +1,9 @@
 /*
  * Telling the program of each operation that has ended.
  *
- * After step 7. The watchdog puts what it retires into a bounded queue; a thread of its own,
- * "ncclguard/tell", hands it to the program's callback. A callback that is slow, or never returns,
- * holds up that thread alone: what the queue has no room for is dropped and counted.
+ * The watchdog puts what it retires into a bounded queue; a thread of its own, "ncclguard/tell",
+ * hands it to the program's callback. A callback that is slow, or never returns, holds up that
+ * thread alone: what the queue has no room for is dropped and counted.
  */
 #ifndef NCCLGUARD_CORE_WATCHDOG_COMPLETION_H
 #define NCCLGUARD_CORE_WATCHDOG_COMPLETION_H

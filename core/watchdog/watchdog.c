@@ -1,7 +1,7 @@
 /*
  * The watchdog's thread.
  *
- * Step 7. An essay, for what is not obvious here.
+ * An essay, for what is not obvious here.
  *
  * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the
  * first collective of a cold communicator): the time since the call was entered. On the stream but

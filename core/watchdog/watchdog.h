@@ -1,7 +1,7 @@
 /*
  * The watchdog: what has finished, what has not, and for how long.
  *
- * Step 7. One thread per process.
+ * One thread per process.
  */
 #ifndef NCCLGUARD_CORE_WATCHDOG_WATCHDOG_H
 #define NCCLGUARD_CORE_WATCHDOG_WATCHDOG_H

@@ -1,8 +1,8 @@
 /*
  * The board over several hosts.
  *
- * Steps 8 to 10 across hosts. Entered by the incident thread only. Must never wait for the store
- * beyond the bounds below, nor call malloc: the program may be stuck with its lock.
+ * Entered by the incident thread only. Must never wait for the store beyond the bounds below, nor
+ * call malloc: the program may be stuck with its lock.
  */
 #include "store/board/board_multihost.h"
 

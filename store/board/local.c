@@ -1,9 +1,9 @@
 /*
  * The local board: opened, waited on, looked at, left.
  *
- * Steps 8 to 10 on one host. Entered by the incident thread only, and by tools; `abandon` by a
- * forked child, where it must be async-signal-safe. Must never wait for another process, whatever
- * state that is in, nor call malloc once it is open: the program may be stuck with its lock.
+ * Entered by the incident thread only, and by tools; `abandon` by a forked child, where it must be
+ * async-signal-safe. Must never wait for another process, whatever state that is in, nor call
+ * malloc once it is open: the program may be stuck with its lock.
  */
 #include "store/board/local.h"
 

@@ -1,10 +1,9 @@
 /*
  * Incidents as files of one host's board: claimed, judged, heard of, ordered by a tool.
  *
- * Steps 9 and 10 on one host. Entered by the incident thread only, and by tools. Must never show
- * others half of an incident where the file system has hard links, nor claim an epoch that somebody
- * else has, nor trust what a file says without checking, nor call malloc: the program may be stuck
- * with its lock.
+ * Entered by the incident thread only, and by tools. Must never show others half of an incident
+ * where the file system has hard links, nor claim an epoch that somebody else has, nor trust what a
+ * file says without checking, nor call malloc: the program may be stuck with its lock.
  */
 #include "store/board/local_parts.h"
 

@@ -2,9 +2,9 @@
  * The processes of one host's job: whether each is there and runs, and the folder where their black
  * boxes are found.
  *
- * Step 8 on one host. Entered by the incident thread only, and by tools. Must never wait for
- * another process, whatever state that is in, nor trust what a box says without checking, nor call
- * malloc: the program may be stuck with its lock.
+ * Entered by the incident thread only, and by tools. Must never wait for another process, whatever
+ * state that is in, nor trust what a box says without checking, nor call malloc: the program may be
+ * stuck with its lock.
  */
 #include "store/board/local_parts.h"
 

@@ -1,9 +1,9 @@
 /*
  * Which processes of a folder are of one run: two jobs of one name never judge or end each other.
  *
- * Step 8 on one host. Entered by the incident thread, and by tools. Must never let two processes
- * that have a communicator in common be apart, nor put those together that have nothing in common,
- * nor trust what a box says without checking.
+ * Entered by the incident thread, and by tools. Must never let two processes that have a
+ * communicator in common be apart, nor put those together that have nothing in common, nor trust
+ * what a box says without checking.
  *
  * What makes one run, once known, holds for good: a communicator in common; the launcher's own
  * words for its run; where there are none, the `ncclguard run` above; and a process is the same one

@@ -1,8 +1,8 @@
 /*
  * Keys and values: what both backends have in common.
  *
- * Step 8, where processes of several hosts are concerned. Entered by one thread of the guard or of
- * a tool. Must never be called from a program's thread: a store may be slow.
+ * Only where processes of several hosts are concerned. Entered by one thread of the guard or of a
+ * tool. Must never be called from a program's thread: a store may be slow.
  */
 #include "store/kv/kv.h"
 

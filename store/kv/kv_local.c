@@ -1,9 +1,9 @@
 /*
  * Keys and values as files of one host.
  *
- * Step 8 without a server. Entered by one thread of the guard or of a tool. Must never trust what a
- * file says without checking, nor leave anything half-written for others to see, wherever this
- * process is killed; waits for another process's lock no longer than its deadline.
+ * Entered by one thread of the guard or of a tool. Must never trust what a file says without
+ * checking, nor leave anything half-written for others to see, wherever this process is killed;
+ * waits for another process's lock no longer than its deadline.
  *
  * The folder has one file for each key, replaced by rename(2), so that reading needs no lock.
  * Whoever changes a key holds one of a few locks (flock, given back by the kernel when its holder

@@ -1,8 +1,8 @@
 /*
  * Keys and values on a Redis server, a master that sentinels know, or a Redis Cluster.
  *
- * Step 8 across hosts. All keys of a run share one hash tag, so in a cluster they live on one node:
- * redirections are followed by moving there.
+ * All keys of a run share one hash tag, so in a cluster they live on one node: redirections are
+ * followed by moving there.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /*
  * A store whose values are signed: NCCLGUARD_STORE_KEY.
  *
- * Step 8 across hosts. In front of another backend. A value begins with its HMAC, made of the key's
- * name and the value with a key that is derived from the file, the job and the run; so none can be
- * moved to another name, job or run. What is not signed so is not there, and is replaced by who
- * wants to be the first to write it. The counters that all raise are not signed: whoever reads them
- * bounds them. Neither are messages, which only say when to look. What was signed once can be put
- * back in its place by who can write: a label, a slot or an epoch tells that from what is new.
+ * In front of another backend. A value begins with its HMAC, made of the key's name and the value
+ * with a key that is derived from the file, the job and the run; so none can be moved to another
+ * name, job or run. What is not signed so is not there, and is replaced by who wants to be the
+ * first to write it. The counters that all raise are not signed: whoever reads them bounds them.
+ * Neither are messages, which only say when to look. What was signed once can be put back in its
+ * place by who can write: a label, a slot or an epoch tells that from what is new.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,5 @@
 /*
  * A list of names.
- *
- * Step 8.
  */
 #include "store/kv/names.h"
 

@@ -1,7 +1,7 @@
 /*
  * A list of names, as the backends of store/kv/kv.h make one of all keys.
  *
- * Step 8. Of one thread. All zeros is an empty one.
+ * Of one thread. All zeros is an empty one.
  */
 #ifndef NCCLGUARD_STORE_KV_NAMES_H
 #define NCCLGUARD_STORE_KV_NAMES_H

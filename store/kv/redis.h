@@ -2,8 +2,8 @@
  * The Redis backend of store/kv/kv.h from inside: its connections, and how commands are run on
  * them.
  *
- * Step 8 across hosts. Entered by one thread of the guard or of a tool. Nothing waits beyond its
- * deadline; a reason for an error is in redis->kv.why, or in `why` of the connection, as is said.
+ * Entered by one thread of the guard or of a tool. Nothing waits beyond its deadline; a reason for
+ * an error is in redis->kv.why, or in `why` of the connection, as is said.
  */
 #ifndef NCCLGUARD_STORE_KV_REDIS_H
 #define NCCLGUARD_STORE_KV_REDIS_H

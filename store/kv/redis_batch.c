@@ -1,7 +1,5 @@
 /*
  * Commands and replies.
- *
- * Step 8 across hosts.
  */
 #include "store/kv/redis_batch.h"
 

@@ -1,8 +1,8 @@
 /*
  * Commands to Redis, several at a time, and what their replies mean.
  *
- * Step 8 across hosts. Not thread-safe: a batch is of the thread that has it. Commands are put
- * together word by word, without a format, as values hold any bytes.
+ * Not thread-safe: a batch is of the thread that has it. Commands are put together word by word,
+ * without a format, as values hold any bytes.
  */
 #ifndef NCCLGUARD_STORE_KV_REDIS_BATCH_H
 #define NCCLGUARD_STORE_KV_REDIS_BATCH_H

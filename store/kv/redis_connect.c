@@ -1,7 +1,7 @@
 /*
  * Connections to a Redis server, to a master that sentinels know, or to a node of a Redis Cluster.
  *
- * Step 8 across hosts. Must never put a password into a text.
+ * Must never put a password into a text.
  */
 #include <errno.h>
 #include <stdio.h>

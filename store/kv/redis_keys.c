@@ -1,7 +1,5 @@
 /*
  * All keys of a run: shown one by one, and removed.
- *
- * Step 8 across hosts.
  */
 #include <errno.h>
 #include <stdlib.h>

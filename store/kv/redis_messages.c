@@ -1,7 +1,7 @@
 /*
  * Subscriptions, on a connection of their own.
  *
- * Step 8 across hosts. That messages may have been lost is told, never hidden.
+ * That messages may have been lost is told, never hidden.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /*
  * Running commands: sent again where that may be, and followed where a cluster sends them.
  *
- * Step 8 across hosts. Must never send twice what cannot be repeated.
+ * Must never send twice what cannot be repeated.
  */
 #include <errno.h>
 #include <stdlib.h>

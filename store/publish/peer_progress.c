@@ -1,8 +1,8 @@
 /*
  * Blobs of a job, read together.
  *
- * Between steps 8 and 9. Must never trust what a blob says about its own length or meaning:
- * store/wire/progress_read.c checks.
+ * Must never trust what a blob says about its own length or meaning: store/wire/progress_read.c
+ * checks.
  */
 #include "store/publish/peer_progress.h"
 

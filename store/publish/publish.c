@@ -1,7 +1,7 @@
 /*
  * The thread that owns the store, and the mailbox in front of it.
  *
- * Step 8 across hosts. An essay, for what is not obvious here.
+ * An essay, for what is not obvious here.
  *
  * Everything is done in rounds, twice a second and whenever something calls: publish what has
  * changed, give a sign of life, look for news. News come by subscription; the rounds are the net

@@ -1,11 +1,11 @@
 /*
  * This process on the job's store: its progress, its news, its questions.
  *
- * Step 8 across hosts. One thread, "ncclguard/store", owns the connection; nothing else touches it.
- * It publishes a progress blob at most once a second while things change, and at once where anybody
- * in the job suspects something; a sign of life every third of its time to live; and listens. The
- * incident thread talks to it through a mailbox and waits for an answer until a deadline, never
- * longer; a program's thread never does.
+ * One thread, "ncclguard/store", owns the connection; nothing else touches it. It publishes a
+ * progress blob at most once a second while things change, and at once where anybody in the job
+ * suspects something; a sign of life every third of its time to live; and listens. The incident
+ * thread talks to it through a mailbox and waits for an answer until a deadline, never longer; a
+ * program's thread never does.
  *
  * Keys of a job (store/kv/kv.h), all with a time to live:
  *   n            how many places were given out so far

@@ -1,7 +1,7 @@
 /*
  * Groups on the store: which processes are of one incarnation, and what a grown group is called.
  *
- * Step 8 across hosts. The store's thread; ng_publisher_grown: the incident thread.
+ * The store's thread; ng_publisher_grown: the incident thread.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -2,12 +2,12 @@
  * Comparing what ranks of different hosts called, without waiting for any:
  * core/check/signature_compare.h.
  *
- * Step 8 across hosts. The store's thread only. Rank 0 of a group tells its trail
- * (core/view/hash_log.h), and of each other host the lowest rank of the group compares it with its
- * own; within a host the black boxes are compared. A rank that stands still while rank 0 runs
- * ahead, so that its trail no longer tells of what that one is at (core/view/recall.h), tells its
- * own, and rank 0 compares, as do other hosts'. So a group costs one key, and one question a second
- * from each host, for two keys; a tenth of that where nothing is called.
+ * The store's thread only. Rank 0 of a group tells its trail (core/view/hash_log.h), and of each
+ * other host the lowest rank of the group compares it with its own; within a host the black boxes
+ * are compared. A rank that stands still while rank 0 runs ahead, so that its trail no longer tells
+ * of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do other
+ * hosts'. So a group costs one key, and one question a second from each host, for two keys; a tenth
+ * of that where nothing is called.
  *
  * The value: version 2, how many ranks the group has, whose trail it is, a number that is another
  * each time it is told, `entered`, `last`, then the words of struct ng_hash_log in order; each 8

@@ -1,8 +1,7 @@
 /*
  * Incidents on the store: claimed, judged, heard of; their documents and dumps.
  *
- * Steps 9 and 10 across hosts. The store's thread; what is heard of is read by the incident thread,
- * under the publisher's lock.
+ * The store's thread; what is heard of is read by the incident thread, under the publisher's lock.
  */
 #include <errno.h>
 #include <inttypes.h>

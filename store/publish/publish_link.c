@@ -1,7 +1,7 @@
 /*
  * The store's thread and its store: losing it, having it again, and the names of keys.
  *
- * Step 8 across hosts. The store's thread only.
+ * The store's thread only.
  */
 #include <errno.h>
 #include <inttypes.h>

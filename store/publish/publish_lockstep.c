@@ -1,14 +1,14 @@
 /*
  * Agreeing before each launch, across hosts: core/check/lockstep_check.h.
  *
- * Step 2 across hosts. The store's thread only. Each rank of a group says that it is there; the
- * lowest one of each host also says which collective all ranks of its host have come to, alike,
- * with which rolling hash. Rank 0 of the group reads what the hosts say, and tells which collective
- * all have come to; the others read that. So a collective costs two questions in the life of each
- * host, however many there are, and while it is waited for, one every millisecond at first, and
- * ever fewer later. Everything is a value that is set, and may be set again: nothing is lost, or
- * counted twice, with a connection. What is not set again for ten seconds is gone: who has lost the
- * store is not waited for.
+ * The store's thread only. Each rank of a group says that it is there; the lowest one of each host
+ * also says which collective all ranks of its host have come to, alike, with which rolling hash.
+ * Rank 0 of the group reads what the hosts say, and tells which collective all have come to; the
+ * others read that. So a collective costs two questions in the life of each host, however many
+ * there are, and while it is waited for, one every millisecond at first, and ever fewer later.
+ * Everything is a value that is set, and may be set again: nothing is lost, or counted twice, with
+ * a connection. What is not set again for ten seconds is gone: who has lost the store is not waited
+ * for.
  *
  * Values are words (store/kv/words.h), of version 1.
  */

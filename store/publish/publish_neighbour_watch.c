@@ -1,7 +1,7 @@
 /*
  * Who else is on the store: the whole job at an incident, and one neighbour at all times.
  *
- * Step 8 across hosts. The store's thread only.
+ * The store's thread only.
  */
 #include <errno.h>
 #include <inttypes.h>

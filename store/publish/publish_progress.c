@@ -1,7 +1,7 @@
 /*
  * What this process tells of itself on the store.
  *
- * Step 8 across hosts. The store's thread only.
+ * The store's thread only.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * What this process tells for others of its host, and of its own dumps.
  *
- * Step 8 across hosts. Posted by the incident thread, done by the store's.
+ * Posted by the incident thread, done by the store's.
  */
 #include <errno.h>
 #include <inttypes.h>

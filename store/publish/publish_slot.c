@@ -1,7 +1,7 @@
 /*
  * This process's place on the store: taken once, kept, given up.
  *
- * Step 8 across hosts. The store's thread only. Must never take a place that another process holds.
+ * The store's thread only. Must never take a place that another process holds.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /*
  * Labels of incarnations on the store.
  *
- * Step 8 across hosts. Entered by the thread that owns the store, or a tool.
+ * Entered by the thread that owns the store, or a tool.
  */
 #include "store/wire/incarnation.h"
 

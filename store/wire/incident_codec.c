@@ -1,7 +1,7 @@
 /*
  * Incidents as bytes.
  *
- * Step 8. Pure: any thread. Must never trust a length.
+ * Pure: any thread. Must never trust a length.
  */
 #include "store/wire/incident_codec.h"
 

@@ -1,8 +1,8 @@
 /*
  * One process of a view that was read, made older by the time since it was written.
  *
- * Step 8. Pure: no clock, no lock, no malloc. Entered by the incident thread and by tools. Must
- * never let an age go beyond what ng_view_age allows.
+ * Pure: no clock, no lock, no malloc. Entered by the incident thread and by tools. Must never let
+ * an age go beyond what ng_view_age allows.
  */
 #include "store/wire/progress.h"
 

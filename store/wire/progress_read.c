@@ -1,9 +1,9 @@
 /*
  * One process of a view in a few bytes: the reader.
  *
- * Step 8. Pure: no clock, no lock, no malloc. Entered by the store's thread, which looks at heads,
- * by the incident thread for a verdict, and by tools that show a job. Must take any bytes for what
- * they are: the store is not ours alone.
+ * Pure: no clock, no lock, no malloc. Entered by the store's thread, which looks at heads, by the
+ * incident thread for a verdict, and by tools that show a job. Must take any bytes for what they
+ * are: the store is not ours alone.
  */
 #include "store/wire/progress.h"
 

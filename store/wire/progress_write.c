@@ -1,9 +1,9 @@
 /*
  * One process of a view in a few bytes: the writer.
  *
- * Step 8. Pure: no clock, no lock, no malloc. Entered by the store's thread, and by the incident
- * thread for processes that cannot tell of themselves. Must never write beyond the room that was
- * counted beforehand.
+ * Pure: no clock, no lock, no malloc. Entered by the store's thread, and by the incident thread for
+ * processes that cannot tell of themselves. Must never write beyond the room that was counted
+ * beforehand.
  */
 #include "store/wire/progress.h"
 
