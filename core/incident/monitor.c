@@ -87,6 +87,8 @@ static bool raise_stuck(int64_t silent_ns)
     char text[NG_BOX_FRAME_BYTES];
 
     ng_watchdog_where(&place);
+    if (place.own)
+        return false;
     bool known = ng_blocked_in_read(place.tid, &inside) == 0;
     if (known && is_held(&inside))
         return false;

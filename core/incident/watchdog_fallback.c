@@ -40,6 +40,7 @@ void ng_watchdog_fallback_tend(void)
     int64_t now = ng_clock_mono_ns(), step = now - own.stood_in_ns;
     int64_t watched = NG_LOAD(box->header->watchdog_mono_ns);
     uint32_t groups = NG_LOAD(box->header->group_used);
+    struct ng_watchdog_activity at;
 
     own.stood_in_ns = now;
     if (step > STEP_NS)
@@ -50,13 +51,19 @@ void ng_watchdog_fallback_tend(void)
         own.silence_told = false;
         return;
     }
+    ng_watchdog_where(&at);
+    /* A processor that stands still, or more threads than this one gets past: nobody's deadline
+     * passes in that time. */
+    if (at.own)
+        return;
     own.silence_ns += step;
     if (own.silence_ns < WATCHDOG_SILENCE_NS)
         return;
     if (!own.silence_told)
         ng_log(NG_LOG_WARN,
-               "the watchdog has not come round for %.0f s: a call of CUDA does not return",
-               (double)own.silence_ns / 1e9);
+               "the watchdog has not come round for %.0f s: it is in %s, which does "
+               "not return",
+               (double)own.silence_ns / 1e9, at.what);
     ng_deadline_tend(now);
     for (uint32_t i = 0; i < groups; i++) {
         struct ng_box_group *group = &box->groups[i];

@@ -76,6 +76,7 @@ static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
 static _Atomic uint32_t rounds;
 
+static const char own_tables[] = "its own tables", own_pause[] = "its pause";
 static _Atomic(const char *) place = "its first round"; /* what the thread is at */
 static atomic_int thread_id;
 
@@ -724,7 +725,7 @@ static void look(int64_t step_ns, bool relaxed)
             comm->watched)
             watch_comm(comm, step_ns, now);
     }
-    be_at("its own tables");
+    be_at(own_tables);
     watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
     if (ng_guard.follows_memory)
@@ -797,7 +798,7 @@ static void *watch(void *unused)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
-        be_at("its pause");
+        be_at(own_pause);
         pause_until_hurried(seen, pause);
     }
     return unused;
@@ -839,6 +840,7 @@ void ng_watchdog_where(struct ng_watchdog_activity *ret_place)
 {
     ret_place->tid = atomic_load(&thread_id);
     ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
+    ret_place->own = ret_place->what == own_tables || ret_place->what == own_pause;
 }
 
 void ng_watchdog_after_fork(void)

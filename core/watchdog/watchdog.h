@@ -51,6 +51,7 @@ void ng_watchdog_quit(void);
 struct ng_watchdog_activity {
     int tid;          /* 0: it has not begun */
     const char *what; /* "cuEventQuery": for ever readable */
+    bool own; /* work of its own, or its pause: where it stays in that, it gets no processor */
 };
 void ng_watchdog_where(struct ng_watchdog_activity *ret_place);
 

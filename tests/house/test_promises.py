@@ -20,7 +20,7 @@ BUILD = None
 BUILD_FILES = ("shim/libncclguard.so", "tools/ncclguard", "tests/fake/libnccl.so.2", "tests/fake/libcudart.so.12",
                "tests/fake/libcudart.so.13", "tests/fake/libcuda.so.1")
 SCRIPTS = ("tools/quickstart", "tests/run", ".ci/run", "tests/gpu/bundle", "tests/gpu/run-on-gpus",
-           "tests/scenarios/run", "tests/house/update-readme")
+           "tests/scenarios/run", "tests/house/update-docs")
 ROOT_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "meson.build", "meson.options",
               ".clang-format")
 SUBCOMMANDS = ("run", "top", "dump", "abort", "suspend", "resume", "analyze", "doctor", "apis", "config")
@@ -176,7 +176,7 @@ class Documents(unittest.TestCase):
     def test_the_pages_have_the_variables_and_the_help_of_the_command(self):
         for page, text in documents.generated_pages(BUILD).items():
             with self.subTest(page=page):
-                self.assertEqual(documents.read(page), text, "run tests/house/update-readme")
+                self.assertEqual(documents.read(page), text, "run tests/house/update-docs")
 
     def test_each_subcommand_stands_in_the_readme(self):
         text = documents.read("README.md")
@@ -211,7 +211,7 @@ class Documents(unittest.TestCase):
 
     def test_each_source_file_that_a_document_names_exists(self):
         named = {name for page in documents.pages() for name in documents.sources_named(documents.read(page))}
-        self.assertGreater(len(named), 30)
+        self.assertGreater(len(named), 10)
         there = {os.path.basename(path) for room in (*documents.ROOMS, "include")
                  for path in glob.glob(os.path.join(documents.ROOT, room, "**"), recursive=True)}
         self.assertLessEqual(named, there)

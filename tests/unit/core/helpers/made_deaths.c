@@ -19,6 +19,7 @@
 #include "core/incident/job_snapshot.h"
 #include "core/incident/news.h"
 #include "core/incident/operator_commands.h"
+#include "core/incident/watchdog_fallback.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/runtime/io_workers.h"
@@ -280,6 +281,25 @@ void made_deaths_rest(bool rest)
 void made_deaths_stop(int64_t ns)
 {
     now_ns += ns;
+}
+
+static bool watchdog_is_own;
+void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_place);
+void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_place)
+{
+    *ret_place = (struct ng_watchdog_activity){1, "cuEventQuery", watchdog_is_own};
+}
+
+int64_t made_deaths_silence(bool own, unsigned count)
+{
+    watchdog_is_own = own;
+    ng_watchdog_fallback_begin();
+    for (unsigned i = 0; i < count; i++) {
+        now_ns += NG_S;
+        ng_watchdog_fallback_tend();
+    }
+    ng_watchdog_fallback_after_fork();
+    return NG_LOAD(ng_guard.box.groups[0].pending_age_ns);
 }
 
 int64_t made_deaths_due_ns(void)

@@ -56,6 +56,10 @@ void made_deaths_rest(bool rest);
 /* The whole process is stopped for so long. */
 void made_deaths_stop(int64_t ns);
 
+/* The watchdog does not come round while the incident thread makes so many rounds of a second; it
+ * is in a call of CUDA, or (`own`) gets no processor. How old the pending work counts then. */
+int64_t made_deaths_silence(bool own, unsigned count);
+
 /* When the next round of the incident thread is due because of ends, from now on; INT64_MAX: never.
  */
 int64_t made_deaths_due_ns(void);

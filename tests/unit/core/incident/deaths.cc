@@ -852,3 +852,18 @@ TEST_F(Deaths, ASuspicionWhoseClaimantEndedIsLookedAtNoMore)
 }
 
 } // namespace
+
+TEST_F(Deaths, TheClocksOfAWatchdogThatHangsInACallGoOn)
+{
+    made_deaths_begin(NG_S);
+    EXPECT_EQ(made_deaths_silence(false, 4), NG_S) << "it may still come round";
+    EXPECT_GE(made_deaths_silence(false, 20), 15 * NG_S);
+}
+
+TEST_F(Deaths, AWatchdogThatGetsNoProcessorIsCreditedAndNotSaidToHang)
+{
+    made_deaths_begin(NG_S);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(made_deaths_silence(true, 20), NG_S);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
