@@ -12,10 +12,10 @@
 #include <time.h>
 
 #include "core/comm/call_stack.h"
-#include "core/recorder/frame_table.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/frame_table.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbolize.h"
 #include "core/unwind/unwind_table.h"

@@ -147,7 +147,7 @@ struct ng_box_header {
     uint64_t faults_offset;
     uint32_t fault_bytes, fault_capacity;
 
-    /* Where calls were made: core/recorder/frame_table.h. 0 the writer was not asked for that. */
+    /* Where calls were made: core/unwind/frame_table.h. 0 the writer was not asked for that. */
     uint64_t frames_offset, modules_offset, places_offset;
     uint32_t frames_bytes, frames_capacity;
     uint32_t module_bytes, module_capacity;
