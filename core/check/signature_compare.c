@@ -5,7 +5,7 @@
  *
  * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
  * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
- * What each called is in its rolling hash (core/view/signature.h), and which hash it had after
+ * What each called is in its rolling hash (core/recorder/signature.h), and which hash it had after
  * which collective in its trail (core/view/hash_log.h). So a difference is seen without looking at
  * records, and without waiting for anybody.
  *

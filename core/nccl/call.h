@@ -37,7 +37,7 @@ struct ng_call {
     const void *send_buffer; /* NULL where the API has none */
     void *recv_buffer;       /* or where the answer goes, of class QUERY */
     uint64_t count;          /* elements, as the caller passed them */
-    /* In this order core/view/signature.h reads them two at a time. */
+    /* In this order core/recorder/signature.h reads them two at a time. */
     int dtype; /* ncclDataType_t; -1 none */
     int redop; /* ncclRedOp_t; -1 none */
     int root;  /* root, or peer of a point-to-point call; -1 none */

@@ -270,7 +270,7 @@ struct ng_box_group {
 
     _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
     _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    /* Of the signatures of all collectives up to `entered`, in order: core/view/signature.h. 0
+    /* Of the signatures of all collectives up to `entered`, in order: core/recorder/signature.h. 0
      * none. */
     _Atomic uint64_t rolling_hash;
     /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */

@@ -73,12 +73,14 @@
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
- *     rolling_hash        16 hex digits: of all its collectives up to `entered`,
- * core/view/signature.h; all zero: not known last                object: signature of collective
- * `entered`, see below registration        struct ng_view_registration, of what the guard has
- * registered with it; null: nothing, or not known timeout_ns          deadline of its collectives;
- * 0 none, or not known rests               its clock rests: nothing becomes suspect, no deadline
- * passes coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
+ *     rolling_hash        16 hex digits: of all its collectives up to `entered`, as
+ *                         core/recorder/signature.h has it; all zero: not known
+ *     last                object: signature of collective `entered`, see below
+ *     registration        struct ng_view_registration, of what the guard has registered with it;
+ *                         null: nothing, or not known
+ *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     rests               its clock rests: nothing becomes suspect, no deadline passes
+ *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group, and
  *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)

@@ -6,6 +6,7 @@
 #include "core/check/check.h"
 #include "core/check/signature_compare.h"
 #include "core/incident/alarms.h"
+#include "core/recorder/signature.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/view/hash_log.h"
