@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/evidence/stacks.h"
+#include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
 #include "core/util/memory_map.h"

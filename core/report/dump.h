@@ -132,7 +132,8 @@
  *     build_id            hex digits; "" none
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
- *   stacks           its host stacks: see core/evidence/stacks.h; missing where they were not taken
+ *   stacks           its host stacks: see core/report/stacks_format.h; missing where none
+ *                    were taken
  *
  * Fields that are missing, as in dumps of older versions, are not known.
  *

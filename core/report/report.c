@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/evidence/stacks.h"
+#include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
 #include "core/util/text.h"
