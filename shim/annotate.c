@@ -19,9 +19,9 @@
 #include "core/device/poison.h"
 #include "core/incident/program_requests.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/completion.h"
 #include "shim/shim.h"
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/object.h"

@@ -13,7 +13,7 @@
 
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/depth.h"

@@ -19,7 +19,6 @@
 #include "core/comm/comm.h"
 #include "core/fault/inject.h"
 #include "core/nccl/api.h"
-#include "core/runtime/log.h"
 #include "shim/depth.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
@@ -105,6 +104,7 @@ const struct ng_instance ng_instance_absent = {
         {
 #define NG_TRACK(name, ...) .name = missing_##name,
 #define NG_PASS(name, ...)  .name = missing_##name,
+#include "core/util/log.h"
 #include "shim/nccl_api.def"
 #undef NG_TRACK
 #undef NG_PASS

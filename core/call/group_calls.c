@@ -18,8 +18,8 @@
 #include "core/device/poison.h"
 #include "core/device/work.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/hash_log.h"
 
 /* For ng_capture_add_group, which needs all of them or none. */

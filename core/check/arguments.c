@@ -13,8 +13,8 @@
 #include "core/device/failure.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 
 #define SPANS_MAX                                                                                  \
     8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments                \

@@ -32,9 +32,9 @@
 #include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/nccl/call.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/hash_log.h"
 
 #define SLOTS      64u

@@ -39,9 +39,9 @@
 #include "core/device/gpu.h"
 #include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/number.h"
 
 #define SCANNERS_MAX 64u           /* contexts */

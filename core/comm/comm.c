@@ -23,9 +23,9 @@
 #include "core/device/gpu.h"
 #include "core/device/poison.h"
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/hash_log.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */

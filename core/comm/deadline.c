@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 /* Whoever still has to wait with others after this looks at them again. */
 #define WITH_OTHERS_NS (10 * NG_S)

@@ -8,7 +8,7 @@
 #include "core/comm/grow_id.h"
 
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 
 static bool in_use(const struct ng_box_group *group)
 {

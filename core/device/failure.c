@@ -14,7 +14,7 @@
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
 
 /* By ncclResult_t. */

@@ -13,8 +13,8 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define GPUS_MAX        64u /* contexts */

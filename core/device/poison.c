@@ -12,9 +12,9 @@
 
 #include "core/comm/comm.h"
 #include "core/device/gpu.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define COMM_BITS  48 /* communicators beyond that share them */
 #define COMMS      ((UINT64_C(1) << COMM_BITS) - 1)

@@ -28,9 +28,9 @@
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/recorder/fault_log.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 bool ng_inject_armed;
 

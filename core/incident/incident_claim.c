@@ -21,9 +21,9 @@
 #include "core/incident/job_snapshot.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */

@@ -29,9 +29,9 @@
 #include "core/incident/status_log.h"
 #include "core/policy/policy.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
 #include "core/watchdog/watchdog.h"
 

@@ -37,11 +37,11 @@
 #include "core/policy/policy.h"
 #include "core/registration/registration_thread.h"
 #include "core/runtime/io_workers.h"
-#include "core/runtime/log.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
+#include "core/util/log.h"
 #include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 

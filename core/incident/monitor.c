@@ -17,9 +17,9 @@
 #include "core/evidence/blocked_in.h"
 #include "core/incident/incident_thread.h"
 #include "core/policy/policy.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define PAUSE_MAX_NS NG_S

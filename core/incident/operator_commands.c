@@ -14,8 +14,8 @@
 #include "core/comm/rules_file.h"
 #include "core/incident/dumps.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 #include "core/verdict/affected_groups.h"
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */

@@ -25,9 +25,9 @@
 #include "core/comm/comm.h"
 #include "core/incident/dumps.h"
 #include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/view.h"
 
 #define SLOTS           32u

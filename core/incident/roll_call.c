@@ -14,9 +14,9 @@
 
 #include "core/comm/comm.h"
 #include "core/comm/ring.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
 #include "core/verdict/init_mismatch.h"
 

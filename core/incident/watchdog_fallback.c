@@ -12,9 +12,9 @@
 #include "core/incident/alarms.h"
 #include "core/incident/incident_thread.h"
 #include "core/recorder/box.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)

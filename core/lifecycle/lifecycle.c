@@ -38,10 +38,10 @@
 #include "core/recorder/proc.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/io_workers.h"
-#include "core/runtime/log.h"
 #include "core/runtime/log_writer.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/log.h"
 #include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
@@ -329,6 +329,7 @@ void ng_guard_after_fork(void)
     start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_flag_clear(&looking);
     ng_log_after_fork();
+    ng_log_writer_after_fork();
     atomic_store(&thread_count, 0);
     if (!ng_guard.box.header && !ng_guard.board && !failed)
         return;

@@ -28,9 +28,9 @@
 #include "core/policy/init_abort.h"
 #include "core/policy/policy.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/verdict/verdict.h"
 #include "core/watchdog/watchdog.h"
 

@@ -24,9 +24,9 @@
 #include "core/policy/abort.h"
 #include "core/policy/escalate.h"
 #include "core/policy/neighbours.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */

@@ -16,10 +16,10 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define ENTRIES  4096u

@@ -17,9 +17,9 @@
 #include "core/comm/shared_resources.h"
 #include "core/device/gpu.h"
 #include "core/registration/segments.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define LEAVE_AT_ONCE                                                                              \

@@ -20,9 +20,9 @@
 #include "core/registration/registration_frees.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define GUEST_WAIT_NS (250 * NG_MS) /* of the program's abort, for a free to come out of NCCL */
 

@@ -46,9 +46,9 @@
 #include "core/incident/incident_thread.h"
 #include "core/recorder/durations.h"
 #include "core/registration/segments.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/completion.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)

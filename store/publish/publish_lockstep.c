@@ -20,8 +20,8 @@
 
 #include "core/check/check.h"
 #include "core/check/signature_compare.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "store/kv/kv.h"
 #include "store/kv/words.h"
 #include "store/publish/publisher.h"

@@ -14,7 +14,7 @@
 #include "core/device/failure.h"
 #include "core/fault/inject.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/driver.h"
 #include "shim/memory_calls.h"
 #include "shim/shim.h"

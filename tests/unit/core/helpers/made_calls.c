@@ -19,9 +19,9 @@
 #include "core/recorder/fault_log.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
