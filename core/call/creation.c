@@ -181,7 +181,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             parent = ng_creation_adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent of its own; only the id tells
-             * it: core/comm/grow_id.h. */
+             * it: core/view/grow_id.h. */
             if (creation->unique_ids)
                 comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
                                   creation->nranks, creation->rank, creation->new_comm);
@@ -210,7 +210,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             NG_STORE(comm->group->excluded, excluded);
             if (call->op == NG_OP_CommSplit)
                 NG_STORE(comm->group->color, creation->color);
-            /* From then on core/comm/grow_id.c may derive the id anew, and then tell it. */
+            /* From then on core/view/grow_id.c may derive the id anew, and then tell it. */
             atomic_store_explicit(&comm->group->parent_id, parent_id, memory_order_release);
             if (call->op == NG_OP_CommGrow)
                 atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),

@@ -19,7 +19,6 @@
 #include "core/check/lockstep_check.h"
 #include "core/check/signature_compare.h"
 #include "core/comm/frame_symbolizer.h"
-#include "core/comm/grow_id.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
@@ -42,6 +41,7 @@
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
 #include "core/util/log.h"
+#include "core/view/grow_id.h"
 #include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 

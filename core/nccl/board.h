@@ -267,7 +267,7 @@ struct ng_board_ops {
     int (*read_verdict)(struct ng_board *board, const struct ng_incident *incident,
                         struct ng_documents *ret_documents);
 
-    /* The id of the group that others of the job joined under `joined_id`: core/comm/grow_id.h. 0;
+    /* The id of the group that others of the job joined under `joined_id`: core/view/grow_id.h. 0;
      * -ENOENT: nobody has told it yet. Never waits. */
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
 

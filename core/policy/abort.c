@@ -354,7 +354,7 @@ static void *abort_some(void *unused)
 
 static bool is_meant(const struct order *order, const struct ng_comm *comm)
 {
-    /* A group that others joined may have been renamed since: core/comm/grow_id.h. */
+    /* A group that others joined may have been renamed since: core/view/grow_id.h. */
     uint64_t former = NG_LOAD(comm->group->former_id);
 
     return ng_group_set_holds(&order->scope, atomic_load(&comm->group->id)) ||

@@ -275,7 +275,7 @@ struct ng_box_group {
     _Atomic uint64_t rolling_hash;
     /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t pci_id[2];
-    /* core/comm/grow_id.h: what those who join it call the group, told by the rank that invited
+    /* core/view/grow_id.h: what those who join it call the group, told by the rank that invited
      * them, and by those themselves; its id until the right one was learned; who was left out. 0
      * none */
     _Atomic uint64_t joined_id, former_id, excluded;

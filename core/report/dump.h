@@ -58,7 +58,7 @@
  *     pci_id              of the device, "0000:1b:00.0"; "" not known
  *     group_id, parent_id 16 hex digits; all zero: none
  *     joined_id, excluded what those who joined a grown group call it, and who was left out of a
- *                         shrunk one, as 16 hex digits: core/comm/grow_id.h; all zero: none
+ *                         shrunk one, as 16 hex digits: core/view/grow_id.h; all zero: none
  *     group_name          string
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state

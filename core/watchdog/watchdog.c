@@ -570,7 +570,7 @@ static uint64_t group_id_of_slot(uint32_t slot)
 }
 
 /* Was it called so when an alarm was raised? A group that others joined may have been renamed
- * since: core/comm/grow_id.h. */
+ * since: core/view/grow_id.h. */
 static bool is_called(const struct ng_box_group *group, uint64_t id)
 {
     return NG_LOAD(group->id) == id || (id && NG_LOAD(group->former_id) == id);

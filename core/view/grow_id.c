@@ -5,7 +5,7 @@
  * communicators: what they derive from an id that is corrected at the same moment is corrected in
  * the next round. Must never wait or lock.
  */
-#include "core/comm/grow_id.h"
+#include "core/view/grow_id.h"
 
 #include "core/nccl/group_id.h"
 #include "core/util/log.h"
