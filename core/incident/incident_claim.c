@@ -24,6 +24,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/verdict/affected_groups.h"
 #include "core/watchdog/watchdog.h"
 
 #define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */

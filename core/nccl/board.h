@@ -12,11 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/nccl/group_set.h"
 #include "core/nccl/op.h"
+#include "core/util/arena.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/verdict/affected_groups.h"
-#include "core/view/view.h"
 
 /* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
 #define NG_INCIDENT_PREFIX "incident-"
@@ -162,7 +162,9 @@ struct ng_documents {
 };
 
 struct ng_board;
+struct ng_box;
 struct ng_verdict;
+struct ng_view;
 
 struct ng_board_ops {
     /*

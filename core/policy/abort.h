@@ -38,7 +38,7 @@
 #include <stdint.h>
 
 #include "core/comm/comm.h"
-#include "core/verdict/affected_groups.h"
+#include "core/nccl/group_set.h"
 
 struct ng_call;
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "core/config/config.h"
-#include "core/verdict/affected_groups.h"
+#include "core/nccl/group_set.h"
 
 /* "log", "abort", "teardown", "kill". */
 const char *ng_policy_name(enum ng_on_timeout policy);
