@@ -20,7 +20,6 @@
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
 #include "core/incident/incident_thread.h"
-#include "core/policy/policy.h"
 #include "core/recorder/paths.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
@@ -277,7 +276,7 @@ __attribute__((constructor)) static void start(void)
     ng_guard.tell_start = ng_notice_start;
     ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, after_fork);
-    if (ng_policy_parse_exit(ng_guard.config.exit_how, &code) != 0) {
+    if (ng_config_parse_exit(ng_guard.config.exit_how, &code) != 0) {
         ng_log(NG_LOG_ERROR,
                "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",
                ng_guard.config.exit_how);

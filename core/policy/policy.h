@@ -61,7 +61,4 @@ void ng_policy_await_end(void);
  * under it; within its bound. */
 void ng_policy_await_aborts(void);
 
-/* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
-int ng_policy_parse_exit(const char *text, int *ret_code);
-
 #endif
