@@ -17,6 +17,7 @@
 #include "core/comm/ring.h"
 #include "core/device/failure.h"
 #include "core/incident/incident_thread.h"
+#include "core/nccl/nccl.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
