@@ -19,13 +19,13 @@
 #include "core/check/check.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
-#include "core/incident/incident_thread.h"
 #include "core/recorder/paths.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/log.h"
 #include "shim/cuda_graphs.h"
 #include "shim/cuda_memory.h"
@@ -158,7 +158,7 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
     struct ng_publisher_options publishing = {.own_box = &guard->box,
                                               .ttl_ns = guard->config.store_ttl_ns,
                                               .adopt_thread = ng_shim_adopt_thread,
-                                              .wake = ng_incident_wake,
+                                              .wake = ng_wake_incident,
                                               .start_thread = ng_guard_thread};
     char why[NG_URL_TEXT_BYTES], key_file[PATH_MAX];
     struct ng_kv *kv;

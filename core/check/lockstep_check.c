@@ -29,10 +29,10 @@
 #include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/nccl/call.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/view/hash_log.h"
@@ -130,7 +130,7 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t value)
 static void stir(void)
 {
     atomic_store(&stirred, true);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void lower(_Atomic uint64_t *word, uint64_t seq)
@@ -200,7 +200,7 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
     slot->result = NG_CALL_PROCEED;
     slot->differ_mono_ns = 0;
     atomic_store(&slot->word, in_state(word, POSTED));
-    ng_incident_wake();
+    ng_wake_incident();
     while (((word = atomic_load(&slot->word)) & STATE) != DONE) {
         sleep_on(&slot->word, word);
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||

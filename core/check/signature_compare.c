@@ -38,6 +38,7 @@
 #include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/view/recall.h"
 #include "core/watchdog/watchdog.h"
@@ -337,7 +338,7 @@ void ng_signature_compare_found(const struct ng_disagreement *disagreement)
     pthread_mutex_lock(&found_lock);
     found = *disagreement;
     pthread_mutex_unlock(&found_lock);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void take_found(void)

@@ -19,8 +19,8 @@
 #include "core/incident/incident_thread.h"
 #include "core/nccl/nccl.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
 #define IDLE_PAUSE_NS NG_S
@@ -78,7 +78,7 @@ static void remember(struct ng_comm *comm, int error)
         return;
     keep_text(nccl);
     ng_failure_tell_async(nccl, comm, error);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
 }
 
 void ng_async_heard(struct ng_comm *comm, int error)

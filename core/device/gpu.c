@@ -14,8 +14,8 @@
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/log.h"
-#include "core/watchdog/watchdog.h"
 
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
@@ -323,7 +323,7 @@ struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
 {
     /* The pool ran dry: the watchdog should look before its usual time. */
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
     grow_pool(gpu, &gpu->pool);
     return ng_pool_take(&gpu->pool);
 }
@@ -336,7 +336,7 @@ static struct ng_async_op *take_timed(struct ng_gpu *gpu)
     if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
         return work;
     if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
     grow_pool(gpu, &gpu->timed_pool);
     return ng_pool_take(&gpu->timed_pool);
 }

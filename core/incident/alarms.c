@@ -15,6 +15,7 @@
 #include "core/incident/incident_response.h"
 #include "core/incident/monitor.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
@@ -54,7 +55,7 @@ void ng_incident_raise(const struct ng_alarm *alarm)
         alarms[at] = *alarm;
     alarm_count += at == alarm_count && at < ALARMS_MAX;
     pthread_mutex_unlock(&alarm_lock);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 /* One that still counts: none from before an abort. */

@@ -23,6 +23,7 @@
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 #include "core/watchdog/watchdog.h"
@@ -87,7 +88,7 @@ void ng_deaths_hear(struct ng_comm *comm)
     if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
         (!comm || ng_comm_is_let_live(comm)) && (!before || now - before >= HEARD_PAUSE_NS) &&
         atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now)) {
-        ng_incident_wake();
+        ng_wake_incident();
         while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
             nanosleep(&pause, NULL);
     }

@@ -22,6 +22,7 @@
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/verdict/affected_groups.h"
@@ -60,7 +61,7 @@ static void join_in_turn(struct ng_incident *incident)
     if (incident->epoch == ng_response_seen(incident->source) + 1)
         ng_claim_join(incident);
     else
-        ng_incident_wake();
+        ng_wake_incident();
 }
 
 /* Claim an incident for what we judged, and conduct it; or join the one that covers it. */

@@ -39,9 +39,6 @@ int ng_incident_start(void);
 /* Watchdog, monitor: raise an alarm. Never blocks for longer than a copy. */
 void ng_incident_raise(const struct ng_alarm *alarm);
 
-/* Wake the thread: the board has news. Any guard thread; async-signal-safe. */
-void ng_incident_wake(void);
-
 /* Incident thread, where there is a board: until there is news, or for so long. */
 void ng_incident_pause(int timeout_ms);
 

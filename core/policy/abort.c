@@ -23,16 +23,15 @@
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
 #include "core/policy/init_abort.h"
 #include "core/policy/policy.h"
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/verdict/verdict.h"
-#include "core/watchdog/watchdog.h"
 
 #define INSIDE_WAIT_NS  (250 * NG_MS) /* who stays in NCCL longer is blocked there */
 #define GROUP_WAIT_NS   NG_S          /* until an open NCCL group is given up, at most */
@@ -512,7 +511,7 @@ static void await_all(struct order *order)
             continue;
         until = 0;
         atomic_store(&order->stuck, true);
-        ng_incident_wake();
+        ng_wake_incident();
         tell_stuck(order);
     }
 }
@@ -522,10 +521,10 @@ static void carry_out(struct order *order)
     order->count = 0;
     condemn_all(order);
     /* What has finished by now is told apart from what the abort ends. */
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
     start_crews(order);
     await_all(order);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
     /* Before a word is said: the log may be what hangs. */
     atomic_store(&order->stuck, false);
     atomic_store(&any_returned[order->origin], true);
@@ -535,7 +534,7 @@ static void carry_out(struct order *order)
                order->count == 1 ? " was" : "s were", seconds_since(order->begun_mono_ns),
                order->reason);
     atomic_store(&order->state, FREE);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void *attend(void *unused)

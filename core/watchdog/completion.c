@@ -18,8 +18,8 @@
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
 
 #define QUEUE   4096u /* a power of two */
 #define DROP_MS 20
@@ -199,7 +199,7 @@ static int end(int64_t deadline_mono_ns, uint64_t *ret_dropped)
 {
     if (!atomic_load(&ng_completion_wanted) && !ending)
         return -ENOENT;
-    ng_watchdog_await_rounds(deadline_mono_ns);
+    ng_wake_await_rounds(deadline_mono_ns);
     atomic_store(&ng_completion_wanted, false);
     while (atomic_load(&there) && !is_empty() && ng_clock_mono_ns() < deadline_mono_ns)
         sleep_a_little();

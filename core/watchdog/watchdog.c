@@ -25,9 +25,7 @@
  */
 #include "core/watchdog/watchdog.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -47,6 +45,7 @@
 #include "core/recorder/durations.h"
 #include "core/registration/segments.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/completion.h"
@@ -59,9 +58,8 @@
 
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool finished;          /* under round_lock */
-static atomic_bool quitting;   /* the thread ends though nothing is finished */
-static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static bool finished;        /* under round_lock */
+static atomic_bool quitting; /* the thread ends though nothing is finished */
 static _Atomic uint32_t restarts;
 static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
@@ -74,7 +72,6 @@ struct watched_call {
 #define WATCHED_CALLS 256
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
-static _Atomic uint32_t rounds;
 
 static _Atomic(const char *) place = "its first round"; /* what the thread is at */
 static atomic_int thread_id;
@@ -84,22 +81,10 @@ static void be_at(const char *what)
     atomic_store_explicit(&place, what, memory_order_relaxed);
 }
 
-static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
-{
-    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
-    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
-}
-
-void ng_watchdog_hurry(void)
-{
-    atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
-    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
 void ng_watchdog_restart(void)
 {
     atomic_fetch_add(&restarts, 1);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
 }
 
 uint32_t ng_watchdog_restarts(void)
@@ -730,25 +715,13 @@ static void look(int64_t step_ns, bool relaxed)
     if (ng_guard.follows_memory)
         ng_segments_tell(ng_guard.box.header);
     ng_completion_flush();
-    atomic_fetch_add(&rounds, 1);
-}
-
-void ng_watchdog_await_rounds(int64_t deadline_mono_ns)
-{
-    struct timespec pause = {.tv_nsec = NG_MS / 5};
-    uint32_t first = atomic_load(&rounds);
-
-    while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
-           ng_clock_mono_ns() < deadline_mono_ns) {
-        ng_watchdog_hurry();
-        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
-    }
+    ng_wake_end_round();
 }
 
 void ng_watchdog_cut_off(struct ng_comm *comm)
 {
     if (NG_LOAD(comm->group->pending_works) || atomic_load(&comm->incoming))
-        ng_watchdog_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
+        ng_wake_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
     atomic_store(&comm->cut_off, true);
 }
 
@@ -761,7 +734,7 @@ static void *watch(void *unused)
     ng_guard.adopt_thread();
     atomic_store(&thread_id, (int)syscall(SYS_gettid));
     while (atomic_load(&ng_guard.generation) == generation) {
-        uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
+        uint32_t seen = ng_wake_watchdog_calls();
         int64_t now = ng_clock_mono_ns(), step = now - before;
         before = now;
         if (step > pause + GRACE_NS)
@@ -798,7 +771,7 @@ static void *watch(void *unused)
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
         be_at("its pause");
-        pause_until_hurried(seen, pause);
+        ng_wake_watchdog_await(seen, pause);
     }
     return unused;
 }
@@ -832,7 +805,7 @@ bool ng_watchdog_finish(void)
 void ng_watchdog_quit(void)
 {
     atomic_store(&quitting, true);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
 }
 
 void ng_watchdog_where(struct ng_watchdog_activity *ret_place)

@@ -16,17 +16,11 @@ struct ng_stall_count;
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
-/* Program threads: works are getting short, look soon. At most one system call. */
-void ng_watchdog_hurry(void);
-
 /*
  * A program thread, about to call ncclCommAbort on `comm`: what has finished by now is told apart
  * from what the abort ends, which is FAILED. Waits for the watchdog to look, but not for long.
  */
 void ng_watchdog_cut_off(struct ng_comm *comm);
-
-/* Two more rounds, one of which begins after this; not beyond the deadline. Program threads. */
-void ng_watchdog_await_rounds(int64_t deadline_mono_ns);
 
 /*
  * What is stuck gets its whole deadline once more, and alarms that were raised before count no

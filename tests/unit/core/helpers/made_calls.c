@@ -20,6 +20,7 @@
 #include "core/registration/registration_table.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/completion.h"
@@ -1002,7 +1003,7 @@ static bool await(const void *comm, bool (*is_there)(const struct made_group *, 
     do {
         if (made_group_of(comm, &group) && is_there(&group, value))
             return true;
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
         nanosleep(&pause, NULL);
     } while (ng_clock_mono_ns() < until);
     return false;
