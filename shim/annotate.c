@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/device/poison.h"
 #include "core/incident/program_requests.h"
@@ -22,7 +23,6 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
-#include "core/watchdog/completion.h"
 #include "shim/shim.h"
 
 #define EXPORT      __attribute__((visibility("default")))

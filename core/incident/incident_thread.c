@@ -16,6 +16,7 @@
 
 #include "core/check/lockstep_check.h"
 #include "core/check/signature_compare.h"
+#include "core/comm/completion.h"
 #include "core/comm/frame_symbolizer.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarms.h"
@@ -41,7 +42,6 @@
 #include "core/util/descriptor.h"
 #include "core/util/log.h"
 #include "core/view/grow_id.h"
-#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */

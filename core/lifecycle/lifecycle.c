@@ -18,6 +18,7 @@
 #include "core/check/lockstep_check.h"
 #include "core/check/nan.h"
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/comm/frame_symbolizer.h"
 #include "core/comm/python_frames.h"
@@ -42,7 +43,6 @@
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "core/util/log.h"
-#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 /* The C library takes the program's thread-local storage out of a thread's stack, however large

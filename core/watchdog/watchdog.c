@@ -33,6 +33,7 @@
 
 #include "core/check/nan.h"
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/comm/ring.h"
 #include "core/device/async.h"
@@ -48,7 +49,6 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
-#include "core/watchdog/completion.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
@@ -23,7 +24,6 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
-#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define LIBRARIES 3

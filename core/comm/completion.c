@@ -5,7 +5,7 @@
  * thread the only consumer. Must never let the callback hold up anybody else, nor call it with a
  * lock held, nor after the program was told that it will not be.
  */
-#include "core/watchdog/completion.h"
+#include "core/comm/completion.h"
 
 #include <errno.h>
 #include <linux/futex.h>
