@@ -35,13 +35,12 @@
 
 #include "core/check/check.h"
 #include "core/comm/comm.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/view/recall.h"
-#include "core/watchdog/watchdog.h"
 
 #define ROUND_NS   NG_S
 #define BLOCKED_NS NG_S /* a host call that takes so long waits for its peers */
@@ -257,10 +256,10 @@ void ng_signature_compare_raise(const struct ng_disagreement *disagreement,
                              .group_id = disagreement->group_id,
                              .seq = disagreement->difference.seq,
                              .disagreement = *disagreement,
-                             .restarts = ng_watchdog_restarts()};
+                             .restarts = ng_alarm_restarts()};
 
     keep_known(disagreement->group_id, false);
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 /* What this rank called there; NG_OP_NONE: nothing, or it is not known any more. */

@@ -16,8 +16,8 @@
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
 #include "core/device/failure.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/nccl.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
@@ -154,7 +154,7 @@ static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t rest
                              .restarts = restarts};
 
     comm->error_raised = true;
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts)

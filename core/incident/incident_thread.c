@@ -34,6 +34,7 @@
 #include "core/incident/watchdog_fallback.h"
 #include "core/policy/policy.h"
 #include "core/registration/registration_thread.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
@@ -148,7 +149,7 @@ static void *attend(void *unused)
             ng_news_read(board, (enum ng_incident_source)source);
         ng_signature_compare_tend(board, ng_clock_mono_ns());
         own.agreeing = ng_lockstep_tend(board, ng_clock_mono_ns());
-        while (ng_alarms_take(&alarm))
+        while (ng_alarm_take(&alarm))
             ng_alarms_handle(&alarm);
         ng_alarms_retry();
         own.request_ms = ng_program_request_serve(happened & NG_BOARD_INCIDENT);

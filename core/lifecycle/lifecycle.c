@@ -358,6 +358,7 @@ void ng_guard_after_fork(void)
     ng_completion_after_fork();
     ng_status_log_after_fork();
     ng_wake_after_fork();
+    ng_alarm_after_fork();
     ng_incident_after_fork();
     ng_lockstep_after_fork();
     ng_nan_after_fork();

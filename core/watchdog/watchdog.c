@@ -42,9 +42,9 @@
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
 #include "core/device/work.h"
-#include "core/incident/incident_thread.h"
 #include "core/recorder/durations.h"
 #include "core/registration/segments.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
@@ -58,9 +58,8 @@
 
 /* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool finished;        /* under round_lock */
-static atomic_bool quitting; /* the thread ends though nothing is finished */
-static _Atomic uint32_t restarts;
+static bool finished;          /* under round_lock */
+static atomic_bool quitting;   /* the thread ends though nothing is finished */
 static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
@@ -83,13 +82,8 @@ static void be_at(const char *what)
 
 void ng_watchdog_restart(void)
 {
-    atomic_fetch_add(&restarts, 1);
+    ng_alarm_restart();
     ng_wake_watchdog();
-}
-
-uint32_t ng_watchdog_restarts(void)
-{
-    return atomic_load(&restarts);
 }
 
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
@@ -387,7 +381,7 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
             alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
         atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
     }
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 static enum ng_op op_of_record(uint64_t id)
@@ -698,7 +692,7 @@ static void look(int64_t step_ns, bool relaxed)
 
     retired_in_round = 0;
     ng_deadline_tend(now);
-    uint32_t asked = atomic_load(&restarts);
+    uint32_t asked = ng_alarm_restarts();
     if (asked != restarts_seen)
         restart_clocks();
     restarts_seen = asked;
@@ -821,6 +815,6 @@ void ng_watchdog_after_fork(void)
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
-    restarts_seen = atomic_load(&restarts);
+    restarts_seen = ng_alarm_restarts();
     memset(watched_calls, 0, sizeof(watched_calls));
 }

@@ -27,7 +27,6 @@ void ng_watchdog_cut_off(struct ng_comm *comm);
  * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
  */
 void ng_watchdog_restart(void);
-uint32_t ng_watchdog_restarts(void); /* how often that was */
 
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);

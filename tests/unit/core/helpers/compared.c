@@ -7,6 +7,7 @@
 #include "core/check/signature_compare.h"
 #include "core/incident/alarms.h"
 #include "core/recorder/signature.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/view/hash_log.h"
@@ -119,7 +120,7 @@ unsigned compared_alarms(void)
     struct ng_alarm alarm;
     unsigned count = 0;
 
-    while (ng_alarms_take(&alarm))
+    while (ng_alarm_take(&alarm))
         count++;
     return count;
 }

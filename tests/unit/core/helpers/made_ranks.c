@@ -12,9 +12,9 @@
 #include "core/comm/comm.h"
 #include "core/device/capture.h"
 #include "core/device/graph.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -392,8 +392,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-void __wrap_ng_incident_raise(const struct ng_alarm *raised);
-void __wrap_ng_incident_raise(const struct ng_alarm *raised)
+void __wrap_ng_alarm_raise(const struct ng_alarm *raised);
+void __wrap_ng_alarm_raise(const struct ng_alarm *raised)
 {
     if (!alarm.count++) {
         alarm.group_id = raised->group_id;
