@@ -11,7 +11,6 @@
 #include "core/call/group_calls.h"
 #include "core/call/nonblocking.h"
 #include "core/comm/ended.h"
-#include "core/device/failure.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
@@ -347,4 +346,5 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)
 
+#include "core/comm/failure.h"
 #include "shim/nccl_api.def"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 #include "core/runtime/runtime.h"

@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/failure.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
-#include "core/device/failure.h"
 #include "core/nccl/nccl.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"

@@ -11,7 +11,7 @@
 
 #include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 #include "core/fault/inject.h"
 #include "core/policy/abort.h"
 #include "core/util/log.h"

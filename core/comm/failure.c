@@ -3,7 +3,7 @@
  *
  * Step 6. Entered by the program's threads after a call that failed, and by the watchdog.
  */
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
