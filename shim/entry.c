@@ -8,9 +8,10 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "core/call/group_calls.h"
 #include "core/call/nonblocking.h"
 #include "core/comm/ended.h"
+#include "core/comm/failure.h"
+#include "core/comm/thread.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
@@ -300,7 +301,7 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
                 ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
                 /* Its window is there once the group has ended. */                                \
                 if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
-                    ng_group_calls_refuse(&ng_instance->nccl, ng_answer);                          \
+                    ng_thread_refuse(&ng_instance->nccl, ng_answer);                               \
                 return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \
                                 : (ncclResult_t)ng_answer, const char *(*)prototype                \
                                 : closed_text(owner), default                                      \
@@ -346,5 +347,4 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
     }                                                                                              \
     NG_ENTRY(api_name, type, prototype)
 
-#include "core/comm/failure.h"
 #include "shim/nccl_api.def"

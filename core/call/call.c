@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     if (__builtin_expect(!comm, 0)) {
         int answer = ng_ended_answer(call->comm, call->op);
         if (answer != NG_CALL_PROCEED) {
-            ng_group_calls_refuse(call->nccl, answer);
+            ng_thread_refuse(call->nccl, answer);
             return answer;
         }
         if (!(comm = ng_creation_adopt(call)))
@@ -238,7 +238,7 @@ static int turn_down(const struct ng_call *call, struct ng_call_context *passage
     ng_thread_leave(passage->thread);
     fail_work(call, passage, result);
     if (passage->group_calls)
-        ng_group_calls_refuse(call->nccl, result);
+        ng_thread_refuse(call->nccl, result);
     return result;
 }
 
@@ -457,7 +457,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
         answer = visit(call, ret_passage);
     }
     if (op_class != NG_CLASS_QUERY)
-        ng_group_calls_refuse(call->nccl, answer);
+        ng_thread_refuse(call->nccl, answer);
     return answer;
 }
 

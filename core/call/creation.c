@@ -40,16 +40,6 @@ struct ng_comm *ng_creation_adopt(const struct ng_call *call)
     return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
 }
 
-const char *ng_creation_name(const struct ng_creation *creation)
-{
-    const struct ng_nccl_config *config = creation->config;
-
-    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
-        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
-        return "";
-    return config->comm_name;
-}
-
 /* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
  * "in progress" tells. */
 static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_comm *parent)

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
 
 struct ng_comm;
@@ -65,6 +66,17 @@ struct ng_creation {
      * the program's place; NULL none. */
     struct ng_injection *injection;
 };
+
+/* What the program calls the communicator; "" nothing, or its header is older than names are. */
+static inline const char *ng_creation_name(const struct ng_creation *creation)
+{
+    const struct ng_nccl_config *config = (const struct ng_nccl_config *)creation->config;
+
+    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
+        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
+        return "";
+    return config->comm_name;
+}
 
 /*
  * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not

@@ -153,7 +153,7 @@ void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
     errno = EDOM;
 }
 
-void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)
+void ng_thread_refuse(const struct ng_nccl *nccl, int result)
 {
     (void)nccl;
     (void)result;
