@@ -19,6 +19,7 @@
 #include "core/comm/shared_resources.h"
 #include "core/device/async.h"
 #include "core/device/in_progress.h"
+#include "core/device/poison.h"
 #include "core/nccl/group_id.h"
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
@@ -35,9 +36,25 @@ static _Atomic uint32_t unbound_count;
 /* ncclCommInitAll calls of this process, for their ids. */
 static _Atomic uint32_t init_all_count;
 
+/* The program has it now. */
+static void go_on_with(const struct ng_comm *comm)
+{
+    ng_poison_made(NG_LOAD(comm->group->created_mono_ns));
+}
+
+static void bind(struct ng_comm *comm, void *handle, bool made)
+{
+    if (ng_comm_bind(comm, handle, made))
+        go_on_with(comm);
+}
+
 struct ng_comm *ng_creation_adopt(const struct ng_call *call)
 {
-    return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+    struct ng_comm *comm = call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+
+    if (comm)
+        go_on_with(comm);
+    return comm;
 }
 
 /* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
@@ -268,7 +285,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         /* Where the guard aborts it, what the program still does with the handle must not reach
          * NCCL. */
         if (handle)
-            ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+            bind(created->comm, handle, result == NG_NCCL_SUCCESS);
         if (ng_guard.registers && handle && result == NG_NCCL_SUCCESS)
             ng_registrations_made(created->comm);
         finish_making(created, result);
@@ -319,9 +336,9 @@ static void bind_finished(const struct ng_call *call)
         }
         void *handle = atomic_load(&created->comm->handle);
         if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
-            ng_comm_bind(created->comm, *created->new_comm, true);
+            bind(created->comm, *created->new_comm, true);
         else if (state == NG_NCCL_SUCCESS && handle)
-            ng_comm_bind(created->comm, handle, true);
+            bind(created->comm, handle, true);
         else if (!handle)
             ng_comm_end(created->comm, NG_GROUP_FAILED);
     }

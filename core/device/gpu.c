@@ -23,8 +23,6 @@
 #define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
 #define GROW_YIELDS     100        /* how often a thread waits for another's growing */
 
-struct ng_gpu ng_gpu_out_of_reach;
-
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;

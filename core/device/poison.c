@@ -160,7 +160,8 @@ static uint64_t bit_of(const struct ng_comm *comm)
 static void poison(const struct ng_comm *comm)
 {
     const struct ng_gpu *gpu = atomic_load(&comm->gpu);
-    uintptr_t context = gpu ? (uintptr_t)atomic_load(&gpu->context) : 0;
+    bool ours = gpu && gpu != NG_COMM_GPU_OUT_OF_REACH;
+    uintptr_t context = ours ? (uintptr_t)atomic_load(&gpu->context) : 0;
     bool kept = !context;
 
     for (uint32_t i = 0; i < CONTEXTS && !kept; i++) {
