@@ -11,6 +11,7 @@
 #include "core/call/nonblocking.h"
 #include "core/comm/ended.h"
 #include "core/comm/failure.h"
+#include "core/comm/gate.h"
 #include "core/comm/thread.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
@@ -229,7 +230,7 @@ static inline void leave_depth(uint32_t **depth)
 static inline void leave_comm(struct ng_comm **guest)
 {
     if (*guest)
-        ng_abort_left(*guest);
+        ng_gate_leave(*guest);
 }
 
 /* Known when this is compiled, too. The depth is the guard's own by then: it does not tell. */
@@ -296,7 +297,7 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
                                                                                                    \
         ++*ng_depth;                                                                               \
         if (owner && !is_bypassed(ng_bypassed, ng_caller)) {                                       \
-            int ng_answer = ng_abort_visit(owner, NULL, &ng_guest);                                \
+            int ng_answer = ng_gate_visit(owner, &ng_guest);                                       \
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
                 ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
                 /* Its window is there once the group has ended. */                                \

@@ -18,6 +18,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
 #include "core/comm/failure.h"
+#include "core/comm/gate.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
@@ -423,7 +424,7 @@ static int visit(const struct ng_call *call, struct ng_call_context *passage)
 
     if (comm && atomic_load(&comm->converted) && !ng_comm_is_condemned(comm))
         return ng_nonblocking_answer(comm, call);
-    return ng_abort_visit(call->comm, call, &passage->comm);
+    return ng_abort_visit(call, &passage->comm);
 }
 
 int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -508,7 +509,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, i
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
         ng_failure_tell(call, comm_of(call, passage), 0, result);
     if (passage->visits)
-        ng_abort_left(passage->comm);
+        ng_gate_leave(passage->comm);
     return result;
 }
 

@@ -13,6 +13,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"
 #include "core/comm/deadline.h"
+#include "core/comm/gate.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
@@ -744,9 +745,9 @@ int made_call(unsigned library, const struct made_call *what)
 int made_passed(const void *comm)
 {
     struct ng_comm *guest;
-    int answer = ng_abort_visit(comm, NULL, &guest);
+    int answer = ng_gate_visit(comm, &guest);
 
-    ng_abort_left(guest);
+    ng_gate_leave(guest);
     return answer;
 }
 
