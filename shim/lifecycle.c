@@ -19,6 +19,7 @@
 #include "core/check/check.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/recorder/paths.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
@@ -124,12 +125,12 @@ static void set_path(char *ret_path, const char *folder)
 static void on_exit_of_program(int status, void *unused)
 {
     (void)unused;
-    ng_guard_exit(status & 0xff);
+    ng_lifecycle_exit(status & 0xff);
 }
 
 static void on_quick_exit(void)
 {
-    ng_guard_exit(NG_EXIT_STATUS_NOT_TOLD);
+    ng_lifecycle_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
 /* What speaks TLS; NULL: it is not beside the library. */
@@ -274,6 +275,8 @@ __attribute__((constructor)) static void start(void)
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.read_python = ng_python_read;
     ng_guard.tell_start = ng_notice_start;
+    ng_guard.start_parts = ng_lifecycle_start;
+    ng_guard.forget_parts = ng_lifecycle_after_fork;
     ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, after_fork);
     if (ng_config_parse_exit(ng_guard.config.exit_how, &code) != 0) {

@@ -15,6 +15,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/gate.h"
 #include "core/fault/inject.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
 #include "core/recorder/durations.h"
@@ -496,6 +497,8 @@ void made_begin(int64_t records)
     ng_guard.launch.world_size = 2;
     ng_guard.find_cuda = find_cuda;
     ng_guard.adopt_thread = adopt_nothing;
+    ng_guard.start_parts = ng_lifecycle_start;
+    ng_guard.forget_parts = ng_lifecycle_after_fork;
 }
 
 void made_block_calls(void)
