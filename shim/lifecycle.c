@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/check/check.h"
+#include "core/check/signature_compare.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
 #include "core/lifecycle/lifecycle.h"
@@ -160,7 +161,9 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
                                               .ttl_ns = guard->config.store_ttl_ns,
                                               .adopt_thread = ng_shim_adopt_thread,
                                               .wake = ng_wake_incident,
-                                              .start_thread = ng_guard_thread};
+                                              .start_thread = ng_guard_thread,
+                                              .differ = ng_signature_compare_found,
+                                              .agrees = ng_check_strict_across};
     char why[NG_URL_TEXT_BYTES], key_file[PATH_MAX];
     struct ng_kv *kv;
 

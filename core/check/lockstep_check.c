@@ -35,6 +35,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
 #define SLOTS      64u
@@ -371,7 +372,7 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(trail->whole))
         NG_STORE(trail->whole, 1);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(trail->whole) &&
-                      ng_signature_compare_is_clear(&ng_guard.box, comm->slot);
+                      ng_comparable_is_clear(&ng_guard.box, comm->slot);
     if (has_others && !here->passed && !is_captured(trail, seq)) {
         look_abroad(board, slot, word, here, now_mono_ns);
         return;

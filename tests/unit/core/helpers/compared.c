@@ -10,6 +10,7 @@
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
 static struct ng_box other;
@@ -132,5 +133,5 @@ void compared_told(uint64_t id)
 
 bool compared_is_news(uint32_t slot, uint64_t turn)
 {
-    return ng_signature_compare_is_news(&ng_guard.box, slot, turn);
+    return ng_comparable_is_news(&ng_guard.box, slot, turn);
 }
