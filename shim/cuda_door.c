@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "core/util/log.h"
-#include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/object.h"
+#include "shim/state.h"
 
 /* ---- Who asks ---- */
 

@@ -16,8 +16,8 @@
 #include "core/util/log.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
-#include "shim/depth.h"
 #include "shim/dlsym.h"
+#include "shim/state.h"
 
 #define CALLER __builtin_return_address(0)
 

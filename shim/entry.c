@@ -16,49 +16,24 @@
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
-#include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/memory_calls.h"
 #include "shim/replay.h"
 #include "shim/shim.h"
+#include "shim/state.h"
 #include "shim/stub.h"
-
-__thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
-
-static atomic_bool shim_active;
-static atomic_bool shim_inert;
 
 void ng_shim_set_active(bool active)
 {
     if (active)
         ng_caller_start();
-    atomic_store(&shim_active, active);
-}
-
-bool ng_shim_is_active(void)
-{
-    return atomic_load_explicit(&shim_active, memory_order_acquire);
-}
-
-void ng_shim_set_inert(void)
-{
-    atomic_store(&shim_inert, true);
-}
-
-bool ng_shim_is_inert(void)
-{
-    return atomic_load_explicit(&shim_inert, memory_order_relaxed);
+    atomic_store(&ng_shim_active, active);
 }
 
 void ng_shim_after_fork(void)
 {
     ng_instance_after_fork();
     ng_caller_after_fork();
-}
-
-void ng_shim_adopt_thread(void)
-{
-    ng_shim_state.depth++;
 }
 
 /* The slow half of serve(): the call came through a stub, or from inside another one, or has no
@@ -98,7 +73,8 @@ static inline const struct ng_instance *serve(const void *owner, const void *cal
 /* Calls that go on untouched besides: the guard is off, or NCCL calls itself. */
 static inline bool is_bypassed(bool bypassed, const void *caller)
 {
-    return __builtin_expect(bypassed || !atomic_load_explicit(&shim_active, memory_order_relaxed) ||
+    return __builtin_expect(bypassed ||
+                                !atomic_load_explicit(&ng_shim_active, memory_order_relaxed) ||
                                 ng_instance_contains(caller),
                             0);
 }

@@ -19,9 +19,10 @@
 #include "core/comm/comm.h"
 #include "core/fault/inject.h"
 #include "core/nccl/api.h"
-#include "shim/depth.h"
+#include "core/util/log.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
+#include "shim/state.h"
 
 struct ng_instance ng_instances[NG_INSTANCES_ROOM];
 atomic_uint ng_instance_count;
@@ -104,7 +105,6 @@ const struct ng_instance ng_instance_absent = {
         {
 #define NG_TRACK(name, ...) .name = missing_##name,
 #define NG_PASS(name, ...)  .name = missing_##name,
-#include "core/util/log.h"
 #include "shim/nccl_api.def"
 #undef NG_TRACK
 #undef NG_PASS
